@@ -1,0 +1,243 @@
+"""The words that cross borders: column names, outcomes, and the facts of a run as plain data.
+
+Standard library only. `data_quality` reads this module and nothing else of `jobs`; every class here is frozen and goes
+through JSON unchanged (`to_json`, `from_json`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+# -- once per row ------------------------------------------------------------------------------------------------------
+PARTITION = "_partition"  # int: number of the Spark partition, which is one task
+INPUT_SEQ = "_input_seq"  # long: position in the partition's input, from 0
+OUTPUT_SEQ = "_output_seq"  # long: position in the partition's output, from 0
+SEGMENT = "_segment"  # long: watermarks that the partition saw before the row, at input
+LATE = "_late"  # boolean: event time at or before the last watermark emitted before it
+SOURCE_FILE = "_source_file"  # string: URI of the input file
+SOURCE_ROW = "_source_row"  # long: row number in that file, from 0
+ROW_COLUMNS = (PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, LATE, SOURCE_FILE, SOURCE_ROW)
+SOURCE_IDENTITY = (SOURCE_FILE, SOURCE_ROW)
+
+# -- outcome of a row for a lookup, and where its answer came from -----------------------------------------------------
+Outcome = Literal["ok", "miss", "skipped", "fallback", "timeout", "error", "unknown", "not_asked"]
+OUTCOMES: tuple[Outcome, ...] = typing.get_args(Outcome)
+Source = Literal["call", "ledger", "shared"]
+Mode = Literal["unordered", "ordered", "key_ordered"]
+MODES: tuple[Mode, ...] = typing.get_args(Mode)
+Severity = Literal["error", "warn"]
+
+
+# -- per lookup --------------------------------------------------------------------------------------------------------
+def status(lookup: str) -> str:
+    """string, never null: one of OUTCOMES."""
+    return f"_{lookup}_status"
+
+
+def source(lookup: str) -> str:
+    """string, null where nothing answered: call, ledger or shared."""
+    return f"_{lookup}_source"
+
+
+def attempts(lookup: str) -> str:
+    """array<struct<start: long, end: long>>, never null: every attempt, in µs since the epoch.
+
+    Read off one monotonic clock per partition, set to the epoch once when the partition starts.
+    """
+    return f"_{lookup}_attempts"
+
+
+def latency_ms(lookup: str) -> str:
+    """double, null where no attempt was made: first start to outcome, waits between attempts included."""
+    return f"_{lookup}_latency_ms"
+
+
+def paused_ms(lookup: str) -> str:
+    """double, null where no attempt was made: the part of latency_ms in which the clock stood, its gate closed."""
+    return f"_{lookup}_paused_ms"
+
+
+def error(lookup: str) -> str:
+    """string, null unless the outcome is timeout or error: what happened, in one sentence."""
+    return f"_{lookup}_error"
+
+
+def audit_columns(lookup: str) -> tuple[str, ...]:
+    return status(lookup), source(lookup), attempts(lookup), latency_ms(lookup), paused_ms(lookup), error(lookup)
+
+
+def published_status(lookup: str) -> str:
+    """string: the outcome, as consumers of the published table see it."""
+    return f"{lookup}_status"
+
+
+def published_answered_at(lookup: str) -> str:
+    """timestamp, null unless an answer came (ok, miss, fallback): when."""
+    return f"{lookup}_answered_at"
+
+
+# -- facts -------------------------------------------------------------------------------------------------------------
+class Facts:
+    """Frozen plain data that goes through JSON unchanged."""
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))  # type: ignore[call-overload]  # every subclass is a dataclass
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        hints = typing.get_type_hints(cls)
+        return cls(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
+
+
+def _restored(hint: Any, value: Any) -> Any:
+    """Undo what JSON did to a value of this type: lists back to tuples, objects back to Facts."""
+    if isinstance(hint, types.UnionType):
+        choices = [choice for choice in typing.get_args(hint) if choice is not type(None)]
+        return None if value is None else _restored(choices[0], value)
+    if isinstance(hint, type) and issubclass(hint, Facts):
+        return hint.from_dict(value)
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)
+        if inner[-1] is Ellipsis:
+            return tuple(_restored(inner[0], item) for item in value)
+        return tuple(_restored(kind, item) for kind, item in zip(inner, value, strict=True))
+    return value
+
+
+@dataclass(frozen=True)
+class LookupFacts(Facts):
+    """What a lookup promises, as declared."""
+
+    name: str
+    kind: str  # http, sql, function
+    service: str  # for people: "weather_api"
+    returns: tuple[tuple[str, str], ...]  # column, Spark DDL type
+    timeout: float | None  # s, all attempts and the waits between them
+    max_concurrency: int  # calls in flight, over all tasks of the run
+    retries: int = 0  # after the first attempt
+    initial_delay: float = 0.0  # s; pause after attempt n >= min(max_delay, initial_delay * multiplier**(n-1))
+    max_delay: float = 0.0
+    multiplier: float = 1.0
+    ranges: tuple[tuple[str, float | None, float | None], ...] = ()  # column, smallest, largest value of an answer
+    null_share: tuple[tuple[str, float], ...] = ()  # column, largest share of nulls among rows with an answer
+
+
+@dataclass(frozen=True)
+class EventTimeFacts(Facts):
+    column: str
+    max_out_of_orderness: float  # s
+
+
+@dataclass(frozen=True)
+class ExpectationFacts(Facts):
+    """A further expectation of the user's, by its Great Expectations name."""
+
+    type: str
+    arguments: dict[str, Any]
+    severity: Severity = "error"
+
+
+@dataclass(frozen=True)
+class DeclaredFacts(Facts):
+    """What an enrichment promises, as declared; the same for every day."""
+
+    enrichment: str
+    table: str  # root of the published table
+    input_path: str  # root of the input
+    partition: str  # name of the day's partition column
+    mode: Mode
+    lookups: tuple[LookupFacts, ...]
+    row_id: tuple[str, ...]  # columns that name a row in evidence
+    order_key: tuple[str, ...] = ()  # key_ordered only
+    event_time: EventTimeFacts | None = None
+    timeout_tolerance: float = 0.0  # largest share of rows, per lookup
+    error_tolerance: float = 0.0
+    miss_change: float | None = None  # largest change of the miss share against the last 28 days; None: not watched
+    time_slack: float = 0.25  # s, allowed over a time limit before a row counts as too slow
+    publish_by: str | None = None  # "06:30", UTC, on the day after
+    severities: dict[str, Severity] = field(default_factory=dict)  # check name -> severity, against its default
+    expectations: tuple[ExpectationFacts, ...] = ()
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class DayFacts(Facts):
+    """One day as one run wrote it. Its files are read by the checks, then published."""
+
+    declared: DeclaredFacts
+    day: str  # 2013-01-10
+    run_id: str
+    input_files: tuple[str, ...]  # URIs
+    input_columns: tuple[str, ...]
+    folder: str  # absolute; where the run's files lie
+    files: tuple[str, ...]  # absolute paths of the Parquet files, as written; empty for an empty day
+    shares: tuple[tuple[int, ...], ...]  # per lookup, in order: calls in flight allowed to each partition, by number
+    started_at: str  # ISO 8601, UTC
+    finished_at: str
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LookupFigures(Facts):
+    """What happened at one lookup on one day. rows = the sum of outcomes."""
+
+    name: str
+    outcomes: dict[str, int]  # every one of OUTCOMES -> rows
+    calls: int  # attempts made
+    retried: int  # attempts after a row's first
+    wall_s: float  # first start to last end of an attempt
+    limit_s: float  # sum of the attempts' times / max_concurrency: no program can be faster
+    latency_p50_ms: float | None  # of answered rows
+    latency_p99_ms: float | None
+
+
+@dataclass(frozen=True)
+class DayFigures(Facts):
+    rows_in: int
+    rows_out: int
+    rows_late: int
+    lookups: tuple[LookupFigures, ...]
+    job_s: float = 0.0  # from the start of the job's work to the files being written
+
+
+@dataclass(frozen=True)
+class Verdict(Facts):
+    """What one check says of one day."""
+
+    check: str
+    status: Literal["passed", "failed", "not_run"]
+    severity: Severity
+    sentence: str  # for people: what holds, or what is wrong, how often, first row
+    unexpected_count: int = 0
+    element_count: int = 0
+    expected: str = ""
+    evidence: tuple[dict[str, Any], ...] = ()  # a bounded sample of the rows at fault, with their identity
+
+    @property
+    def holds_back(self) -> bool:
+        """True when this verdict keeps the day unpublished: an error check that failed or could not run."""
+        return self.severity == "error" and self.status != "passed"
+
+
+@dataclass(frozen=True)
+class DayRecord(Facts):
+    """All that is known of one run of one day; kept as JSON, read by orchestration, reports and the terminal."""
+
+    facts: DayFacts
+    figures: DayFigures
+    verdicts: tuple[Verdict, ...] = ()
+    pictures: dict[str, Any] = field(default_factory=dict)  # what data_quality counted for the report
+    state: Literal["written", "published", "held back"] = "written"
+    reason: str = ""  # one sentence
+    published_version: int | None = None
+    published_at: str | None = None
