@@ -1,0 +1,42 @@
+"""The executor's side of a lookup: one Caller per partition, and what can go wrong with a call."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+Key = tuple[Any, ...]
+
+
+class Caller(Protocol):
+    """Asks one outside system. Lives on the event loop of one partition; `call` runs many times at once."""
+
+    async def open(self) -> None:
+        """Connect what is shared by all calls. Runs before the first clock starts."""
+
+    async def close(self) -> None:
+        """Give back what `open` took; also after a failure."""
+
+    async def call(self, key: Key) -> Any | None:
+        """One attempt: the raw answer, or None for a miss. Raises CallFailed, Throttled or RunStopped."""
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        """The answer's columns, in the order of `returns`. Raises ValueError with a sentence when it does not fit."""
+
+    def fallback(self, key: Key) -> Any | None:
+        """What to answer when the time limit ran out; None when there is nothing."""
+
+
+class CallFailed(Exception):  # noqa: N818  # reads as what happened
+    """An attempt that gave no answer. passing: it may go better next time; the service itself may be unwell."""
+
+    def __init__(self, reason: str, *, passing: bool) -> None:
+        super().__init__(reason)
+        self.passing = passing
+
+
+class Throttled(Exception):  # noqa: N818  # reads as what happened
+    """The service said "not now": nobody is to ask it for `seconds`. Uses up no attempt of the row."""
+
+    def __init__(self, reason: str, seconds: float) -> None:
+        super().__init__(reason)
+        self.seconds = seconds

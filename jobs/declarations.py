@@ -1,0 +1,239 @@
+"""An enrichment, declared once: jobs, assets, checks, schedule and report are derived from it. Free of Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import importlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs import schema
+from jobs.errors import DeclarationError, TidegateError
+from jobs.lookups import NAME, Lookup
+from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """Parquet files in one folder per day: `<path>/<partition>=<day>/`.
+
+    row_id: columns that name a row in evidence; by default source file + row number.
+    """
+
+    path: str
+    partition: str = "date"
+    row_id: Sequence[str] = ()
+
+    def folder(self, day: str) -> str:
+        return f"{self.path.rstrip('/')}/{self.partition}={day}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """A Delta table, partitioned by the input's day; published one whole day at a time."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """The column that says when a row happened. Watermark: the largest event time so far minus the bound, minus 1 ms."""
+
+    column: str
+    max_out_of_orderness: dt.timedelta = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.max_out_of_orderness < dt.timedelta(0):
+            raise DeclarationError(
+                f"event_time: max_out_of_orderness is {self.max_out_of_orderness}; it must be 0 or more."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """Largest share of a day's rows, per lookup, that may end so before the day is held back.
+
+    miss_change: largest change of the share of misses against the last 28 days; None does not watch it.
+    """
+
+    timeout: float = 0.0
+    error: float = 0.0
+    miss_change: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "error", "miss_change"):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise DeclarationError(f"tolerance: {name} is {share}; it is a share of rows, from 0 to 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A small table for readers, made from the published day by one SQL query and published with it.
+
+    sql: a SELECT over the enrichment's name, in DataFusion's dialect; it sees the day's published columns.
+    """
+
+    name: str
+    sql: str
+    description: str = ""
+
+
+class Expectation:
+    """A further Great Expectations rule for your own columns, by its name and arguments.
+
+    Expectation("expect_column_values_to_be_between", column="temp_c", min_value=-60, max_value=60, severity="warn")
+    """
+
+    def __init__(self, type_: str, *, severity: Severity = "error", **arguments: Any) -> None:
+        self.facts = ExpectationFacts(type_, arguments, severity)
+
+    def __repr__(self) -> str:
+        return repr(self.facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enrichment:
+    """A table, what is asked for each of its rows, and what must hold before a day of it is published.
+
+    mode: the order of the rows that leave a task (Flink's wait modes). key: the columns of the key in key_ordered. schedule: cron
+    in UTC, enriches the day before. publish_by: "HH:MM" in UTC. start, end: first day and the day after the last one, for
+    backfills. severities: check name -> error or warn, where the default is not wanted.
+    """
+
+    name: str
+    input: Input
+    lookups: Sequence[Lookup]
+    output: Output
+    mode: Mode = "unordered"
+    key: Sequence[str] = ()
+    event_time: EventTime | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    schedule: str | None = None
+    publish_by: str | None = None
+    start: str = "2020-01-01"
+    end: str | None = None
+    owners: Sequence[str] = ()
+    description: str = ""
+    summaries: Sequence[Summary] = ()
+    severities: Mapping[str, Severity] = field(default_factory=dict)
+    expectations: Sequence[Expectation] = ()
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise DeclarationError(f"enrichment {self.name!r}: the name must be lower-case letters, digits and _.")
+        try:
+            self._check_lookups()
+            self._check_order()
+            self._check_times()
+        except DeclarationError as error:
+            raise DeclarationError(f"{self.name}: {error}") from error.__cause__
+
+    def _check_lookups(self) -> None:
+        if not self.lookups:
+            raise DeclarationError("lookups is empty; an enrichment asks at least one.")
+        written: dict[str, str] = {}
+        for lookup in self.lookups:
+            if lookup.name in {other.name for other in self.lookups if other is not lookup}:
+                raise DeclarationError(f"two lookups are called {lookup.name!r}; columns are named after them.")
+            for column in written_columns(lookup):
+                if column.lower() in written:
+                    raise DeclarationError(
+                        f"lookup {lookup.name}: returns: lookup {written[column.lower()]} has {column!r} too."
+                    )
+                if column.startswith("_"):
+                    raise DeclarationError(
+                        f"lookup {lookup.name}: returns: {column!r} starts with _, as the audit columns do."
+                    )
+                written[column.lower()] = lookup.name
+
+    def _check_order(self) -> None:
+        if self.mode not in schema.MODES:
+            raise DeclarationError(f"mode is {self.mode!r}; it must be one of: {', '.join(schema.MODES)}.")
+        if (self.mode == "key_ordered") != bool(self.key):
+            raise DeclarationError(
+                "key names the columns of mode='key_ordered': it needs them, and no other mode does."
+            )
+
+    def _check_times(self) -> None:
+        if self.schedule is not None and len(self.schedule.split()) != 5:
+            raise DeclarationError(f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'.")
+        if self.publish_by is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", self.publish_by):
+            raise DeclarationError(f"publish_by is {self.publish_by!r}; it must be a time of day in UTC, as '06:30'.")
+        for name in ("start", "end"):
+            if getattr(self, name) is not None:
+                require_day(getattr(self, name), name)
+        wrong = sorted(set(self.severities.values()) - {"error", "warn"})
+        if wrong:
+            raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when anything declared changes."""
+        text = json.dumps(
+            dataclasses.asdict(self), sort_keys=True, default=lambda it: getattr(it, "__qualname__", repr(it))
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def facts(self) -> DeclaredFacts:
+        """What this enrichment promises, as plain data for checks, report and orchestration."""
+        return DeclaredFacts(
+            enrichment=self.name,
+            table=self.output.path,
+            input_path=self.input.path,
+            partition=self.input.partition,
+            mode=self.mode,
+            lookups=tuple(lookup.facts() for lookup in self.lookups),
+            row_id=tuple(self.input.row_id) or schema.SOURCE_IDENTITY,
+            order_key=tuple(self.key),
+            event_time=None
+            if self.event_time is None
+            else EventTimeFacts(self.event_time.column, self.event_time.max_out_of_orderness.total_seconds()),
+            timeout_tolerance=self.tolerance.timeout,
+            error_tolerance=self.tolerance.error,
+            miss_change=self.tolerance.miss_change,
+            publish_by=self.publish_by,
+            severities=dict(self.severities),
+            expectations=tuple(expectation.facts for expectation in self.expectations),
+            fingerprint=self.fingerprint,
+        )
+
+
+def written_columns(lookup: Lookup) -> list[str]:
+    """The columns that a lookup adds for consumers of the published table."""
+    answers = [column.name for column in lookup.columns]
+    return [*answers, schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
+
+
+def require_day(day: str, where: str = "day") -> str:
+    """`day` itself when it is written as 2013-01-10. Raises DeclarationError otherwise."""
+    try:
+        if dt.date.fromisoformat(day).isoformat() == day:
+            return day
+    except ValueError:
+        pass
+    raise DeclarationError(f"{where} is {day!r}; it must be a date, as 2013-01-10.")
+
+
+def load(reference: str) -> Enrichment:
+    """The Enrichment that `module:name` names. Raises DeclarationError saying what is wrong with either."""
+    module_name, colon, name = reference.partition(":")
+    if not colon or not name:
+        raise DeclarationError(f"{reference!r} is not module:name, as in enrichments.flights:flights.")
+    try:
+        module = importlib.import_module(module_name)
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise DeclarationError(f"{module_name} cannot be loaded: {type(error).__name__}: {error}") from error
+    enrichment = getattr(module, name, None)
+    if not isinstance(enrichment, Enrichment):
+        found = [key for key, value in vars(module).items() if isinstance(value, Enrichment)]
+        known = f" It has: {', '.join(found)}." if found else ""
+        raise DeclarationError(f"{module_name} has no Enrichment called {name!r}.{known}")
+    return enrichment

@@ -1,0 +1,64 @@
+"""AsyncFunctionLookup on an executor: a user's AsyncFunction, Flink's included, asked one dict of keys at a time."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from asyncio_core import AsyncFunction
+from jobs.callers import CallFailed, Key
+from jobs.errors import TidegateError
+
+if TYPE_CHECKING:
+    from jobs.lookups import AsyncFunctionLookup
+
+
+class FunctionCaller:
+    def __init__(self, lookup: AsyncFunctionLookup, share: int) -> None:
+        self._lookup = lookup
+        self._share = share
+        self._function = lookup.function()
+        self._columns = lookup.columns
+        self._names = tuple(lookup.keys)
+
+    async def open(self) -> None:
+        await self._lifecycle("open", None)
+
+    async def close(self) -> None:
+        await self._lifecycle("close")
+
+    async def _lifecycle(self, step: str, *arguments: Any) -> None:
+        method = getattr(self._function, step, None)
+        if method is not None and inspect.isawaitable(result := method(*arguments)):
+            await result
+
+    async def call(self, key: Key) -> Any | None:
+        try:
+            answers = await self._function.async_invoke(dict(zip(self._names, key, strict=True)))
+        except TidegateError:
+            raise
+        except Exception as error:
+            raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
+        return self._one(answers)
+
+    def _one(self, answers: Any) -> Any | None:
+        if not isinstance(answers, list | tuple) or not all(isinstance(answer, dict) for answer in answers):
+            raise CallFailed(f"the function gave {type(answers).__name__}; it must give a list of dicts", passing=False)
+        if len(answers) > 1:
+            raise CallFailed(f"the function gave {len(answers)} answers for one row; a lookup gives one", passing=False)
+        return answers[0] if answers else None
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        values = []
+        for column in self._columns:
+            try:
+                values.append(column.cast(answer.get(column.name)))
+            except ValueError as error:
+                raise ValueError(f"{column.name}: {error}") from error
+        return tuple(values)
+
+    def fallback(self, key: Key) -> Any | None:
+        method = getattr(type(self._function), "timeout", None)
+        if method is None or method is AsyncFunction.timeout:
+            return None
+        return self._one(self._function.timeout(dict(zip(self._names, key, strict=True))))

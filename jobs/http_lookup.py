@@ -1,0 +1,113 @@
+"""HttpLookup on an executor: aiohttp in, answers or our own errors out. aiohttp's errors end here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import aiohttp
+import jsonpath
+from yarl import URL
+
+from jobs.callers import CallFailed, Key, Throttled
+from jobs.errors import RunStopped
+
+if TYPE_CHECKING:
+    from jobs.lookups import HttpLookup
+
+RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
+
+
+class HttpCaller:
+    """One aiohttp session for a partition, with as many connections as it may have calls in flight."""
+
+    def __init__(self, lookup: HttpLookup, share: int) -> None:
+        self._lookup = lookup
+        self._share = share
+        self._session: aiohttp.ClientSession | None = None
+        self._base = lookup.service.base_url
+        self._names = tuple(lookup.keys)
+        self._readers = [
+            (jsonpath.compile(lookup.paths.get(column.name, f"$.{column.name}")), column) for column in lookup.columns
+        ]
+
+    async def open(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._share),
+            timeout=aiohttp.ClientTimeout(total=self._lookup.attempt_timeout),
+            raise_for_status=False,
+        )
+        # aiohttp asks again by itself on a connection that was dropped; every attempt must be one that we count
+        self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(self, key: Key) -> Any | None:
+        assert self._session is not None
+        lookup = self._lookup
+        path = lookup.path.format_map(dict(zip(self._names, map(escaped, key), strict=True)))
+        try:
+            async with self._session.get(URL(self._base + path, encoded=True), allow_redirects=False) as response:
+                status = response.status
+                if status in lookup.miss_when:
+                    return None
+                if status in lookup.throttled_when:
+                    raise Throttled(f"{status} {response.reason}", retry_after(response.headers.get("Retry-After")))
+                if status in lookup.service.stop_on:
+                    raise RunStopped(f"{lookup.service_name} at {self._base} refuses us: {status} {response.reason}.")
+                if status >= 500:
+                    raise CallFailed(f"{status} {response.reason}", passing=True)
+                if status >= 300:
+                    raise CallFailed(f"{status} {response.reason}", passing=False)
+                return json.loads(await response.read())
+        except TimeoutError as error:
+            raise CallFailed(f"no answer within {lookup.attempt_timeout} s", passing=True) from error
+        except aiohttp.ClientConnectorError as error:
+            raise CallFailed(f"cannot connect: {error.os_error.strerror or error.os_error}", passing=True) from error
+        except aiohttp.ClientError as error:
+            raise CallFailed(f"connection lost: {error or type(error).__name__}", passing=True) from error
+        except ValueError as error:
+            raise CallFailed(f"the answer is not JSON: {error}", passing=False) from error
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        values = []
+        for path, column in self._readers:
+            match = path.match(answer) if isinstance(answer, dict | list) else None
+            try:
+                values.append(None if match is None else column.cast(match.value))
+            except ValueError as error:
+                raise ValueError(f"{column.name}: {error}") from error
+        return tuple(values)
+
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # an HTTP lookup has nothing to fall back on
+        return None
+
+
+def escaped(value: Any) -> str:
+    """A key's value as it stands in a path; a timestamp in UTC as 2013-01-10T05:00:00Z."""
+    if isinstance(value, dt.datetime):
+        utc = value.astimezone(dt.UTC) if value.tzinfo else value
+        value = utc.replace(tzinfo=None).isoformat(timespec="microseconds" if utc.microsecond else "seconds") + "Z"
+    elif isinstance(value, bool):
+        value = "true" if value else "false"
+    return quote(str(value), safe="")
+
+
+def retry_after(header: str | None) -> float:
+    """Seconds to wait, from either form of Retry-After: a number of seconds, or a date."""
+    if header is None:
+        return RETRY_AFTER_UNSAID
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        when = email.utils.parsedate_to_datetime(header)
+    except ValueError:
+        return RETRY_AFTER_UNSAID
+    return max(0.0, (when - dt.datetime.now(dt.UTC)).total_seconds())

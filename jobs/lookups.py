@@ -1,0 +1,274 @@
+"""What is asked for every row: the declared lookups. Frozen, checked at construction, free of Spark."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import jsonpath
+import sqlglot
+from sqlglot import expressions as exp
+
+from jobs.answer_types import AnswerColumn, read_ddl
+from jobs.errors import DeclarationError
+from jobs.schema import LookupFacts
+from jobs.services import Env, Outage, Retry, Service, require_concurrency
+
+if TYPE_CHECKING:
+    from asyncio_core import AsyncFunction
+    from jobs.callers import Caller
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+Policy = Literal["null", "fail"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """What every lookup declares.
+
+    keys: name -> Spark SQL expression over the input's columns. returns: Spark DDL of the answer's columns, all nullable.
+    timeout: s over all attempts and the waits between them, from the first call; None waits without limit. ranges: column ->
+    (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of nulls among answers; both are
+    checked on the output, not enforced on the way. version: raise it when the answers must be asked anew.
+    """
+
+    name: str
+    keys: Mapping[str, str]
+    returns: str
+    timeout: float | None
+    retry: Retry = field(default_factory=Retry)
+    on_null_key: Literal["skip", "fail"] = "skip"
+    on_miss: Policy = "null"
+    on_timeout: Policy = "null"
+    on_error: Policy = "null"
+    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    null_share: Mapping[str, float] = field(default_factory=dict)
+    version: int = 1
+
+    kind = "lookup"
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise DeclarationError(
+                f"lookup {self.name!r}: the name must be lower-case letters, digits and _, starting with a letter; "
+                "columns are named after it."
+            )
+        try:
+            self._check()
+        except DeclarationError as error:
+            raise DeclarationError(f"lookup {self.name}: {error}") from error.__cause__
+
+    def _check(self) -> None:
+        if self.timeout is not None and not self.timeout > 0:
+            raise DeclarationError(f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit.")
+        if not self.keys:
+            raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
+        for name, expression in self.keys.items():
+            columns_in(f"keys.{name}", expression)
+        answers = {column.name for column in self.columns}
+        for name, value in (("ranges", self.ranges), ("null_share", self.null_share)):
+            unknown = sorted(set(value) - answers)
+            if unknown:
+                raise DeclarationError(
+                    f"{name}: {unknown[0]!r} is not a column of returns ({', '.join(sorted(answers))})."
+                )
+        for name, value, allowed in (
+            ("on_null_key", self.on_null_key, ("skip", "fail")),
+            ("on_miss", self.on_miss, ("null", "fail")),
+            ("on_timeout", self.on_timeout, ("null", "fail")),
+            ("on_error", self.on_error, ("null", "fail")),
+        ):
+            if value not in allowed:
+                raise DeclarationError(f"{name} is {value!r}; it must be one of: {', '.join(allowed)}.")
+
+    @property
+    def columns(self) -> tuple[AnswerColumn, ...]:
+        return read_ddl(self.returns)
+
+    @property
+    def concurrency(self) -> int:
+        """Calls in flight over all tasks of a run."""
+        raise NotImplementedError
+
+    @property
+    def service_name(self) -> str:
+        """What people call the other side, in messages."""
+        raise NotImplementedError
+
+    @property
+    def outage_rule(self) -> Outage:
+        raise NotImplementedError
+
+    def caller(self, share: int) -> Caller:
+        """The executor's side of this lookup, for one partition that may have `share` calls in flight."""
+        raise NotImplementedError
+
+    def facts(self) -> LookupFacts:
+        retries = self.retry.retries
+        return LookupFacts(
+            name=self.name,
+            kind=self.kind,
+            service=self.service_name,
+            returns=tuple((column.name, column.spark_type) for column in self.columns),
+            timeout=self.timeout,
+            max_concurrency=self.concurrency,
+            retries=retries,
+            initial_delay=self.retry.initial_delay if retries else 0.0,
+            max_delay=self.retry.max_delay if retries else 0.0,
+            multiplier=self.retry.multiplier,
+            ranges=tuple((name, low, high) for name, (low, high) in self.ranges.items()),
+            null_share=tuple(self.null_share.items()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpLookup(Lookup):
+    """One HTTP request per key; the answer's JSON becomes columns.
+
+    request: method and path, with {key} where a key's value goes, escaped. A timestamp is written in UTC as
+    2013-01-10T05:00:00Z. paths: column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when,
+    throttled_when: statuses that mean "no such key" and "not now"; the latter closes the gate for Retry-After.
+    attempt_timeout: s for one attempt, by default `timeout`.
+    """
+
+    service: Service
+    request: str
+    paths: Mapping[str, str] = field(default_factory=dict)
+    attempt_timeout: float | None = None
+    miss_when: tuple[int, ...] = (404,)
+    throttled_when: tuple[int, ...] = (429, 503)
+
+    kind = "http"
+
+    def _check(self) -> None:
+        super()._check()
+        method, _, path = self.request.partition(" ")
+        if method != "GET" or not path.startswith("/"):
+            raise DeclarationError(f'request is {self.request!r}; it must be GET and a path, as "GET /v1/{{origin}}".')
+        used = {name for _, name, _, _ in string.Formatter().parse(path) if name is not None}
+        if used != set(self.keys):
+            odd = sorted(used ^ set(self.keys))[0]
+            where = "the request, but is no key" if odd in used else "keys, but the request does not use it"
+            raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
+        unknown = sorted(set(self.paths) - {column.name for column in self.columns})
+        if unknown:
+            raise DeclarationError(f"paths: {unknown[0]!r} is not a column of returns.")
+        for column, json_path in self.paths.items():
+            try:
+                jsonpath.compile(json_path)
+            except jsonpath.JSONPathError as error:
+                raise DeclarationError(
+                    f"paths: {column}: {json_path!r} is not a JSON path; write it as $.a.b."
+                ) from error
+        if self.attempt_timeout is not None and not self.attempt_timeout > 0:
+            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+        object.__setattr__(self, "miss_when", tuple(self.miss_when))
+        object.__setattr__(self, "throttled_when", tuple(self.throttled_when))
+
+    @property
+    def path(self) -> str:
+        return self.request.partition(" ")[2]
+
+    @property
+    def concurrency(self) -> int:
+        return self.service.max_concurrency
+
+    @property
+    def service_name(self) -> str:
+        return self.service.name
+
+    @property
+    def outage_rule(self) -> Outage:
+        return self.service.outage
+
+    def caller(self, share: int) -> Caller:
+        from jobs.http_lookup import HttpCaller
+
+        return HttpCaller(self, share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlLookup(Lookup):
+    """One row of a table by its key columns, through SQLAlchemy's asyncio engine.
+
+    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db. keys: column of the table -> Spark SQL.
+    No row is a miss; two or more rows for one key are an error that says so.
+    """
+
+    url: str | Env
+    table: str
+    max_concurrency: int
+    outage: Outage = field(default_factory=Outage)
+
+    kind = "sql"
+
+    def _check(self) -> None:
+        super()._check()
+        require_concurrency("sql", self.max_concurrency)
+
+    @property
+    def concurrency(self) -> int:
+        return self.max_concurrency
+
+    @property
+    def service_name(self) -> str:
+        return f"{self.name} database"
+
+    @property
+    def outage_rule(self) -> Outage:
+        return self.outage
+
+    def caller(self, share: int) -> Caller:
+        from jobs.sql_lookup import SqlCaller
+
+        return SqlCaller(self, share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncFunctionLookup(Lookup):
+    """Your own AsyncFunction, Flink's included: `async_invoke(keys: dict) -> list[dict]`.
+
+    function: makes the AsyncFunction, once per partition (its class will do); it must be importable on the executors. An empty
+    list is a miss, one dict is the answer, two or more are an error that says so. What it raises is retried, then an error.
+    """
+
+    function: Callable[[], AsyncFunction[Any, Any]]
+    max_concurrency: int
+    outage: Outage = field(default_factory=Outage)
+
+    kind = "function"
+
+    def _check(self) -> None:
+        super()._check()
+        require_concurrency("function", self.max_concurrency)
+
+    @property
+    def concurrency(self) -> int:
+        return self.max_concurrency
+
+    @property
+    def service_name(self) -> str:
+        return self.name
+
+    @property
+    def outage_rule(self) -> Outage:
+        return self.outage
+
+    def caller(self, share: int) -> Caller:
+        from jobs.function_lookup import FunctionCaller
+
+        return FunctionCaller(self, share)
+
+
+def columns_in(where: str, expression: str) -> set[str]:
+    """The columns that a Spark SQL expression reads. Raises DeclarationError when it cannot be read."""
+    try:
+        tree = sqlglot.parse_one(expression, read="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise DeclarationError(f"{where}: cannot read {expression!r} as a Spark SQL expression.") from error
+    if not isinstance(tree, exp.Expression) or isinstance(tree, exp.Alias | exp.Query | exp.Command):
+        raise DeclarationError(f"{where}: {expression!r} is not one Spark SQL expression without an alias.")
+    return {column.parts[0].name for column in tree.find_all(exp.Column)}

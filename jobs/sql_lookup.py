@@ -1,0 +1,80 @@
+"""SqlLookup on an executor: SQLAlchemy's asyncio engine in, rows or our own errors out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from jobs.callers import CallFailed, Key
+from jobs.services import resolve
+
+if TYPE_CHECKING:
+    from jobs.lookups import SqlLookup
+
+
+class SqlCaller:
+    """One pool of connections for a partition, as many as it may have calls in flight."""
+
+    def __init__(self, lookup: SqlLookup, share: int) -> None:
+        self._lookup = lookup
+        self._share = share
+        self._engine: AsyncEngine | None = None
+        self._columns = lookup.columns
+        self._names = tuple(lookup.keys)
+        table = sa.table(lookup.table, *(sa.column(name) for name in {*self._names, *(c.name for c in self._columns)}))
+        self._select = (
+            sa.select(*(table.c[column.name] for column in self._columns))
+            .where(*(table.c[name] == sa.bindparam(f"key_{name}") for name in self._names))
+            .limit(2)
+        )
+
+    async def open(self) -> None:
+        # reads need no transaction: without one a call is one round trip, and giving a connection back is none
+        self._engine = create_async_engine(
+            resolve(self._lookup.url),
+            pool_size=self._share,
+            max_overflow=0,
+            pool_reset_on_return=None,
+            isolation_level="AUTOCOMMIT",
+        )
+
+    async def close(self) -> None:
+        if self._engine is not None:
+            await self._engine.dispose()
+
+    async def call(self, key: Key) -> Any | None:
+        assert self._engine is not None
+        parameters = {f"key_{name}": value for name, value in zip(self._names, key, strict=True)}
+        try:
+            async with self._engine.connect() as connection:
+                rows = (await connection.execute(self._select, parameters)).fetchall()
+        except (OperationalError, InterfaceError, OSError) as error:
+            raise CallFailed(one_line(error), passing=True) from error
+        except SQLAlchemyError as error:
+            raise CallFailed(one_line(error), passing=False) from error
+        if len(rows) > 1:
+            raise CallFailed(
+                f"{self._lookup.table} has two or more rows for this key; a lookup gives one", passing=False
+            )
+        return list(rows[0]) if rows else None
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        values = []
+        for value, column in zip(answer, self._columns, strict=True):
+            try:
+                values.append(column.cast(value))
+            except ValueError as error:
+                raise ValueError(f"{column.name}: {error}") from error
+        return tuple(values)
+
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has nothing to fall back on
+        return None
+
+
+def one_line(error: Exception) -> str:
+    """A driver's message without the statement, its parameters (they are data) and the link that SQLAlchemy adds."""
+    original = getattr(error, "orig", None) or error
+    return str(original).splitlines()[0] if str(original) else type(original).__name__
