@@ -1,0 +1,178 @@
+"""One day judged: every check of the catalogue on exactly the files of the run, in one validation of Great Expectations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from data_quality import history, written
+from data_quality.catalogue import CheckSpec, checks, further
+from data_quality.findings import plain
+from jobs.schema import DayFacts, DayFigures, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SEVERITY = {"error": "critical", "warn": "warning"}
+
+
+@dataclass(frozen=True)
+class QualityResult:
+    """What the checks say of a day, and what was counted for its report."""
+
+    verdicts: tuple[Verdict, ...]
+    pictures: dict[str, Any] = field(default_factory=dict)
+
+
+def check(spark: SparkSession, facts: DayFacts, figures: DayFigures) -> QualityResult:
+    """Judge a day on the files of its run, before it is published; one verdict per check of the catalogue, in its order.
+
+    A check that could not run is `not_run`, with the reason, and stops no other. Nothing is written.
+    """
+    frame = written.read(spark, facts)
+    return QualityResult(verdicts(frame, facts, figures), _pictures(frame, facts))
+
+
+def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = None) -> tuple[Verdict, ...]:
+    """The verdicts on any Spark table with the audit columns; `figures` are the run's own counts, to be checked too."""
+    specs = checks(facts.declared)
+    earlier = history.earlier_days(facts.declared.enrichment, facts.day)
+    expectations, unknown = [], {}
+    for spec, expectation in _expectations(specs, facts, figures, earlier):
+        if isinstance(expectation, str):
+            unknown[spec.name] = expectation
+        else:
+            expectations.append(expectation)
+    results = _validate(frame, facts, expectations)
+    if not facts.files and facts.input_files and not results["every_row_once"].success:
+        why = "not run: no files to check"
+        return tuple(
+            _verdict(spec, results[spec.name]) if spec.name == "every_row_once" else Verdict(spec.name, "not_run", spec.severity, why)
+            for spec in specs
+        )
+    return tuple(
+        Verdict(spec.name, "not_run", spec.severity, f"not run: {unknown[spec.name]}")
+        if spec.name in unknown
+        else _verdict(spec, results[spec.name])
+        for spec in specs
+    )
+
+
+def _expectations(
+    specs: tuple[CheckSpec, ...], facts: DayFacts, figures: DayFigures | None, earlier: dict[str, DayFigures]
+) -> Iterator[tuple[CheckSpec, Any]]:
+    """The expectation of each check, or the reason why there is none."""
+    import great_expectations.expectations as gxe
+
+    from data_quality.expectations import BY_RULE
+
+    users = dict(further(facts.declared))
+    for spec in specs:
+        common = {"severity": _SEVERITY[spec.severity], "description": spec.description, "meta": {"check": spec.name}}
+        if spec.name in users:
+            wanted = users[spec.name]
+            kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
+            if kind is None:
+                yield spec, f"Great Expectations has no {wanted.type}"
+                continue
+            try:
+                yield spec, kind(**wanted.arguments, **common)
+            except (TypeError, ValueError) as wrong:
+                yield spec, f"{wanted.type}: {_one_line(wrong)}"
+            continue
+        rule = spec.name.removeprefix(f"{spec.lookup}__") if spec.lookup else spec.name
+        arguments: dict[str, Any] = {"facts": facts.to_json(), "lookup": spec.lookup}
+        if rule == "outcomes_add_up" and figures is not None:
+            arguments["counted"] = {lookup.name: dict(lookup.outcomes) for lookup in figures.lookups}
+        if rule == "miss_share_usual" and spec.lookup:
+            arguments["shares"] = history.miss_shares(earlier, spec.lookup)
+        if rule == "input_day_complete":
+            arguments["row_counts"] = history.same_weekday(earlier, facts.day)
+        yield spec, BY_RULE[rule](**arguments, **common)
+
+
+def _validate(frame: DataFrame, facts: DayFacts, expectations: list[Any]) -> dict[str, Any]:
+    """One validation run in a context of its own; results by check name."""
+    import great_expectations as gx
+
+    with _quiet():
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = {"globally": False, "metric_calculations": False}
+        source = context.data_sources.add_spark("spark", persist=False)
+        batch = source.add_dataframe_asset(facts.declared.enrichment).add_batch_definition_whole_dataframe("day")
+        suite = context.suites.add(gx.ExpectationSuite(name=facts.declared.enrichment, expectations=expectations))
+        validation = context.validation_definitions.add(gx.ValidationDefinition(name="day", data=batch, suite=suite))
+        outcome = validation.run(
+            batch_parameters={"dataframe": frame},
+            result_format={"result_format": "SUMMARY", "partial_unexpected_count": 10},
+        )
+    return {result.expectation_config.meta["check"]: result for result in outcome.results}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Great Expectations logs and warns about its own ways, which tell nobody anything about the day."""
+    import logging
+    import warnings
+
+    logger = logging.getLogger("great_expectations")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _verdict(spec: CheckSpec, result: Any) -> Verdict:
+    broken = _exception(result.exception_info)
+    if broken:
+        return Verdict(spec.name, "not_run", spec.severity, f"not run: {broken}")
+    found = result.result
+    if "sentence" not in found:
+        return _verdict_of_a_stock_expectation(spec, result)
+    if found["success"] is None:
+        return Verdict(spec.name, "not_run", spec.severity, found["sentence"])
+    return Verdict(
+        check=spec.name,
+        status="passed" if result.success else "failed",
+        severity=spec.severity,
+        sentence=found["sentence"],
+        unexpected_count=found["unexpected_count"],
+        element_count=found["element_count"],
+        expected=found["expected"],
+        evidence=tuple(found["evidence"]),
+    )
+
+
+def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
+    found = result.result
+    unexpected, elements = found.get("unexpected_count") or 0, found.get("element_count") or 0
+    if "unexpected_count" in found:
+        values = [plain(value) for value in found.get("partial_unexpected_list") or []]
+        sentence = f"{unexpected:,} of {elements:,} unexpected" + (f"; first: {values[0]}" if values else "")
+        evidence: tuple[dict[str, Any], ...] = tuple({"value": value} for value in values)
+    else:
+        sentence, evidence = f"observed {plain(found.get('observed_value'))}", ()
+    status = "passed" if result.success else "failed"
+    return Verdict(spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence)
+
+
+def _exception(info: dict[str, Any]) -> str | None:
+    """The message of the exception that kept a check from running; Great Expectations nests it by metric."""
+    if "raised_exception" in info:
+        return _one_line(info["exception_message"]) if info["raised_exception"] else None
+    messages = [_exception(inner) for inner in info.values() if isinstance(inner, dict)]
+    return next((message for message in messages if message), None)
+
+
+def _one_line(problem: object) -> str:
+    return " ".join(str(problem).split())[:300]
+
+
+def _pictures(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
+    return {}

@@ -1,0 +1,216 @@
+"""The promises as Great Expectations: for any Spark table with the audit columns.
+
+Each takes `facts`, a `DayFacts` as JSON, and those about one lookup its name. All that share a metric share its Spark jobs:
+Great Expectations computes a metric once per validation run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.renderer.renderer import renderer
+
+from data_quality import history, identity, in_flight, order, rows
+from data_quality.findings import Finding
+from jobs.schema import DayFacts
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+def _judged(judge: Any, execution_engine: Any, domain: dict[str, Any], values: dict[str, Any]) -> Any:
+    frame, _, _ = execution_engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
+    return judge(frame, DayFacts.from_json(values["facts"]))
+
+
+class RowsMetric(TableMetricProvider):
+    metric_name = "audit.rows"
+    value_keys = ("facts",)
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(cls, execution_engine, metric_domain_kwargs, metric_value_kwargs, **_: Any) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001, N805
+        return _judged(rows.judge, execution_engine, metric_domain_kwargs, metric_value_kwargs)
+
+
+class OrderMetric(TableMetricProvider):
+    metric_name = "audit.order"
+    value_keys = ("facts",)
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(cls, execution_engine, metric_domain_kwargs, metric_value_kwargs, **_: Any) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001, N805
+        return _judged(order.judge, execution_engine, metric_domain_kwargs, metric_value_kwargs)
+
+
+class InFlightMetric(TableMetricProvider):
+    metric_name = "audit.in_flight"
+    value_keys = ("facts",)
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(cls, execution_engine, metric_domain_kwargs, metric_value_kwargs, **_: Any) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001, N805
+        return _judged(in_flight.judge, execution_engine, metric_domain_kwargs, metric_value_kwargs)
+
+
+class IdentityMetric(TableMetricProvider):
+    metric_name = "audit.identity"
+    value_keys = ("facts",)
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(cls, execution_engine, metric_domain_kwargs, metric_value_kwargs, **_: Any) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001, N805
+        return _judged(identity.judge, execution_engine, metric_domain_kwargs, metric_value_kwargs)
+
+
+# -- expectations ------------------------------------------------------------------------------------------------------
+class PromiseExpectation(BatchExpectation):
+    """What they have in common: one finding of one metric becomes the result, evidence included."""
+
+    facts: str
+    lookup: str | None = None
+
+    rule: ClassVar[str] = ""
+    metric_dependencies: ClassVar[tuple[str, ...]] = ()
+    success_keys: ClassVar[tuple[str, ...]] = ("facts", "lookup")
+
+    def _finding(self, metrics: dict[str, Any]) -> Finding:
+        found: Finding = metrics[self.metric_dependencies[0]][self.check]
+        return found
+
+    @property
+    def check(self) -> str:
+        return f"{self.lookup}__{self.rule}" if self.lookup else self.rule
+
+    def _validate(self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
+        finding = self._finding(metrics)
+        percent = 100 * finding.unexpected_count / finding.element_count if finding.element_count else 0.0
+        result = {"observed_value": finding.sentence, "unexpected_percent": percent, **finding.plain()}
+        return {"success": bool(finding.success), "result": result}
+
+    @classmethod
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
+    def _prescriptive_renderer(
+        cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
+    ) -> list[Any]:
+        """The check's sentence in place of its arguments."""
+        shown = configuration or result.expectation_config
+        styling = (runtime_configuration or {}).get("styling", {})
+        template = {"template": "$text", "params": {"text": shown.description or shown.type}, "styling": styling}
+        return [RenderedStringTemplateContent(content_block_type="string_template", string_template=template)]
+
+
+class ExpectEveryRowOnce(PromiseExpectation):
+    rule = "every_row_once"
+    metric_dependencies = ("audit.identity",)
+
+
+class ExpectOutcomesAddUp(PromiseExpectation):
+    """`counted`, if given, are the run's own counts by lookup and outcome, which the recount has to equal."""
+
+    counted: dict[str, dict[str, int]] | None = None
+    rule = "outcomes_add_up"
+    metric_dependencies = ("audit.rows",)
+
+    def _finding(self, metrics: dict[str, Any]) -> Finding:
+        finding, recount = super()._finding(metrics), metrics["audit.rows"].get("counts", {}).get("outcomes", {})
+        for lookup, outcomes in (self.counted or {}).items():
+            wrong = {name: count for name, count in outcomes.items() if recount.get(lookup, {}).get(name, 0) != count}
+            if finding.success and wrong:
+                name, count = next(iter(wrong.items()))
+                there = recount.get(lookup, {}).get(name, 0)
+                text = f"the run counted {count:,} {name} for {lookup}, the files have {there:,}"
+                return Finding(False, text, abs(count - there), finding.element_count, finding.expected)  # noqa: FBT003
+        return finding
+
+
+class ExpectOrderHeld(PromiseExpectation):
+    rule = "order_held"
+    metric_dependencies = ("audit.order",)
+
+
+class ExpectWatermarksNotCrossed(PromiseExpectation):
+    rule = "watermarks_not_crossed"
+    metric_dependencies = ("audit.order",)
+
+
+class ExpectLateRowsMarked(PromiseExpectation):
+    rule = "late_rows_marked"
+    metric_dependencies = ("audit.order",)
+
+
+class ExpectTimeLimitHeld(PromiseExpectation):
+    rule = "time_limit_held"
+    metric_dependencies = ("audit.rows",)
+
+
+class ExpectTimeoutsTolerated(PromiseExpectation):
+    rule = "timeouts_tolerated"
+    metric_dependencies = ("audit.rows",)
+
+
+class ExpectErrorsTolerated(PromiseExpectation):
+    rule = "errors_tolerated"
+    metric_dependencies = ("audit.rows",)
+
+
+class ExpectRetriesHeld(PromiseExpectation):
+    rule = "retries_held"
+    metric_dependencies = ("audit.rows",)
+
+
+class ExpectConcurrencyHeld(PromiseExpectation):
+    rule = "concurrency_held"
+    metric_dependencies = ("audit.in_flight",)
+
+
+class ExpectAnswersInRange(PromiseExpectation):
+    rule = "answers_in_range"
+    metric_dependencies = ("audit.rows",)
+
+
+class ExpectMissShareUsual(PromiseExpectation):
+    """`shares`: the share of misses on each earlier day."""
+
+    shares: list[float]
+    rule = "miss_share_usual"
+    metric_dependencies = ("audit.rows",)
+
+    def _finding(self, metrics: dict[str, Any]) -> Finding:
+        counts = metrics["audit.rows"].get("counts")
+        if counts is None:
+            return Finding.not_run("the outcomes could not be counted")
+        change = DayFacts.from_json(self.facts).declared.miss_change
+        misses = counts["outcomes"][self.lookup]["miss"]
+        return history.miss_share_usual(misses, counts["rows"], self.shares, change if change is not None else 1.0)
+
+
+class ExpectInputDayComplete(PromiseExpectation):
+    """`row_counts`: the rows of the input on each earlier day to compare with."""
+
+    row_counts: list[int]
+    rule = "input_day_complete"
+    metric_dependencies = ("audit.identity",)
+
+    def _finding(self, metrics: dict[str, Any]) -> Finding:
+        return history.input_day_complete(metrics["audit.identity"]["rows_in"], self.row_counts)
+
+
+BY_RULE: dict[str, type[PromiseExpectation]] = {
+    kind.rule: kind
+    for kind in (
+        ExpectEveryRowOnce,
+        ExpectOutcomesAddUp,
+        ExpectOrderHeld,
+        ExpectWatermarksNotCrossed,
+        ExpectLateRowsMarked,
+        ExpectInputDayComplete,
+        ExpectTimeLimitHeld,
+        ExpectTimeoutsTolerated,
+        ExpectErrorsTolerated,
+        ExpectRetriesHeld,
+        ExpectConcurrencyHeld,
+        ExpectAnswersInRange,
+        ExpectMissShareUsual,
+    )
+}

@@ -1,0 +1,101 @@
+"""What a check found, before it becomes a verdict, and the rows that prove it."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY, DeclaredFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ROWS_OF_EVIDENCE = 10
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`success` is None where the check could not run; `sentence` then says why."""
+
+    success: bool | None
+    sentence: str
+    unexpected_count: int = 0
+    element_count: int = 0
+    expected: str = ""
+    evidence: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def not_run(cls, why: str) -> Self:
+        return cls(success=None, sentence=f"not run: {why}")
+
+    @classmethod
+    def judged(cls, holds: str, wrong: str, unexpected_count: int, element_count: int, expected: str) -> Self:
+        """Green with the sentence `holds` when nothing is unexpected, else red with the sentence `wrong`."""
+        success = unexpected_count == 0
+        return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
+
+    def with_evidence(self, rows: Iterable[dict[str, Any]], first: str = "first") -> Finding:
+        """The same finding with the rows at fault; the sentence names the first of them."""
+        evidence = tuple(rows)
+        if not evidence:
+            return replace(self, evidence=())
+        return replace(self, evidence=evidence, sentence=f"{self.sentence}; {first}: {in_words(evidence[0])}")
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def identity_columns(declared: DeclaredFacts, frame: DataFrame) -> list[str]:
+    """What names a row in evidence: the declared row_id if the files have it, else source file and row number."""
+    declared_id = [name for name in declared.row_id if name in frame.columns]
+    identity = declared_id if declared.row_id and len(declared_id) == len(declared.row_id) else list(SOURCE_IDENTITY)
+    return [*identity, *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity)]
+
+
+def rows_at_fault(frame: DataFrame, at_fault: Column, columns: Sequence[str | Column]) -> list[dict[str, Any]]:
+    """At most ROWS_OF_EVIDENCE of the rows at fault, in the order of the input, as plain JSON values.
+
+    Bounded where it is computed: each task keeps that many rows, whatever the number at fault.
+    """
+    found = frame.where(at_fault).orderBy(PARTITION, INPUT_SEQ).limit(ROWS_OF_EVIDENCE).select(*columns)
+    return [plain(row.asDict(recursive=True)) for row in found.collect()]
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it; times in ISO 8601, what JSON does not know as text."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, datetime.datetime | datetime.date):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    return repr(value)
+
+
+def in_words(row: dict[str, Any]) -> str:
+    """A row of evidence as people read it: its identity first, lists left to the table."""
+    return ", ".join(f"{name} {value}" for name, value in row.items() if not isinstance(value, list | dict))
+
+
+def missing(frame: DataFrame, needed: Iterable[str]) -> str | None:
+    """The reason for which a check that needs these columns cannot run, or None."""
+    absent = [name for name in needed if name not in frame.columns]
+    return f"the files have no column {', '.join(absent)}" if absent else None
+
+
+def share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"

@@ -1,0 +1,98 @@
+"""Every row of the input exactly once in the files, judged against the input read again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
+
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding, missing, plain, rows
+from data_quality.written import read_input
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+CHECK = "every_row_once"
+
+
+def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
+    """The finding, and the number of rows of the input.
+
+    The rows of an input file are numbered from 0, so a bitmap per file says whether each is there, and a count beside it
+    whether one is there twice: no join, no shuffle of rows. Only a fault is worth the join that names the rows.
+    """
+    from pyspark.sql import functions as F
+
+    source = read_input(frame.sparkSession, facts)
+    expected = {row[0]: row[1] for row in source.groupBy(SOURCE_FILE).agg(F.count("*")).collect()}
+    rows_in = sum(expected.values())
+    why_not = missing(frame, SOURCE_IDENTITY)
+    if why_not:
+        return {"rows_in": rows_in, CHECK: Finding.not_run(why_not)}
+    written = _written(frame)
+    rows_out = sum(found["rows"] for found in written.values())
+    whole = set(written) <= set(expected) and all(
+        file in written
+        and written[file]["rows"] == written[file]["different"] == count
+        and written[file]["lowest"] == 0
+        and written[file]["highest"] == count - 1
+        for file, count in expected.items()
+    )
+    holds = f"{rows(rows_in)} in, {rows(rows_out)} out, each exactly once"
+    promise = "each row of the input exactly once, by source file and row number"
+    if whole:
+        return {"rows_in": rows_in, CHECK: Finding(True, holds, 0, rows_in, promise)}  # noqa: FBT003
+    return {"rows_in": rows_in, CHECK: _named(frame, source, facts, rows_in, promise)}
+
+
+def _written(frame: DataFrame) -> dict[str | None, dict[str, int]]:
+    """Per source file: rows, different row numbers, lowest and highest row number."""
+    from pyspark.sql import functions as F
+
+    number = F.col(SOURCE_ROW)
+    buckets = frame.groupBy(SOURCE_FILE, F.bitmap_bucket_number(number).alias("bucket")).agg(
+        F.count("*").alias("rows"),
+        F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(number))).alias("different"),
+        F.min(number).alias("lowest"),
+        F.max(number).alias("highest"),
+    )
+    files = buckets.groupBy(SOURCE_FILE).agg(
+        F.sum("rows").alias("rows"),
+        F.sum("different").alias("different"),
+        F.min("lowest").alias("lowest"),
+        F.max("highest").alias("highest"),
+    )
+    return {row[0]: row.asDict() for row in files.collect()}
+
+
+def _named(frame: DataFrame, source: DataFrame, facts: DayFacts, rows_in: int, promise: str) -> Finding:
+    """The rows that are not there exactly once."""
+    from pyspark.sql import functions as F
+
+    row_id = [name for name in facts.declared.row_id if name in source.columns and name not in SOURCE_IDENTITY]
+    places = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in frame.columns]
+    written = frame.groupBy(*SOURCE_IDENTITY).agg(
+        F.count("*").alias("times_in_files"), *(F.min(name).alias(name) for name in places)
+    )
+    given = source.select(*SOURCE_IDENTITY, F.lit(1).alias("times_in_input"), *row_id)
+    same = [given[name].eqNullSafe(written[name]) for name in SOURCE_IDENTITY]
+    both = given.join(written, same, "full_outer").select(
+        *(F.coalesce(given[name], written[name]).alias(name) for name in SOURCE_IDENTITY),
+        *row_id,
+        F.coalesce("times_in_input", F.lit(0)).alias("times_in_input"),
+        F.coalesce("times_in_files", F.lit(0)).alias("times_in_files"),
+        *places,
+    )
+    wrong = both.where("times_in_input <> times_in_files")
+    counted = wrong.agg(
+        F.count_if(F.expr("times_in_files < times_in_input")).alias("lost"),
+        F.count_if(F.expr("times_in_input = 1 and times_in_files > 1")).alias("doubled"),
+        F.count_if(F.expr("times_in_input = 0")).alias("foreign"),
+    ).collect()[0]
+    sample = wrong.orderBy(*SOURCE_IDENTITY).limit(ROWS_OF_EVIDENCE).collect()
+    parts = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} doubled"]
+    if counted["foreign"]:
+        parts.append(f"{rows(counted['foreign'])} that the input does not have")
+    unexpected = sum(counted)
+    finding = Finding(False, ", ".join(parts), unexpected, rows_in, promise)  # noqa: FBT003
+    return finding.with_evidence(plain(row.asDict(recursive=True)) for row in sample)

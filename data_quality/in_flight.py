@@ -1,0 +1,118 @@
+"""Calls in flight, from the start and the end of every attempt, against the share of each task."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from jobs import schema
+from jobs.schema import PARTITION, DayFacts, LookupFacts
+
+from data_quality.findings import Finding, identity_columns, missing, rows_at_fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Finding]:
+    """One finding per lookup. All lookups together: one sort of all starts and ends, task by task."""
+    found, judged = {}, []
+    for number, lookup in enumerate(facts.declared.lookups):
+        why_not = missing(frame, [PARTITION, schema.attempts(lookup.name)])
+        if why_not is None and number >= len(facts.shares):
+            why_not = "the run does not say how many calls each task was allowed"
+        if why_not:
+            found[_check(lookup)] = Finding.not_run(why_not)
+        else:
+            judged.append(number)
+    if not judged:
+        return found
+    highest = _highest(frame, facts, judged)
+    for number in judged:
+        lookup = facts.declared.lookups[number]
+        found[_check(lookup)] = _finding(frame, facts, number, highest.get(number, {}))
+    return found
+
+
+def _check(lookup: LookupFacts) -> str:
+    return f"{lookup.name}__concurrency_held"
+
+
+def _highest(frame: DataFrame, facts: DayFacts, numbers: list[int]) -> dict[int, dict[int, tuple[int, int]]]:
+    """Per lookup and task: the most calls in flight at once, and the attempts made.
+
+    An end sorts before a start of the same µs: the slot was free by then.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    def edges(number: int) -> DataFrame:
+        calls = F.explode(schema.attempts(facts.declared.lookups[number].name)).alias("call")
+        both = frame.select(F.col(PARTITION).alias("task"), calls).select(
+            "task", F.stack(F.lit(2), F.expr("call.start * 2 + 1"), F.expr("call.end * 2")).alias("edge")
+        )
+        return both.select(F.lit(number).alias("lookup"), "task", "edge")
+
+    events = reduce(lambda one, other: one.unionAll(other), (edges(number) for number in numbers))
+    in_time = Window.partitionBy("lookup", "task").orderBy("edge").rowsBetween(Window.unboundedPreceding, 0)
+    step = F.when(F.col("edge") % 2 == 1, 1).otherwise(-1)
+    peaks = (
+        events.withColumn("in_flight", F.sum(step).over(in_time))
+        .groupBy("lookup", "task")
+        .agg(F.max("in_flight").alias("highest"), (F.count("*") / 2).cast("long").alias("attempts"))
+    )
+    highest: dict[int, dict[int, tuple[int, int]]] = {}
+    for row in peaks.collect():
+        highest.setdefault(row["lookup"], {})[row["task"]] = (row["highest"], row["attempts"])
+    return highest
+
+
+def _finding(frame: DataFrame, facts: DayFacts, number: int, highest: dict[int, tuple[int, int]]) -> Finding:
+    lookup, shares = facts.declared.lookups[number], facts.shares[number]
+    attempts = sum(made for _, made in highest.values())
+    expected = f"at most {lookup.max_concurrency} calls in flight, shared among the tasks as {list(shares)[:20]}"
+    over = {
+        task: (most, shares[task] if task is not None and 0 <= task < len(shares) else 0)
+        for task, (most, _) in highest.items()
+        if task is None or not 0 <= task < len(shares) or most > shares[task]
+    }
+    if not over:
+        most = max((most for most, _ in highest.values()), default=0)
+        text = f"at most {most} in flight in a task, of {max(shares, default=0)} allowed; {attempts:,} attempts"
+        return Finding(True, text, 0, attempts, expected)  # noqa: FBT003
+    task, (most, allowed) = min(over.items(), key=lambda item: (item[0] is None, item[0]))
+    rows, count = _attempts_over(frame, facts, number, over)
+    text = f"{count:,} attempts began with all slots taken: {most} in flight in task {task}, {allowed} allowed"
+    return Finding(False, text, count, attempts, expected).with_evidence(rows)  # noqa: FBT003
+
+
+def _attempts_over(
+    frame: DataFrame, facts: DayFacts, number: int, over: dict[int, tuple[int, int]]
+) -> tuple[list[dict[str, Any]], int]:
+    """The attempts that began when their task's share was already in flight: the first of them, and how many."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    identity = identity_columns(facts.declared, frame)
+    call = F.explode(schema.attempts(facts.declared.lookups[number].name)).alias("call")
+    of_those = F.col(PARTITION).isin(*[task for task in over if task is not None]) | F.col(PARTITION).isNull()
+    calls = frame.where(of_those).select(*identity, call)
+    edges = calls.withColumn("edge", F.explode(F.array(F.expr("call.start * 2 + 1"), F.expr("call.end * 2"))))
+    in_time = Window.partitionBy(PARTITION).orderBy("edge").rowsBetween(Window.unboundedPreceding, 0)
+    step = F.when(F.col("edge") % 2 == 1, 1).otherwise(-1)
+    allowed = F.coalesce(
+        F.try_element_at(
+            F.create_map(*(F.lit(item) for task, (_, most) in over.items() if task is not None for item in (task, most)))
+            if any(task is not None for task in over)
+            else F.expr("cast(map() as map<int, int>)"),
+            F.col(PARTITION),
+        ),
+        F.lit(0),
+    )
+    late = (
+        edges.withColumn("in_flight", F.sum(step).over(in_time))
+        .where((F.col("edge") % 2 == 1) & (F.col("in_flight") > allowed))
+        .withColumn("allowed", allowed)
+    )
+    shown = [*identity, "in_flight", "allowed", F.col("call.start").alias("start_us"), F.col("call.end").alias("end_us")]
+    return rows_at_fault(late, F.lit(True), shown), late.count()  # noqa: FBT003

@@ -1,0 +1,96 @@
+"""The files of a run as the checks see them: every column as written, and the place of each row in the files."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jobs import schema
+from jobs.schema import DayFacts, DeclaredFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+POSITION = "_position"  # long: place of the row in the run's files; grows within a task in the order in which it wrote
+_ROWS_OF_A_FILE = 1 << 40  # more rows than any one file holds; leaves room for 8 million files
+_NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")  # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
+
+
+def read(spark: SparkSession, facts: DayFacts) -> DataFrame:
+    """Exactly the files of the run, read as they lie, with POSITION. A day without files gives an empty frame.
+
+    One task writes one file, or several in turn, each in the order in which its rows came.
+    """
+    from pyspark.sql import functions as F
+
+    if not facts.files:
+        return spark.createDataFrame([], _schema_of_an_empty_day(spark, facts))
+    frame = spark.read.parquet(*facts.files)
+    uris = sorted(frame.inputFiles(), key=_in_order_of_writing)
+    places = spark.createDataFrame([(uri, place) for place, uri in enumerate(uris)], "_uri STRING, _place LONG")
+    located = frame.select("*", F.col("_metadata.file_path").alias("_uri"), F.col("_metadata.row_index").alias("_row"))
+    position = F.col("_place") * _ROWS_OF_A_FILE + F.col("_row")
+    return located.join(F.broadcast(places), "_uri").withColumn(POSITION, position).drop("_uri", "_row", "_place")
+
+
+def _in_order_of_writing(uri: str) -> tuple[str, int, str]:
+    """The counter as a number: as text, the thousandth file of a task would sort before its second."""
+    counter = _NUMBER_OF_A_TASKS_FILE.search(uri)
+    return (uri[: counter.start()], int(counter[1]), uri) if counter else (uri, 0, uri)
+
+
+def event_time_ms(frame: DataFrame, column: str) -> Column:
+    """An event time as the watermarks count it: whole milliseconds since the epoch, an integer column taken as such."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import IntegralType
+
+    if isinstance(frame.schema[column].dataType, IntegralType):
+        return F.col(column).cast("long")
+    return F.floor(F.unix_micros(F.col(column).cast("timestamp")) / 1000).cast("long")
+
+
+def read_input(spark: SparkSession, facts: DayFacts) -> DataFrame:
+    """The input read again, with the identity of each row; empty when the day has no input files."""
+    from pyspark.sql import functions as F
+
+    if not facts.input_files:
+        columns = [f"`{name}` STRING" for name in facts.input_columns if name not in schema.SOURCE_IDENTITY]
+        identity = [f"{schema.SOURCE_FILE} STRING", f"{schema.SOURCE_ROW} LONG"]
+        return spark.createDataFrame([], ", ".join([*columns, *identity]))
+    frame = spark.read.parquet(*facts.input_files)
+    file, row = F.col("_metadata.file_path"), F.col("_metadata.row_index")
+    return frame.select("*", file.alias(schema.SOURCE_FILE), row.alias(schema.SOURCE_ROW))
+
+
+def _schema_of_an_empty_day(spark: SparkSession, facts: DayFacts) -> StructType:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    columns = {field.name: field for field in read_input(spark, facts).schema.fields}
+    for field in StructType.fromDDL(", ".join(audit_ddl(facts.declared))).fields:
+        columns[field.name] = field
+    return StructType([*columns.values(), StructField(POSITION, LongType())])
+
+
+def audit_ddl(declared: DeclaredFacts) -> list[str]:
+    """The columns that a run adds to its input, as Spark DDL: the row's, each lookup's, and the answers."""
+    ddl = [
+        f"{schema.PARTITION} INT",
+        f"{schema.INPUT_SEQ} LONG",
+        f"{schema.OUTPUT_SEQ} LONG",
+        f"{schema.SEGMENT} LONG",
+        f"{schema.LATE} BOOLEAN",
+        f"{schema.SOURCE_FILE} STRING",
+        f"{schema.SOURCE_ROW} LONG",
+    ]
+    for lookup in declared.lookups:
+        ddl += [f"`{column}` {kind}" for column, kind in lookup.returns]
+        ddl += [
+            f"{schema.status(lookup.name)} STRING",
+            f"{schema.source(lookup.name)} STRING",
+            f"{schema.attempts(lookup.name)} ARRAY<STRUCT<start: LONG, end: LONG, throttled: BOOLEAN>>",
+            f"{schema.latency_ms(lookup.name)} DOUBLE",
+            f"{schema.paused_ms(lookup.name)} DOUBLE",
+            f"{schema.error(lookup.name)} STRING",
+        ]
+    return ddl
