@@ -1,0 +1,72 @@
+"""The assets of an enrichment: what comes in, the enriched days, and the small tables made from them."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from jobs.declarations import Summary
+from orchestration import enriching
+from orchestration.checks import check_specs
+from orchestration.declared import Declared
+from orchestration.resources import SparkProgram
+
+POOL = "spark"  # runs of Spark on this machine at a time: dagster.yaml
+CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s; longer than a killed Spark needs to be gone
+
+
+def raw_asset(declared: Declared) -> dg.AssetSpec:
+    """The input, written by somebody else; each run observes the day it read."""
+    enrichment = declared.enrichment
+    return dg.AssetSpec(
+        declared.raw_key,
+        description=f"Parquet files by day at {enrichment.input.path}, written by others; observed by each run.",
+        group_name=declared.name,
+        owners=list(enrichment.owners),
+        kinds={"parquet"},
+        partitions_def=declared.days,
+        metadata={"path": enrichment.input.path},
+    )
+
+
+def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
+    """The published table: a day is materialized only when it was checked and published."""
+
+    @dg.asset(
+        key=declared.key,
+        deps=[declared.raw_key],
+        description=declared.enrichment.description or f"{declared.name}, declared in {declared.reference}.",
+        group_name=declared.name,
+        owners=list(declared.enrichment.owners),
+        kinds={"spark", "delta"},
+        partitions_def=declared.days,
+        check_specs=check_specs(declared),
+        metadata={"path": declared.enrichment.output.path, "declared_in": declared.reference},
+        pool=POOL,
+        retry_policy=CRASH,
+    )
+    def enriched(context: dg.AssetExecutionContext, spark: SparkProgram) -> Iterator[enriching.Event]:
+        yield from enriching.enrich_day(context, declared, spark)
+
+    return enriched
+
+
+def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
+    """A small table for readers, made from the published day."""
+
+    @dg.asset(
+        key=summary.name,
+        deps=[declared.key],
+        description=summary.description or f"Summary of {declared.name}.",
+        group_name=declared.name,
+        owners=list(declared.enrichment.owners),
+        kinds={"delta"},
+        partitions_def=declared.days,
+        metadata={"query": dg.MetadataValue.md(f"```sql\n{summary.sql}\n```")},
+    )
+    def summarized(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+        from jobs.summaries import summarize
+
+        rows = summarize(declared.enrichment, summary, context.partition_key)
+        return dg.MaterializeResult(metadata={"dagster/row_count": rows})
+
+    return summarized

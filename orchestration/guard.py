@@ -1,0 +1,83 @@
+"""Runs a command so that nothing of it outlives its starter. A small program of its own; standard library only; Linux.
+
+    python guard.py PARENT_PID GRACE_SECONDS command argument ...
+
+Dagster starts Spark, Spark starts a Python driver and Python workers. Whoever dies first, the rest goes too:
+- the command has a session of its own; on SIGTERM, SIGINT or SIGHUP the guard ends it: SIGTERM, GRACE_SECONDS, SIGKILL;
+- the kernel sends SIGTERM to the guard when its starter dies, and to the command when the guard dies, kill -9 included;
+- what is left of the session when the command has ended is killed: Spark's Python workers leave the process group.
+
+Exits with the command's status, or 128 + the signal that ended it.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+def die_with_parent() -> None:
+    """From now on the kernel sends us SIGTERM when the thread that started us ends. Does nothing but on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def command_under_guard(command: list[str], *, grace: float) -> list[str]:
+    """The command line that runs `command` under a guard whose starter is this process."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(grace), *command]
+
+
+def _prepare_command() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS | {signal.SIGCHLD})
+    die_with_parent()
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def _stop(child: subprocess.Popen[bytes], grace: float) -> None:
+    """SIGTERM to the command's group, SIGKILL when it has not ended after `grace` seconds."""
+    _signal_group(child.pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace
+    while child.poll() is None:
+        left = deadline - time.monotonic()
+        if left <= 0 or signal.sigtimedwait({signal.SIGCHLD}, left) is None:
+            _signal_group(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _kill_session(session: int) -> None:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # a process may end while we look
+            fields = stat.read_text().rpartition(")")[2].split()  # after the name: state, parent, group, session
+            if int(fields[3]) == session:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+
+
+def main(arguments: list[str]) -> int:
+    parent, grace, command = int(arguments[0]), float(arguments[1]), arguments[2:]
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS | {signal.SIGCHLD})  # they wait for sigwait: none is lost in between
+    die_with_parent()
+    if os.getppid() != parent:  # it died before the kernel knew that we care
+        return 128 + signal.SIGTERM
+    child = subprocess.Popen(command, start_new_session=True, preexec_fn=_prepare_command)  # noqa: S603, PLW1509  # one thread
+    try:
+        while child.poll() is None:
+            if signal.sigwait(STOPS | {signal.SIGCHLD}) in STOPS:
+                _stop(child, grace)
+    finally:
+        _kill_session(child.pid)
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""What Dagster shows of a day: metadata keys and values from the record of its run."""
+
+from typing import Any
+
+import dagster as dg
+
+from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupFigures
+from orchestration.report_server import served
+
+
+def report_url(enrichment: str, day: str) -> str:
+    return served(f"reports/{enrichment}/{day}/index.html")
+
+
+def log_url(enrichment: str, day: str, run_id: str) -> str:
+    return served(f"runs/{enrichment}/{day}/{run_id}.spark.log")
+
+
+def figures_metadata(record: DayRecord) -> dict[str, Any]:
+    """Counts and times of a run: integers and floats, so that Dagster plots them over the days."""
+    figures = record.figures
+    metadata: dict[str, Any] = {
+        "rows_in": figures.rows_in,
+        "rows_out": figures.rows_out,
+        "rows_late": figures.rows_late,
+        "job_s": round(figures.job_s, 3),
+        "declaration": record.facts.declared.fingerprint,
+    }
+    for lookup in figures.lookups:
+        metadata |= {f"{lookup.name}/{key}": value for key, value in _lookup_metadata(lookup).items()}
+    return metadata
+
+
+def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
+    metadata: dict[str, Any] = {f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES}
+    metadata |= {"requests_sent": lookup.calls, "requests_retried": lookup.retried}
+    metadata |= {"wall_s": round(lookup.wall_s, 3), "limit_s": round(lookup.limit_s, 3)}
+    if lookup.limit_s > 0:
+        metadata["wall_over_limit"] = round(lookup.wall_s / lookup.limit_s, 3)
+    for key in ("latency_p50_ms", "latency_p99_ms"):
+        if getattr(lookup, key) is not None:
+            metadata[key] = round(getattr(lookup, key), 3)
+    return metadata
+
+
+def published_metadata(record: DayRecord) -> dict[str, Any]:
+    """What is true only of a published day: where it is, which version, its columns."""
+    from deltalake import DeltaTable
+
+    declared = record.facts.declared
+    table = DeltaTable(declared.table)
+    columns = [
+        dg.TableColumn(name=column.name, type=str(column.type.to_json()).strip('"'), description=None)
+        for column in table.schema().fields
+    ]
+    return {
+        "published_version": record.published_version,
+        "dagster/row_count": record.figures.rows_out,
+        "dagster/uri": table.table_uri,
+        "dagster/table_name": declared.enrichment,
+        "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns=columns)),
+    }
+
+
+def readers_see(declared: DeclaredFacts, day: str) -> str:
+    """What a reader of the published table finds of the day at this moment."""
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(declared.table):
+        return "nothing: no day is published yet"
+    table = DeltaTable(declared.table)
+    days = sorted(partition[declared.partition] for partition in table.partitions())
+    if day in days:
+        return f"{day}, version {table.version()}, complete"
+    newest = f"newest day {days[-1]}, version {table.version()}, complete" if days else "no day at all"
+    return f"nothing of {day}; {newest}"

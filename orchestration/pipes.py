@@ -1,0 +1,69 @@
+"""What the Spark program says to Dagster while it runs. Loaded by the Spark driver; needs dagster_pipes only."""
+
+import atexit
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, PipesContext, open_dagster_pipes
+
+PROGRESS_EVERY = 3.0  # s between two lines in the run log
+Event = Mapping[str, Any]
+
+
+def reporter() -> Callable[[Event], None]:
+    """The `--reporter` of the Spark program: progress to Dagster's run log, all else to the step that started it.
+
+    Outside Dagster it says nothing.
+    """
+    if DAGSTER_PIPES_CONTEXT_ENV_VAR not in os.environ:
+        return lambda event: None  # noqa: ARG005
+    context = open_dagster_pipes()
+    atexit.register(_close, context)
+    return Reporter(context.log.info, context.report_custom_message)
+
+
+def _close(context: PipesContext) -> None:
+    if not context.is_closed:
+        context.close()
+
+
+class Reporter:
+    """Progress goes to `log`, at most one line every PROGRESS_EVERY seconds; every other event to `send`, at once."""
+
+    def __init__(
+        self,
+        log: Callable[[str], None],
+        send: Callable[[Any], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._send = send
+        self._clock = clock
+        self._next_line = clock()
+
+    def __call__(self, event: Event) -> None:
+        if event["kind"] != "progress":
+            self._send(dict(event))
+        elif self._clock() >= self._next_line:
+            self._next_line = self._clock() + PROGRESS_EVERY
+            self._log(progress_line(event))
+
+
+def progress_line(event: Event) -> str:
+    """One progress event for people: rows, rate, in flight, latency, what went wrong so far, time left."""
+    rows, total = event["rows"], event.get("rows_total")
+    parts = [f"{rows:,} of {total:,} rows ({rows / total:.0%})" if total else f"{rows:,} rows"]
+    for key, text in (
+        ("rows_per_s", "{:,.0f} rows/s"),
+        ("in_flight", "{:,} in flight"),
+        ("p50_ms", "p50 {:,.0f} ms"),
+        ("p99_ms", "p99 {:,.0f} ms"),
+        ("retries", "{:,} retries"),
+        ("timeouts", "{:,} timeouts"),
+        ("left_s", "{:,.0f} s left"),
+    ):
+        if event.get(key) is not None:
+            parts.append(text.format(event[key]))
+    return ", ".join(parts)

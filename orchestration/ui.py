@@ -1,0 +1,62 @@
+"""Dagster's web page with the reports beside it, started together and ended together.
+
+python -m orchestration.ui        # http://127.0.0.1:3000; ports: TIDEGATE_UI_PORT, TIDEGATE_REPORTS_PORT
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from orchestration.guard import command_under_guard
+from orchestration.home import dagster_home
+from orchestration.report_server import REPORTS_PORT, REPORTS_URL
+
+GRACE = 20.0  # s; Dagster cancels the runs under way, each of which ends its Spark
+
+
+def serve(environment: Mapping[str, str], others: Sequence[list[str]] = ()) -> int:
+    """Run report server, `others` and `dagster dev` until one ends or Ctrl-C; then end all. Returns an exit status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    reports = os.environ.get(REPORTS_PORT, "3070")
+    port = os.environ.get("TIDEGATE_UI_PORT", "3000")
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(dagster_home()),
+        REPORTS_PORT: reports,
+        REPORTS_URL: f"http://127.0.0.1:{reports}",
+        **environment,
+    }
+    dagster = Path(sys.executable).parent / "dagster"
+    commands = [
+        [sys.executable, "-m", "orchestration.report_server"],
+        *others,
+        [str(dagster), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", port],
+    ]
+    print(f"Dagster: http://127.0.0.1:{port}   reports: http://127.0.0.1:{reports}   Ctrl-C ends both.", flush=True)
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        processes += [_start(command, environment) for command in commands]
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+    return 1
+
+
+def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603
+        command_under_guard(command, grace=GRACE), env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(serve({}))
