@@ -1,0 +1,75 @@
+"""How long a call takes and what goes wrong with it: drawn from a seed, so that the same call always fares the same."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal, Self, get_args
+
+Fault = Literal["throttle", "error", "drop", "hang"]
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+
+LATENCY_MEAN_S = 0.050
+LATENCY_P99_S = 0.200
+
+
+def lognormal(mean: float, p99: float) -> NormalDist:
+    """The distribution of log(x), where x is lognormal with this mean and 99th percentile.
+
+    mean = exp(mu + sigma²/2) and p99 = exp(mu + z sigma) hold for two values of sigma: this is the smaller, and there
+    is none when p99 is more than about 15 means.
+    """
+    z = NormalDist().inv_cdf(0.99)
+    sigma = z - math.sqrt(z * z - 2 * math.log(p99 / mean))
+    return NormalDist(math.log(mean) - sigma * sigma / 2, sigma)
+
+
+LOG_LATENCY = lognormal(LATENCY_MEAN_S, LATENCY_P99_S)
+
+
+def latency(seed: int, key: str) -> float:
+    """Seconds until the answer for this key."""
+    return math.exp(LOG_LATENCY.inv_cdf(_uniform(seed, "latency", key)))
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The share of calls that meet each fault; drawn anew for every attempt, so that a retry usually succeeds."""
+
+    throttle: float = 0.003  # 429 with Retry-After
+    error: float = 0.003  # 500
+    drop: float = 0.002  # the connection is closed without an answer
+    hang: float = 0.002  # no answer, until the client goes
+
+    def __post_init__(self) -> None:
+        shares = [getattr(self, fault) for fault in FAULTS]
+        if min(shares) < 0 or sum(shares) > 1:
+            raise ValueError(f"{self}: a share is not below 0, and all together are at most 1")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`none`, or shares as in `throttle=0.003,hang=0.002`, where a fault that is not named does not happen."""
+        shares = dict.fromkeys(map(str, FAULTS), 0.0)
+        for part in text.split(",") if text != "none" else ():
+            name, _, share = part.partition("=")
+            if name not in shares or not share.replace(".", "", 1).isdecimal():
+                raise ValueError(f"{part!r} is not a fault and its share: write none, or {'=0.01,'.join(shares)}=0.01")
+            shares[name] = float(share)
+        return cls(**shares)
+
+    def draw(self, seed: int, key: str, attempt: int) -> Fault | None:
+        """What goes wrong with this attempt (from 1) of this key."""
+        left = _uniform(seed, "fault", key, attempt)
+        for fault in FAULTS:
+            left -= getattr(self, fault)
+            if left < 0:
+                return fault
+        return None
+
+
+def _uniform(*parts: object) -> float:
+    """A number within (0, 1) that only the parts decide."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return ((int.from_bytes(digest) >> 12) + 0.5) / 2**52
