@@ -6,6 +6,7 @@ import base64
 import binascii
 import datetime as dt
 import decimal
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +18,6 @@ from sqlglot import expressions as exp
 from jobs.errors import DeclarationError
 
 Cast = Callable[[Any], Any]
-
-_INTEGERS = {
-    exp.DataType.Type.TINYINT: ("TINYINT", pa.int8(), 8),
-    exp.DataType.Type.SMALLINT: ("SMALLINT", pa.int16(), 16),
-    exp.DataType.Type.INT: ("INT", pa.int32(), 32),
-    exp.DataType.Type.BIGINT: ("BIGINT", pa.int64(), 64),
-}
 
 
 @dataclass(frozen=True)
@@ -59,38 +53,44 @@ def read_ddl(ddl: str) -> tuple[AnswerColumn, ...]:
     return tuple(read)
 
 
-def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:  # noqa: PLR0911  # one return per type
-    type_ = exp.DataType.Type
+def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
+    """Spark's name of a type, Arrow's, and the cast. Raises ValueError for one that an answer cannot have."""
     match kind.this:
-        case whole if whole in _INTEGERS:
-            name, arrow, bits = _INTEGERS[whole]
-            return name, arrow, _whole_number(name, bits)
-        case type_.DOUBLE:
-            return "DOUBLE", pa.float64(), _number("DOUBLE")
-        case type_.FLOAT:
-            return "FLOAT", pa.float32(), _number("FLOAT")
-        case type_.BOOLEAN:
-            return "BOOLEAN", pa.bool_(), _exactly("BOOLEAN", bool)
-        case type_.TEXT | type_.VARCHAR | type_.CHAR:
-            return "STRING", pa.string(), _exactly("STRING", str)
-        case type_.BINARY | type_.VARBINARY:
-            return "BINARY", pa.binary(), _bytes
-        case type_.DATE:
-            return "DATE", pa.date32(), _date
-        case type_.TIMESTAMP | type_.TIMESTAMPTZ | type_.TIMESTAMPLTZ:
-            return "TIMESTAMP", pa.timestamp("us", tz="UTC"), _timestamp
-        case type_.DECIMAL:
+        case simple if simple in _simple_types():
+            return _simple_types()[simple]
+        case exp.DataType.Type.DECIMAL:
             precision, scale = (int(size.name) for size in kind.expressions) if kind.expressions else (10, 0)
             return f"DECIMAL({precision},{scale})", pa.decimal128(precision, scale), _decimal(precision, scale)
-        case type_.ARRAY:
+        case exp.DataType.Type.ARRAY:
             inner, arrow, cast = _read_type(kind.expressions[0])
             return f"ARRAY<{inner}>", pa.list_(arrow), _list_of(cast)
-        case type_.STRUCT:
+        case exp.DataType.Type.STRUCT:
             fields = {field.name: _read_type(field.args["kind"]) for field in kind.expressions}
             inner = ", ".join(f"{name}: {read[0]}" for name, read in fields.items())
             arrow = pa.struct([(name, read[1]) for name, read in fields.items()])
             return f"STRUCT<{inner}>", arrow, _struct_of({name: read[2] for name, read in fields.items()})
     raise ValueError(f"the type {kind.sql(dialect='spark')} is not one that an answer can have.")
+
+
+@functools.cache
+def _simple_types() -> dict[exp.DataType.Type, tuple[str, pa.DataType, Cast]]:
+    type_ = exp.DataType.Type
+    text = "STRING", pa.string(), _exactly("STRING", str)
+    binary = "BINARY", pa.binary(), _bytes
+    timestamp = "TIMESTAMP", pa.timestamp("us", tz="UTC"), _timestamp
+    return {
+        type_.TINYINT: ("TINYINT", pa.int8(), _whole_number("TINYINT", 8)),
+        type_.SMALLINT: ("SMALLINT", pa.int16(), _whole_number("SMALLINT", 16)),
+        type_.INT: ("INT", pa.int32(), _whole_number("INT", 32)),
+        type_.BIGINT: ("BIGINT", pa.int64(), _whole_number("BIGINT", 64)),
+        type_.FLOAT: ("FLOAT", pa.float32(), _number("FLOAT")),
+        type_.DOUBLE: ("DOUBLE", pa.float64(), _number("DOUBLE")),
+        type_.BOOLEAN: ("BOOLEAN", pa.bool_(), _exactly("BOOLEAN", bool)),
+        type_.DATE: ("DATE", pa.date32(), _date),
+        **dict.fromkeys((type_.TEXT, type_.VARCHAR, type_.CHAR), text),
+        **dict.fromkeys((type_.BINARY, type_.VARBINARY), binary),
+        **dict.fromkeys((type_.TIMESTAMP, type_.TIMESTAMPTZ, type_.TIMESTAMPLTZ), timestamp),
+    }
 
 
 def _refuse(type_name: str, value: Any) -> ValueError:

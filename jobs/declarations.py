@@ -42,7 +42,7 @@ class Output:
 
 @dataclass(frozen=True)
 class EventTime:
-    """The column that says when a row happened. Watermark: the largest event time so far minus the bound, minus 1 ms."""
+    """The column that says when a row happened. Watermark: largest event time so far, minus the bound, minus 1 ms."""
 
     column: str
     max_out_of_orderness: dt.timedelta = field(kw_only=True)
@@ -101,9 +101,9 @@ class Expectation:
 class Enrichment:
     """A table, what is asked for each of its rows, and what must hold before a day of it is published.
 
-    mode: the order of the rows that leave a task (Flink's wait modes). key: the columns of the key in key_ordered. schedule: cron
-    in UTC, enriches the day before. publish_by: "HH:MM" in UTC. start, end: first day and the day after the last one, for
-    backfills. severities: check name -> error or warn, where the default is not wanted.
+    mode: the order of the rows that leave a task (Flink's wait modes). key: the columns of the key in key_ordered.
+    schedule: cron in UTC, enriches the day before. publish_by: "HH:MM" in UTC. start, end: first day and the day
+    after the last one, for backfills. severities: check name -> error or warn, where the default is not wanted.
     """
 
     name: str

@@ -29,10 +29,11 @@ Policy = Literal["null", "fail"]
 class Lookup:
     """What every lookup declares.
 
-    keys: name -> Spark SQL expression over the input's columns. returns: Spark DDL of the answer's columns, all nullable.
-    timeout: s over all attempts and the waits between them, from the first call; None waits without limit. ranges: column ->
-    (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of nulls among answers; both are
-    checked on the output, not enforced on the way. version: raise it when the answers must be asked anew.
+    keys: name -> Spark SQL expression over the input's columns. returns: Spark DDL of the answer's columns, all
+    nullable. timeout: s over all attempts and the waits between them, from the first call; None waits without limit.
+    ranges: column -> (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of
+    nulls among answers; both are checked on the output, not enforced on the way. version: raise it when the answers
+    must be asked anew.
     """
 
     name: str
@@ -150,7 +151,7 @@ class HttpLookup(Lookup):
             raise DeclarationError(f'request is {self.request!r}; it must be GET and a path, as "GET /v1/{{origin}}".')
         used = {name for _, name, _, _ in string.Formatter().parse(path) if name is not None}
         if used != set(self.keys):
-            odd = sorted(used ^ set(self.keys))[0]
+            odd = min(used ^ set(self.keys))
             where = "the request, but is no key" if odd in used else "keys, but the request does not use it"
             raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
         unknown = sorted(set(self.paths) - {column.name for column in self.columns})
@@ -194,8 +195,8 @@ class HttpLookup(Lookup):
 class SqlLookup(Lookup):
     """One row of a table by its key columns, through SQLAlchemy's asyncio engine.
 
-    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db. keys: column of the table -> Spark SQL.
-    No row is a miss; two or more rows for one key are an error that says so.
+    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db. keys: column of the table -> Spark
+    SQL. No row is a miss; two or more rows for one key are an error that says so.
     """
 
     url: str | Env
@@ -231,8 +232,9 @@ class SqlLookup(Lookup):
 class AsyncFunctionLookup(Lookup):
     """Your own AsyncFunction, Flink's included: `async_invoke(keys: dict) -> list[dict]`.
 
-    function: makes the AsyncFunction, once per partition (its class will do); it must be importable on the executors. An empty
-    list is a miss, one dict is the answer, two or more are an error that says so. What it raises is retried, then an error.
+    function: makes the AsyncFunction, once per partition (its class will do); it must be importable on the executors.
+    An empty list is a miss, one dict is the answer, two or more are an error that says so. What it raises is retried,
+    then an error.
     """
 
     function: Callable[[], AsyncFunction[Any, Any]]

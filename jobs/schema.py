@@ -48,8 +48,8 @@ def source(lookup: str) -> str:
 def attempts(lookup: str) -> str:
     """array<struct<start: long, end: long, throttled: boolean>>, never null: every attempt, in µs since the epoch.
 
-    Read off one monotonic clock per partition, set to the epoch once when the partition starts. `throttled`: the service
-    answered "not now" (429 or the like); such an attempt uses up no retry.
+    Read off one monotonic clock per partition, set to the epoch once when the partition starts. `throttled`: the
+    service answered "not now" (429 or the like); such an attempt uses up no retry.
     """
     return f"_{lookup}_attempts"
 

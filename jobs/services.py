@@ -12,7 +12,7 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True)
 class Env:
-    """The NAME of an environment variable, read where the call is made; its value is never in a plan, a log or a file."""
+    """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file."""
 
     name: str
 
@@ -60,8 +60,8 @@ class Retry:
 class Outage:
     """A service is down after `after` failures in a row without one success.
 
-    Then the gate closes: no call starts, record clocks stand still, and every `probe_every` the next calls try again. After
-    `wait_at_most` the run stops, unpublished and resumable.
+    Then the gate closes: no call starts, record clocks stand still, and every `probe_every` the next calls try again.
+    After `wait_at_most` the run stops, unpublished and resumable.
     """
 
     after: int = 20
@@ -107,7 +107,7 @@ class Service:
 def require_concurrency(where: str, max_concurrency: int) -> None:
     if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int) or max_concurrency < 1:
         raise DeclarationError(
-            f"{where}: max_concurrency is {max_concurrency!r}; it must be a whole number of at least 1 (calls in flight)."
+            f"{where}: max_concurrency is {max_concurrency!r}; it must be a whole number, at least 1 (calls in flight)."
         )
 
 

@@ -1,0 +1,136 @@
+"""enrich(df, enrichment): the lookups' answers and the audit columns beside every row, in one pass over the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from jobs import schema
+from jobs.batches import BatchLayout, output_schema
+from jobs.errors import DeclarationError
+from jobs.partition import PartitionPlan
+from jobs.preflight import check_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.declarations import Enrichment
+
+
+def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The rows of `df`, each once, with answers, published columns and audit columns (jobs.schema).
+
+    Lazy, as Spark is: whatever runs the result a second time calls the services a second time, so write it first.
+    Raises DeclarationError when the declaration does not fit `df`. A task fails on RunStopped (a service is down or
+    refuses us) and RowFailed (a policy says "fail"); cancelled, it goes on for up to 2 s, until Spark kills it.
+    """
+    return carry_out(*prepare(df, enrichment))
+
+
+def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, PartitionPlan]:
+    """The input as the tasks read it, and what each of them needs to know."""
+    check_columns(enrichment, df.columns)
+    prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
+    concurrency = [lookup.concurrency for lookup in enrichment.lookups]
+    partitions, slots = prepared.rdd.getNumPartitions(), df.sparkSession.sparkContext.defaultParallelism
+    at_once = max(1, min(partitions, slots, *concurrency))
+    if at_once < min(partitions, slots):  # more tasks at once than calls: each would need a part of a call
+        prepared = prepared.coalesce(at_once)
+        partitions = at_once
+    return prepared, PartitionPlan(
+        lookups=tuple(enrichment.lookups),
+        shares=tuple(shares(total, max(1, partitions), at_once) for total in concurrency),
+        mode=enrichment.mode,
+        layout=layout,
+        progress=None,
+    )
+
+
+def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
+    """The prepared rows through the plan, one task per partition."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return plan(batches)
+
+    return prepared.mapInArrow(task, _spark_schema(prepared.schema, plan.layout))
+
+
+def shares(total: int, partitions: int, at_once: int) -> tuple[int, ...]:
+    """Calls in flight of each partition: the tasks that run at once never have more than `total` between them."""
+    if partitions > at_once:
+        return (total // at_once,) * partitions
+    share, left = divmod(total, partitions)
+    return tuple(share + (number < left) for number in range(partitions))
+
+
+def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """Source file and row number of every row; null where `df` is not read from files, but row_id is declared."""
+    if set(schema.SOURCE_IDENTITY) <= set(df.columns):
+        return df
+    try:
+        return df.select(
+            "*",
+            F.col("_metadata.file_path").alias(schema.SOURCE_FILE),
+            F.col("_metadata.row_index").alias(schema.SOURCE_ROW),
+        )
+    except AnalysisException as error:
+        if not enrichment.input.row_id:
+            raise DeclarationError(
+                f"{enrichment.name}: input: row_id is not declared, and the rows are not read straight from files; "
+                "name the columns that identify a row."
+            ) from error
+    nothing = F.lit(None)
+    return df.withColumns({schema.SOURCE_FILE: nothing.cast("string"), schema.SOURCE_ROW: nothing.cast("bigint")})
+
+
+def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
+    """The keys of every lookup as columns of their own, and what each column of a batch is."""
+    expressions = {}
+    keys = []
+    for lookup in enrichment.lookups:
+        named = {f"__key_{lookup.name}_{name}": expression for name, expression in lookup.keys.items()}
+        expressions |= {name: F.expr(expression) for name, expression in named.items()}
+        keys.append(tuple(named))
+    event_time = enrichment.event_time
+    bound = 0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
+    layout = BatchLayout(
+        carried=tuple(df.columns),
+        keys=tuple(keys),
+        order_key=tuple(enrichment.key),
+        event_time=None if event_time is None else event_time.column,
+        max_out_of_orderness_ms=bound,
+        lookups=tuple(lookup.name for lookup in enrichment.lookups),
+        answers=tuple(lookup.columns for lookup in enrichment.lookups),
+    )
+    try:
+        return df.withColumns(expressions), layout
+    except AnalysisException as error:
+        raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {str(error).splitlines()[0]}") from error
+
+
+def _spark_schema(prepared: T.StructType, layout: BatchLayout) -> T.StructType:
+    """The input's fields as they are, and Spark's own types for what we add."""
+    known = {field.name: field for field in prepared.fields}
+    carried = to_arrow_schema(T.StructType([known[name] for name in layout.carried]))
+    added = output_schema(carried, layout)
+    fields: Sequence[T.StructField] = [
+        known.get(field.name) or T.StructField(field.name, _spark_type(field.name, field.type, layout), field.nullable)
+        for field in added
+    ]
+    return T.StructType(list(fields))
+
+
+def _spark_type(name: str, arrow: pa.DataType, layout: BatchLayout) -> T.DataType:
+    for answers in layout.answers:
+        for answer in answers:
+            if answer.name == name:
+                return T.StructType.fromDDL(f"v {answer.spark_type}").fields[0].dataType
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(arrow)

@@ -1,0 +1,216 @@
+"""The Spark program: one day of one enrichment, written and checked, not published. `python` and `spark-submit` both
+run it.
+
+    python jobs/enrich_day.py --enrichment enrichments.flights:flights --day 2013-01-10
+
+Exit status: 0 written (and checked: red verdicts are in the record, not here), 2 the declaration or its input is
+wrong, 3 stopped because a service is down or refuses us, 1 anything else. The last line on stderr is the reason, in one
+sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import importlib
+import json
+import logging
+import os
+import platform
+import re
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import records
+from jobs.declarations import Enrichment, load, require_day
+from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
+from jobs.preflight import InputDay, preflight
+from jobs.progress import ProgressListener
+from jobs.schema import DayFacts, DayRecord
+from jobs.terminal import terminal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Report = Callable[[dict[str, Any]], None]
+WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
+AGAIN = "run the same day again once that is mended; days published before stay as they are."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one day from the command line. Never raises what a person would see as a traceback of ours."""
+    options = _options(arguments)
+    reports = [terminal]
+    try:
+        if options.reporter:
+            reports.append(_named(options.reporter)())
+        enrichment = load(options.enrichment)
+        day = require_day(options.day)
+        reports.append(_progress_to(records.progress_file(enrichment.name, day)))
+        run_day(enrichment, day, options.run_id, checks=options.checks, report=_all_of(reports))
+    except TidegateError as error:
+        stopped = isinstance(error, RunStopped | RowFailed)
+        _all_of(reports)({"kind": "stopped" if stopped else "failed", "reason": str(error), "next_step": AGAIN})
+        return STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
+    except Exception as error:
+        logging.getLogger("tidegate").exception("a bug, or something outside that Tidegate does not know")
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        _all_of(reports)({"kind": "failed", "reason": reason, "next_step": AGAIN})
+        return FAILED
+    return WROTE
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="enrich_day", description="Enrich one day: write its files and check them.")
+    parser.add_argument("--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights")
+    parser.add_argument("--day", required=True, metavar="YYYY-MM-DD")
+    parser.add_argument("--run-id", default=None, help="names the run's folder; by default a new one")
+    parser.add_argument(
+        "--checks", metavar="MODULE:FUNCTION", help="judges the written files, as data_quality.day:check"
+    )
+    parser.add_argument("--reporter", metavar="MODULE:FUNCTION", help="makes a function that is told of events")
+    options = parser.parse_args(arguments)
+    options.run_id = options.run_id or uuid.uuid4().hex
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):
+        parser.error(f"--run-id {options.run_id!r}: letters, digits, '_', '.' and '-' only, as it names a folder.")
+    return options
+
+
+def run_day(
+    enrichment: Enrichment, day: str, run_id: str, *, checks: str | None = None, report: Report = lambda _event: None
+) -> DayRecord:
+    """Check what can be checked, enrich, write, count, judge. Returns the record, saved; nothing is published.
+
+    Raises DeclarationError before Spark starts, RunStopped when a service is down or refuses us, RowFailed for a
+    policy "fail".
+    """
+    input_day = preflight(enrichment, day)
+    from jobs import figures  # Spark is loaded once the declaration is known to be right
+
+    report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
+    spark = session(f"{enrichment.name} {day}")
+    started = time.monotonic()
+    facts = _facts(enrichment, day, run_id, input_day)
+    try:
+        facts = _write(spark, enrichment, facts, input_day, report)
+    except Exception as error:
+        raise own_words(error) from error
+    job_s = time.monotonic() - started
+    written = spark.read.parquet(*facts.files)
+    record = DayRecord(facts, figures.count(written, facts.declared, rows_in=input_day.rows, job_s=job_s))
+    report({"kind": "written", "record": json.loads(record.to_json())})
+    if checks:
+        judged = _named(checks)(spark, record.facts, record.figures)
+        record = replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
+        report({"kind": "checked", "record": json.loads(record.to_json())})
+    return records.save(record)
+
+
+def session(name: str) -> SparkSession:
+    """Spark as the job needs it; master, memory and the like come from spark-submit, or are local."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take another python
+    settings = {
+        "spark.speculation": "false",  # a second copy of a task would call the services a second time
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # the window over the input is counted in whole batches
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
+        settings |= {
+            "spark.master": "local[*]",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+        }
+    builder = SparkSession.builder.appName(f"tidegate {name}")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -> DayFacts:
+    folder = Path(enrichment.output.path, "runs", run_id).resolve()
+    if folder.exists():
+        raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
+    packages = ("pyspark", "pyarrow", "deltalake", "aiohttp", "sqlalchemy", "tidegate")
+    return DayFacts(
+        declared=enrichment.facts(),
+        day=day,
+        run_id=run_id,
+        input_files=tuple(path.resolve().as_uri() for path in input_day.files),
+        input_columns=tuple(input_day.schema.names),
+        folder=str(folder),
+        files=(),
+        shares=(),
+        started_at=_now(),
+        finished_at="",
+        versions={"python": platform.python_version(), **{name: version(name) for name in packages}},
+    )
+
+
+def _write(
+    spark: SparkSession, enrichment: Enrichment, facts: DayFacts, input_day: InputDay, report: Report
+) -> DayFacts:
+    """Enrich and write; the folder is one that no reader who lists days ever looks into."""
+    from jobs.enrich import carry_out, prepare
+
+    rows, plan = prepare(spark.read.parquet(*facts.input_files), enrichment)
+    host = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
+    with ProgressListener(host, input_day.rows, report) as listener:
+        writer = carry_out(rows, replace(plan, progress=listener.address)).write
+        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(facts.folder)
+    files = tuple(sorted(str(path) for path in Path(facts.folder).glob("*.parquet")))
+    return replace(facts, files=files, shares=plan.shares, finished_at=_now())
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+
+
+def own_words(error: Exception) -> Exception:
+    """What a task of ours said, out of what Spark made of it; the error itself when it was none of ours."""
+    said = re.search(r"jobs\.errors\.(RunStopped|RowFailed|DeclarationError): (.+)", str(error))
+    if said is None:
+        return error
+    kind: type[TidegateError] = {"RunStopped": RunStopped, "RowFailed": RowFailed}.get(said[1], DeclarationError)
+    return kind(said[2].strip())
+
+
+def _named(reference: str) -> Any:
+    """What `module:name` names. Raises DeclarationError when there is no such thing."""
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DeclarationError(f"{reference!r} names nothing that can be loaded: {error}") from error
+
+
+def _all_of(reports: list[Report]) -> Report:
+    def report(event: dict[str, Any]) -> None:
+        for one in reports:
+            one(event)
+
+    return report
+
+
+def _progress_to(path: Path) -> Report:
+    """Keeps the last event but the long ones in a file, for whoever watches from outside."""
+
+    def report(event: dict[str, Any]) -> None:
+        records.replace(path, json.dumps({key: value for key, value in event.items() if key != "record"}))
+
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""When is a service down, and how long is it waited for: one watch per service and partition."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jobs.errors import RunStopped
+
+if TYPE_CHECKING:
+    from asyncio_core import Gate
+    from jobs.services import Outage
+
+
+class OutageWatch:
+    """Counts failures in a row; closes the gate when the service is down, and gives up when it stays so.
+
+    While the gate is closed no attempt starts and all record clocks stand still. It opens by itself every
+    `probe_every`; the first success ends the outage, the first failure closes it again.
+    """
+
+    def __init__(self, rule: Outage, service: str, gate: Gate, now_us: Callable[[], int]) -> None:
+        self._rule = rule
+        self._service = service
+        self._gate = gate
+        self._now_us = now_us
+        self._in_a_row = 0
+        self._first_failure_us = 0
+        self._down_since_us: int | None = None
+
+    @property
+    def is_down(self) -> bool:
+        return self._down_since_us is not None
+
+    def succeeded(self) -> None:
+        """The service answered, whatever it said."""
+        self._in_a_row = 0
+        self._down_since_us = None
+
+    def failed(self, reason: str) -> None:
+        """An attempt got no answer. Raises RunStopped when the service was waited for as long as declared."""
+        now = self._now_us()
+        if self._in_a_row == 0:
+            self._first_failure_us = now
+        self._in_a_row += 1
+        if self._in_a_row < self._rule.after:
+            return
+        if self._down_since_us is None:
+            self._down_since_us = now
+        waited = (now - self._down_since_us) / 1e6
+        left = self._rule.wait_at_most.total_seconds() - waited
+        if left <= 0:
+            since = dt.datetime.fromtimestamp(self._first_failure_us / 1e6, dt.UTC)
+            raise RunStopped(
+                f"{self._service} stopped answering at {since:%H:%M:%S} UTC ({reason}); "
+                f"gate closed, waited {waited:.0f} s, gave up."
+            )
+        self._gate.close(min(self._rule.probe_every.total_seconds(), left))

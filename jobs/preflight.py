@@ -1,0 +1,186 @@
+"""What can be known to be wrong before Spark starts: declaration against input, secrets, services, table."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.declarations import Enrichment, written_columns
+from jobs.errors import DeclarationError
+from jobs.lookups import HttpLookup, Lookup, SqlLookup, columns_in
+from jobs.services import resolve
+
+TRIES = 3
+PAUSE = 0.5  # s between them
+
+
+@dataclass(frozen=True)
+class InputDay:
+    """The files of one day of input, as their footers describe them."""
+
+    files: tuple[Path, ...]
+    rows: int
+    schema: pa.Schema
+
+
+def preflight(enrichment: Enrichment, day: str) -> InputDay:
+    """Everything that can be checked without Spark and without asking for an answer. Raises DeclarationError."""
+    input_day = find_input(enrichment, day)
+    check_columns(enrichment, input_day.schema.names)
+    check_event_time(enrichment, input_day.schema)
+    asyncio.run(check_services(enrichment))
+    return input_day
+
+
+def find_input(enrichment: Enrichment, day: str) -> InputDay:
+    folder = Path(enrichment.input.folder(day))
+    if not folder.is_dir():
+        raise DeclarationError(f"{enrichment.name}: input: there is no {folder} for {day}; nothing can be enriched.")
+    files = tuple(sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._"))
+    if not files:
+        raise DeclarationError(f"{enrichment.name}: input: {folder} holds no .parquet file.")
+    footers = []
+    for path in files:
+        try:
+            footers.append(pq.read_metadata(path))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DeclarationError(f"{enrichment.name}: input: {path} is no readable Parquet file: {error}") from error
+    return InputDay(files, sum(footer.num_rows for footer in footers), footers[0].schema.to_arrow_schema())
+
+
+def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
+    """Every column that the declaration reads is there; none that it writes is. Names are compared as Spark does."""
+    known = {column.lower(): column for column in columns}
+    for where, column in _columns_read(enrichment):
+        if column.lower() not in known:
+            close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)
+            hint = f"Did you mean {known[close[0]]!r}?" if close else f"It has: {', '.join(known.values())}."
+            raise DeclarationError(
+                f"{enrichment.name}: {where}: no column {column!r} in {enrichment.input.path}. {hint}"
+            )
+    for lookup in enrichment.lookups:
+        for column in written_columns(lookup):
+            if column.lower() in known:
+                where = f"{enrichment.name}: lookup {lookup.name}: returns"
+                raise DeclarationError(f"{where}: {column!r} exists in the input. {_rename(lookup, column)}")
+
+
+def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    """Where the declaration names a column of the input, and which."""
+    for lookup in enrichment.lookups:
+        for name, expression in lookup.keys.items():
+            for column in sorted(columns_in(f"keys.{name}", expression)):
+                yield f"lookup {lookup.name}: keys.{name}", column
+    yield from (("input: row_id", column) for column in enrichment.input.row_id)
+    yield from (("key", column) for column in enrichment.key)
+    if enrichment.event_time is not None:
+        yield "event_time", enrichment.event_time.column
+
+
+def _rename(lookup: Lookup, column: str) -> str:
+    kind = {answer.name: answer.spark_type for answer in lookup.columns}.get(column)
+    if kind is None:
+        return f"Rename the lookup: its name {lookup.name!r} is the prefix."
+    new = f"{lookup.name}_{column}"
+    if isinstance(lookup, HttpLookup):
+        path = lookup.paths.get(column, f"$.{column}")
+        return f'Rename it here: returns="{new} {kind}", paths={{"{new}": "{path}"}}.'
+    return f'Rename it here: returns="{new} {kind}", and give the table a view with that column.'
+
+
+def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
+    if enrichment.event_time is None:
+        return
+    name = next(name for name in schema.names if name.lower() == enrichment.event_time.column.lower())
+    kind = schema.field(name).type
+    if not pa.types.is_timestamp(kind):
+        raise DeclarationError(f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp.")
+
+
+async def check_services(enrichment: Enrichment) -> None:
+    """Secrets are set, services accept a connection, tables have their columns. Nothing is asked of a service."""
+    for lookup in enrichment.lookups:
+        try:
+            if isinstance(lookup, HttpLookup):
+                await _reach(lookup.service.name, lookup.service.base_url)
+            elif isinstance(lookup, SqlLookup):
+                await _inspect(lookup)
+        except DeclarationError as error:
+            raise DeclarationError(f"{enrichment.name}: {error}") from error
+
+
+async def _reach(service: str, url: str) -> None:
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    started = time.monotonic()
+    for tried in range(1, TRIES + 1):
+        try:
+            async with asyncio.timeout(10):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+        except OSError as error:  # a time-out and an unknown name are OSErrors too
+            if tried == TRIES:
+                seconds = time.monotonic() - started
+                what = (
+                    "refused the connection"
+                    if isinstance(error, ConnectionRefusedError)
+                    else f"cannot be reached: {error}"
+                )
+                raise DeclarationError(
+                    f"service {service}: {url} {what} ({TRIES} tries in {seconds:.1f} s). "
+                    "Nothing was called, nothing was written."
+                ) from error
+            await asyncio.sleep(PAUSE)
+        else:
+            writer.close()
+            return
+
+
+async def _inspect(lookup: SqlLookup) -> None:
+    import sqlalchemy as sa
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    try:
+        url = sa.make_url(resolve(lookup.url))
+        engine = create_async_engine(url)
+    except (sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError) as error:
+        raise DeclarationError(
+            f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio: {error}. "
+            "Write it as sqlite+aiosqlite:///planes.db."
+        ) from error
+    shown = url.render_as_string(hide_password=True)
+    if url.get_backend_name() == "sqlite" and url.database and not os.path.exists(url.database):  # noqa: ASYNC240, PTH110
+        raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {url.database}. Nothing was called.")
+    try:
+        async with engine.connect() as connection:
+            columns = await connection.run_sync(lambda sync: _columns_of(sync, lookup.table))
+    except (sa.exc.SQLAlchemyError, OSError) as error:
+        raise DeclarationError(
+            f"lookup {lookup.name}: {shown} cannot be reached: {getattr(error, 'orig', error)}."
+        ) from error
+    finally:
+        await engine.dispose()
+    if columns is None:
+        raise DeclarationError(f"lookup {lookup.name}: {shown} has no table {lookup.table!r}.")
+    for wanted in (*lookup.keys, *(column.name for column in lookup.columns)):
+        if wanted not in columns:
+            raise DeclarationError(
+                f"lookup {lookup.name}: no column {wanted!r} in table {lookup.table}. It has: {', '.join(columns)}."
+            )
+
+
+def _columns_of(connection: object, table: str) -> list[str] | None:
+    import sqlalchemy as sa
+
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(table):
+        return None
+    return [column["name"] for column in inspector.get_columns(table)]

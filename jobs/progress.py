@@ -1,0 +1,130 @@
+"""Live progress: executors tell the driver over UDP, four times a second, what they have done so far."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+EVERY = 0.25  # s
+STEP = math.log(1.2)  # latency buckets are 20 % wide
+
+
+@dataclass
+class TaskProgress:
+    """Of one attempt of one task, since it began. latencies: bucket number -> answered calls."""
+
+    partition: int
+    attempt: int
+    rows: int = 0
+    in_flight: int = 0
+    calls: int = 0
+    retries: int = 0
+    timeouts: int = 0
+    latencies: dict[int, int] = field(default_factory=dict)
+
+    def answered(self, seconds: float) -> None:
+        bucket = int(math.log(seconds * 1e3 + 1) / STEP)
+        self.latencies[bucket] = self.latencies.get(bucket, 0) + 1
+
+
+class ProgressSender:
+    """Sends a TaskProgress to the driver. A lost packet loses nothing: the next one says it all again."""
+
+    def __init__(self, address: tuple[str, int] | None) -> None:
+        self._address = address
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM) if address else None
+
+    def send(self, progress: TaskProgress) -> None:
+        if self._socket is not None and self._address is not None:
+            with suppress(OSError):  # progress is a courtesy; it must never fail a run
+                self._socket.sendto(json.dumps(vars(progress)).encode(), self._address)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+
+class ProgressListener:
+    """The driver's side: the last word of every task, summed. `report` is called twice a second, from a thread."""
+
+    def __init__(self, host: str, rows_total: int, report: Callable[[dict[str, Any]], None]) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((host, 0))
+        self._socket.settimeout(0.2)
+        self._rows_total = rows_total
+        self._report = report
+        self._tasks: dict[int, dict[str, Any]] = {}
+        self._started: float | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="tidegate-progress", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()
+        return host, port
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._socket.close()
+
+    def _listen(self) -> None:
+        told = 0.0
+        while not self._ended.is_set():
+            with suppress(TimeoutError):
+                said = json.loads(self._socket.recv(65_536))
+                known = self._tasks.get(said["partition"])
+                if known is None or said["attempt"] >= known["attempt"]:
+                    self._tasks[said["partition"]] = said
+                self._started = self._started or time.monotonic()
+            if self._tasks and time.monotonic() - told >= 2 * EVERY:
+                told = time.monotonic()
+                self._report(self.figures())
+        if self._tasks:
+            self._report(self.figures())
+
+    def figures(self) -> dict[str, Any]:
+        """The event that reporters get: rows, rate, calls in flight, latencies in ms, time left in s."""
+        tasks = list(self._tasks.values())
+        rows = sum(task["rows"] for task in tasks)
+        seconds = time.monotonic() - (self._started or time.monotonic())
+        rate = rows / seconds if seconds > 0.5 else 0.0
+        latencies: dict[int, int] = {}
+        for task in tasks:
+            for bucket, count in task["latencies"].items():
+                latencies[int(bucket)] = latencies.get(int(bucket), 0) + count
+        return {
+            "kind": "progress",
+            "rows": rows,
+            "rows_total": self._rows_total,
+            "rows_per_s": round(rate, 1),
+            "left_s": round((self._rows_total - rows) / rate, 1) if rate else None,
+            "in_flight": sum(task["in_flight"] for task in tasks),
+            "calls": sum(task["calls"] for task in tasks),
+            "retries": sum(task["retries"] for task in tasks),
+            "timeouts": sum(task["timeouts"] for task in tasks),
+            "p50_ms": quantile(latencies, 0.50),
+            "p99_ms": quantile(latencies, 0.99),
+        }
+
+
+def quantile(latencies: dict[int, int], share: float) -> float | None:
+    """The upper edge of the bucket that holds this quantile, ms."""
+    wanted = share * sum(latencies.values())
+    seen = 0
+    for bucket in sorted(latencies):
+        seen += latencies[bucket]
+        if seen >= wanted > 0:
+            return round(math.exp((bucket + 1) * STEP) - 1, 1)
+    return None

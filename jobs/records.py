@@ -1,0 +1,56 @@
+"""The records of runs: one JSON file per run of a day, beside its Spark log and its live progress."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from jobs.schema import DayRecord
+
+ROOT = Path("data/runs")
+
+
+def folder(enrichment: str, day: str) -> Path:
+    return ROOT / enrichment / day
+
+
+def progress_file(enrichment: str, day: str) -> Path:
+    return folder(enrichment, day) / "progress.json"
+
+
+def spark_log(enrichment: str, day: str, run_id: str) -> Path:
+    return folder(enrichment, day) / f"{run_id}.spark.log"
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a reader sees the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def save(record: DayRecord) -> DayRecord:
+    """Keep the record, over what was known of this run before."""
+    facts = record.facts
+    replace(folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json", record.to_json())
+    return record
+
+
+def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
+    """All records of an enrichment, or of one day of it, oldest first."""
+    pattern = f"{day or '*'}/*.json"
+    found = [path for path in (ROOT / enrichment).glob(pattern) if path.name != "progress.json" and path.name[0] != "."]
+    records = [DayRecord.from_json(path.read_text()) for path in found]
+    return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
+
+
+def latest(enrichment: str) -> list[DayRecord]:
+    """The last record of every day, by day."""
+    return list({record.facts.day: record for record in load(enrichment)}.values())
+
+
+def hold_back(record: DayRecord, reason: str) -> DayRecord:
+    """Note that this run's files are not to be published; readers keep what they have."""
+    return save(dataclasses.replace(record, state="held back", reason=reason))

@@ -1,0 +1,61 @@
+"""Events of a run as a person in a terminal reads them: one line that moves, or a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+EVERY = 5.0  # s between progress lines where the output is no terminal
+WIDTH = 20
+
+
+def bar(done: int, total: int) -> str:
+    filled = WIDTH * done // total if total else WIDTH
+    return "#" * filled + " " * (WIDTH - filled)
+
+
+def progress_line(event: dict[str, Any]) -> str:
+    left = f"left {event['left_s']:.0f} s" if event["left_s"] is not None else ""
+    p99 = f"p99 {event['p99_ms']:.0f} ms" if event["p99_ms"] is not None else ""
+    return (
+        f"{bar(event['rows'], event['rows_total'])}  {event['rows']}/{event['rows_total']} rows   "
+        f"{event['rows_per_s']:.0f} rows/s   {event['in_flight']} in flight   {p99}   {left}"
+    ).rstrip()
+
+
+class Terminal:
+    """A reporter that writes to stderr."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._open_line = False
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        match event["kind"]:
+            case "progress":
+                self._progress(event)
+            case "started":
+                self._line(f"{event['day']}   run {event['run_id']}   {event['rows_total']} rows")
+            case "written":
+                self._line(f"written to {event['record']['facts']['folder']}")
+            case "checked":
+                for verdict in event["record"]["verdicts"]:
+                    self._line(f"{verdict['status']:>8}  {verdict['check']}: {verdict['sentence']}")
+            case "stopped" | "failed":
+                self._line(event["reason"])
+
+    def _progress(self, event: dict[str, Any]) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{progress_line(event)}", end="", file=sys.stderr, flush=True)
+            self._open_line = True
+        elif time.monotonic() - self._last >= EVERY:
+            self._last = time.monotonic()
+            print(progress_line(event), file=sys.stderr, flush=True)
+
+    def _line(self, text: str) -> None:
+        print(("\n" if self._open_line else "") + text, file=sys.stderr, flush=True)
+        self._open_line = False
+
+
+terminal = Terminal()
