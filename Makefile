@@ -1,0 +1,64 @@
+# Every command sets up what it needs in .venv by itself. `make` alone prints this list.
+.DEFAULT_GOAL := help
+SHELL := bash
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+UV := 0.13.8
+export GX_ANALYTICS_ENABLED := false
+export DAGSTER_DISABLE_TELEMETRY := 1
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: java lock help demo ui test proof test-ui bench check format clean
+help: ## print this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: java $(READY) ## three real days of flights: data, services, Spark through Dagster, checks, published table, report
+	@$(BIN)/python -m demo $(ARGS)
+
+ui: java $(READY) ## Dagster, the lookup service and the reports on the demo's data, until Ctrl-C
+	@$(BIN)/python -m orchestration.ui
+
+test: java $(READY) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
+	$(BIN)/python -m pytest -m "not proof and not ui" $(ARGS)
+
+proof: java $(READY) ## everything the tests can show, the long ones too
+	$(BIN)/python -m pytest -m "not ui" $(ARGS)
+	$(BIN)/python -m tests.asyncio_core.plant_faults
+
+test-ui: java $(READY) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
+	$(BIN)/python -m pytest -m ui $(ARGS)
+
+bench: $(READY) ## speed of the core beside what one would pick instead
+	$(BIN)/python benchmarks/core.py $(ARGS)
+
+check: $(READY) ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff lay out the code
+	$(BIN)/ruff format
+
+lock: $(BIN)/uv ## pin anew what pyproject.toml asks for, with hashes and without an address
+	$(BIN)/uv pip compile -q pyproject.toml --extra dev --universal --no-strip-extras --generate-hashes \
+		--no-emit-index-url --no-header -o requirements.txt
+
+clean: ## remove what the demo and the tests made (data/); .venv stays
+	rm -rf data
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; this is " + sys.version.split()[0] + ". Set PYTHON=python3.11, say.")'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV)
+
+$(READY): requirements.txt pyproject.toml $(BIN)/uv
+	@echo "setting up .venv (about a minute, 1.4 GB)"
+	@$(BIN)/uv pip sync -q --require-hashes --python $(BIN)/python requirements.txt
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+java:
+	@major=$$($${JAVA_HOME:+$$JAVA_HOME/bin/}java -version 2>&1 | sed -nE '1s/.*version "([0-9]+).*/\1/p'); \
+	[ "$${major:-0}" -ge 17 ] || { echo "Java 17 or newer is needed and was not found: install it (Debian:" \
+		"apt-get install openjdk-17-jre-headless) or set JAVA_HOME." >&2; exit 1; }
