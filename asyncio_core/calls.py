@@ -1,0 +1,324 @@
+"""Which record is called, when, how often and for how long: attempts, retries and time limits.
+
+The operator puts a record's queue entry in and gets it back once, with its results, or gets the error that fails it.
+All state has one owner, this object, on one loop; between two `await`s it is consistent.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from asyncio_core.errors import AsyncInvokeError
+from asyncio_core.function import ResultTypeError, results_of, timeout_handler
+from asyncio_core.gate import Gate
+from asyncio_core.queues import Entry
+from asyncio_core.retry import RetryStrategy
+from asyncio_core.workers import Worker, WorkerPool
+
+_TIMER_EARLINESS = 1e-6  # seconds: a loop may fire a timer early by the resolution of its clock
+
+
+class _Backoff:
+    """A record between two attempts: its delay runs, or it stands in line for a worker."""
+
+    __slots__ = ("attempts", "entry", "started", "timer")
+
+    def __init__(self, worker: Worker, entry: Entry) -> None:
+        self.entry = entry
+        self.attempts = worker.attempts
+        self.started = worker.started
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Calls:
+    """Runs the user's function for the entries given to it, at most `concurrency` at once, while its gate is open.
+
+    A record is undecided from the start of its first call until its outcome is known; whatever comes first decides,
+    what comes later is dropped. Undecided records are kept in the order in which their clocks started, which with one
+    time limit for all is the order of their deadlines, so that one timer serves them all.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        *,
+        concurrency: int,
+        timeout: float | None,
+        retry_strategy: RetryStrategy,
+        gate: Gate,
+        on_results: Callable[[Entry, list[Any]], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.pool = WorkerPool(concurrency, self._work, self._worker_left)
+        self._backlog: deque[Entry] = deque()  # added, and never called yet
+        self._abandoned = 0
+        self.producer_due = False  # records are about to be added: a worker need not park
+        self.retries = self.timeouts = self.failures = self.cancelled = self.waiting_for_retry = 0
+        self._invoke = function.async_invoke
+        self._handle_timeout = timeout_handler(function)
+        self._limit = timeout
+        self._strategy = retry_strategy
+        self._gate = gate
+        self._on_results = on_results
+        self._on_failure = on_failure
+        self._loop: asyncio.AbstractEventLoop
+        self._undecided: dict[Entry, Worker | _Backoff] = {}
+        self._due: deque[_Backoff] = deque()  # their delay is over
+        self._timer: asyncio.TimerHandle | None = None
+        self._stood_still = 0.0  # seconds that the gate has taken from all clocks
+        self._may_start = False  # open, gate open, and not stopped
+        self._stopped = False
+        self._closing = False
+
+    # -- for the operator
+
+    def open(self) -> None:
+        """Start attempts from now on. Needs the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._gate.subscribe(self)
+        self._stood_still = self._gate.closed_seconds
+        self._may_start = self._gate.is_open
+
+    def add(self, entry: Entry) -> None:
+        """Call the function for this record as soon as a worker is free."""
+        self._backlog.append(entry)
+        if self.pool.spare and not self.pool.looking and self._may_start:
+            self.pool.wake()
+
+    def stop(self) -> None:
+        """Start no attempt any more, and let no time limit expire. Calls under way go on until close()."""
+        self._stopped = True
+        self._may_start = False
+
+    def never_called(self) -> int:
+        """How many of the records added still wait for their first call, or did so when everything was cancelled."""
+        return len(self._backlog) + self._abandoned
+
+    def running(self) -> int:
+        return sum(worker.entry is not None for worker in self.pool)
+
+    async def close(self) -> asyncio.CancelledError | None:
+        """Cancel everything and wait for the calls to end; see WorkerPool.close for what it returns."""
+        self.stop()
+        self._closing = True
+        self._gate.unsubscribe(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for holder in self._undecided.values():
+            if isinstance(holder, _Backoff) and holder.timer is not None:
+                holder.timer.cancel()
+        for worker in self.pool:
+            if worker.entry is not None and not worker.cancelled:
+                worker.cancelled = True
+                self.cancelled += 1
+        interruption = await self.pool.close()
+        self._abandoned = len(self._backlog)
+        self._backlog.clear()
+        self._due.clear()
+        self._undecided.clear()
+        self.waiting_for_retry = 0
+        return interruption
+
+    # -- the gate's listener
+
+    def gate_closed(self) -> None:
+        self._may_start = False
+
+    def gate_opened(self, closed_seconds: float) -> None:
+        self._stood_still = closed_seconds
+        if not self._stopped:
+            self._may_start = True
+            self._arm()
+            self._wake()
+
+    # -- attempts, in the workers' tasks
+
+    async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912 - one place: each call from here costs 5 %
+        backlog, undecided, pool = self._backlog, self._undecided, self.pool
+        invoke, time, on_results = self._invoke, self._loop.time, self._on_results
+        judges_results = self._strategy.on_result is not None
+        limited = self._limit is not None
+        while not self._closing:
+            if not self._may_start or not (backlog or self._due):
+                await self._rest(worker)
+                continue
+            if self._due:
+                entry = self._next_retry(worker)
+                if entry is None:
+                    continue
+            else:
+                entry = backlog.popleft()
+                worker.attempts = 1
+                worker.started = time() - self._stood_still
+                undecided[entry] = worker
+                if limited and self._timer is None:
+                    self._arm()
+            worker.entry = entry
+            if pool.spare and not pool.looking and (backlog or self._due):
+                pool.wake()
+            try:
+                results = await invoke(entry.element.value)
+                if type(results) is not list:
+                    results = results_of("async_invoke", results)
+            except Exception as error:  # noqa: BLE001 - the user's: judged, then raised as the operator's failure
+                self._attempt_raised(worker, entry, error)
+            except asyncio.CancelledError as error:
+                self._attempt_cancelled(worker, entry, error)
+            except BaseException as error:  # KeyboardInterrupt, SystemExit: for whoever runs the loop
+                self._fail(worker, entry, error)
+                raise
+            else:
+                if worker.cancelled:
+                    self._forget_cancellation(worker)
+                elif judges_results:
+                    self._judge_results(worker, entry, results)
+                else:
+                    del undecided[entry]
+                    on_results(entry, results)
+            worker.entry = entry = results = None  # a waiting worker holds no record
+
+    async def _rest(self, worker: Worker) -> None:
+        if worker.task.cancelling():  # by somebody else, and the call has swallowed it
+            raise asyncio.CancelledError
+        if self.producer_due and self._may_start:
+            await self.pool.look_again()
+            if self._backlog:
+                return
+        await self.pool.park()
+
+    def _next_retry(self, worker: Worker) -> Entry | None:
+        backoff = self._due.popleft()
+        entry = backoff.entry
+        if self._undecided.get(entry) is not backoff:
+            return None  # its time limit expired while it stood in line
+        worker.attempts = backoff.attempts + 1
+        worker.started = backoff.started
+        self._undecided[entry] = worker
+        self.waiting_for_retry -= 1
+        self.retries += 1
+        return entry
+
+    def _attempt_raised(self, worker: Worker, entry: Entry, error: Exception) -> None:
+        if worker.cancelled:
+            self._forget_cancellation(worker)
+            return
+        self.failures += 1
+        wants_retry = None if isinstance(error, ResultTypeError) else self._strategy.on_exception
+        try:
+            if wants_retry is not None and wants_retry(error) and self._strategy.can_retry(worker.attempts):
+                self._back_off(worker, entry)
+                return
+        except Exception as broken:  # noqa: BLE001 - a bug of the strategy; what it judged stays visible as its context
+            error = broken
+        self._fail(worker, entry, error)
+
+    def _judge_results(self, worker: Worker, entry: Entry, results: list[Any]) -> None:
+        wants_retry = self._strategy.on_result
+        assert wants_retry is not None
+        try:
+            if wants_retry(results) and self._strategy.can_retry(worker.attempts):
+                self._back_off(worker, entry)
+                return
+        except Exception as broken:  # noqa: BLE001 - a bug of the strategy fails the operator
+            self._fail(worker, entry, broken)
+            return
+        del self._undecided[entry]
+        self._on_results(entry, results)
+
+    def _attempt_cancelled(self, worker: Worker, entry: Entry, error: asyncio.CancelledError) -> None:
+        if worker.cancelled:
+            self._forget_cancellation(worker)
+        else:
+            self._fail(worker, entry, error)
+        if worker.task.cancelling():
+            raise error  # somebody else wants the task to end, at the end of the loop for instance
+
+    def _forget_cancellation(self, worker: Worker) -> None:
+        """The cancelled call has ended, in whatever way: its cancellation must not reach the next one."""
+        worker.cancelled = False
+        worker.task.uncancel()
+
+    # -- retries
+
+    def _back_off(self, worker: Worker, entry: Entry) -> None:
+        delay = self._strategy.delay(worker.attempts)
+        if not delay >= 0:
+            raise ValueError(f"a retry strategy's delay is 0 or more seconds, got {delay!r}")
+        backoff = _Backoff(worker, entry)
+        backoff.timer = self._loop.call_later(delay, self._retry_is_due, backoff)
+        self._undecided[entry] = backoff
+        self.waiting_for_retry += 1
+
+    def _retry_is_due(self, backoff: _Backoff) -> None:
+        backoff.timer = None
+        self._due.append(backoff)
+        self._wake()
+
+    # -- time limits
+
+    def _arm(self) -> None:
+        """Set the one timer to the first deadline, unless it is set: then it looks for the first one when it fires."""
+        if self._limit is None or self._timer is not None or not self._undecided:
+            return
+        first = next(iter(self._undecided.values()))
+        self._timer = self._loop.call_at(self._deadline(first), self._look_at_the_clock)
+
+    def _deadline(self, holder: Worker | _Backoff) -> float:
+        assert self._limit is not None
+        return holder.started + self._limit + self._stood_still
+
+    def _look_at_the_clock(self) -> None:
+        self._timer = None
+        if not self._may_start:
+            return  # the clocks stand still; the gate's opening arms again
+        now = self._loop.time() + _TIMER_EARLINESS
+        expired = []
+        for entry, holder in self._undecided.items():
+            if self._deadline(holder) > now:
+                break
+            expired.append((entry, holder))
+        for entry, holder in expired:
+            # the user's timeout() of an earlier one may have closed the gate, or failed the operator
+            if self._may_start:
+                self._expire(entry, holder)
+        if self._may_start:
+            self._arm()
+
+    def _expire(self, entry: Entry, holder: Worker | _Backoff) -> None:
+        self.timeouts += 1
+        del self._undecided[entry]
+        if isinstance(holder, _Backoff):
+            self.waiting_for_retry -= 1
+            if holder.timer is not None:
+                holder.timer.cancel()
+        else:
+            holder.cancelled = True
+            self.cancelled += 1
+            holder.task.cancel("the record's time limit has expired")
+        try:
+            results = results_of("timeout", self._handle_timeout(entry.element.value))
+        except Exception as error:  # noqa: BLE001 - the user's, and final
+            self._fail(holder, entry, error)
+        else:
+            self._on_results(entry, results)
+
+    # -- failure
+
+    def _fail(self, holder: Worker | _Backoff, entry: Entry, cause: BaseException) -> None:
+        """Fail the operator, as the record has no result. Its entry stays open: a snapshot still holds the record."""
+        self._undecided.pop(entry, None)
+        elapsed = self._loop.time() - self._gate.closed_seconds - holder.started
+        error = AsyncInvokeError(entry.element, holder.attempts, max(elapsed, 0.0))
+        error.__cause__ = cause
+        self._on_failure(error)
+
+    def _worker_left(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._on_failure(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._may_start and (self._backlog or self._due):
+            self.pool.wake()

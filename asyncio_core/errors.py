@@ -1,0 +1,31 @@
+"""The one error of the core's own: a record for which there is no result."""
+
+import reprlib
+
+from asyncio_core.elements import StreamRecord
+
+_shorten = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = 200
+
+
+class AsyncInvokeError(Exception):
+    """A record got no result, which fails the operator. The user's own exception is the cause.
+
+    `element` is the input record, `attempts` counts the calls made for it, `elapsed` is what its clock showed, in
+    seconds: from the start of its first call on, without the time that the gate was closed.
+    """
+
+    def __init__(self, element: StreamRecord, attempts: int, elapsed: float) -> None:
+        super().__init__(element, attempts, elapsed)
+        self.element = element
+        self.attempts = attempts
+        self.elapsed = elapsed
+
+    def __str__(self) -> str:
+        value = _shorten.repr(self.element.value)
+        cause = self.__cause__
+        reason = "" if cause is None else f": {type(cause).__name__}: {cause}"
+        return (
+            f"no result for the record {value} (timestamp {self.element.timestamp}),"
+            f" given up in attempt {self.attempts} after {self.elapsed:.3f} s{reason}"
+        )

@@ -1,0 +1,95 @@
+"""A gate in front of the calls of one or several operators: while it is closed, nobody calls, and no clock runs."""
+
+import asyncio
+import math
+from typing import Protocol
+
+
+class GateListener(Protocol):
+    """What a gate tells an operator. `closed_seconds` is the gate's total so far."""
+
+    def gate_closed(self) -> None: ...
+
+    def gate_opened(self, closed_seconds: float) -> None: ...
+
+
+class Gate:
+    """Holds back the calls of all operators that share it, while a service asks for patience or is down.
+
+    While it is closed its operators start no attempt and their time limits stand still; calls under way go on. Open at
+    birth. For use on one event loop: a second loop may use it only when no operator of the first does any more.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: dict[GateListener, None] = {}
+        self._closed_before = 0.0  # seconds, without the closure under way
+        self._closed_at: float | None = None
+        self._opens_at = -math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._closed_at is None
+
+    @property
+    def closed_seconds(self) -> float:
+        """Seconds it has been closed so far, a closure under way included."""
+        if self._closed_at is None:
+            return self._closed_before
+        assert self._loop is not None
+        return self._closed_before + self._loop.time() - self._closed_at
+
+    def close(self, seconds: float | None = None) -> None:
+        """Close for so many seconds from now, or with None until open() is called.
+
+        Closed already: the later opening holds, so a longer closure is never shortened. Negative seconds raise
+        ValueError, 0 does nothing. Needs the running loop.
+        """
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"a gate closes for 0 or more seconds, or for None, got {seconds!r}")
+        if seconds == 0:
+            return
+        loop = self._bind()
+        opens_at = math.inf if seconds is None else loop.time() + seconds
+        if self._closed_at is not None and opens_at <= self._opens_at:
+            return
+        self._opens_at = opens_at
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if opens_at == math.inf else loop.call_at(opens_at, self.open)
+        if self._closed_at is None:
+            self._closed_at = loop.time()
+            for listener in list(self._listeners):
+                listener.gate_closed()
+
+    def open(self) -> None:
+        """Let calls through again, whatever was asked before. An open gate stays as it is."""
+        if self._closed_at is None:
+            return
+        self._closed_before = self.closed_seconds
+        self._closed_at = None
+        self._opens_at = -math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for listener in list(self._listeners):
+            listener.gate_opened(self._closed_before)
+
+    def subscribe(self, listener: GateListener) -> None:
+        """Tell the listener of every change from now on."""
+        self._bind()
+        self._listeners[listener] = None
+
+    def unsubscribe(self, listener: GateListener) -> None:
+        self._listeners.pop(listener, None)
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and (self._listeners or not self.is_open):
+                raise RuntimeError(
+                    "a gate belongs to one event loop, and this one is in use on another; make a new Gate"
+                )
+            self._loop = loop
+        return loop

@@ -1,0 +1,272 @@
+"""The three queues between input and output: they decide what may leave, and when. Plain data: no clock, task or I/O.
+
+All keep Flink's rules. Records and watermarks take one place each, from entering until they are emitted, finished ones
+included. Nothing overtakes a watermark, and a watermark overtakes nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, NoReturn, Protocol
+
+from asyncio_core.elements import StreamElement, StreamRecord, Watermark
+
+Output = Callable[[StreamElement], None]
+
+
+class Entry(Protocol):
+    """The place of one element in a queue."""
+
+    element: Any
+
+    def complete(self, results: list[Any]) -> None:
+        """Give the record's results. None raises. Until it is emitted, a second call replaces the results."""
+
+    def complete_exceptionally(self, error: BaseException) -> NoReturn:
+        """Always raises: a queue knows results only, errors are the operator's business."""
+
+
+class StreamElementQueue(Protocol):
+    """What the operator asks of a queue."""
+
+    capacity: int
+
+    def try_put(self, element: StreamElement) -> Entry | None:
+        """Take the element and return its entry; when full, return None and change nothing."""
+
+    def has_completed_elements(self) -> bool:
+        """Whether the next emit would take an entry out."""
+
+    def emit_completed_element(self, output: Output) -> None:
+        """Take out the one entry whose turn it is, if any, and hand its results, none to many, to `output`."""
+
+    def values(self) -> list[StreamElement]:
+        """The input elements inside, in an order in which they may be put again."""
+
+    def is_empty(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+
+class _RecordEntry:
+    __slots__ = ("element", "results")
+
+    def __init__(self, element: StreamRecord) -> None:
+        self.element = element
+        self.results: list[Any] | None = None
+
+    def complete(self, results: list[Any]) -> None:
+        if results is None:
+            raise TypeError("an entry is completed with a list of results, got None; for no result pass []")
+        self.results = results
+
+    def complete_exceptionally(self, error: BaseException) -> NoReturn:
+        raise NotImplementedError("a queue entry takes results only; errors fail the operator") from error
+
+
+class _WatermarkEntry:
+    __slots__ = ("element",)
+
+    def __init__(self, element: Watermark) -> None:
+        self.element = element
+
+    def complete(self, results: list[Any]) -> NoReturn:
+        raise RuntimeError(f"{self.element!r} is complete from birth and takes no results, got {results!r}")
+
+    def complete_exceptionally(self, error: BaseException) -> NoReturn:
+        raise NotImplementedError(f"{self.element!r} is complete from birth and cannot fail") from error
+
+
+def _check_capacity(capacity: int) -> int:
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+        raise ValueError(f"capacity is the number of places in the queue, at least 1, got {capacity!r}")
+    return capacity
+
+
+def _refuse(element: object) -> NoReturn:
+    raise TypeError(f"a queue takes StreamRecord and Watermark, got {type(element).__name__}")
+
+
+def _emit(entry: _RecordEntry, output: Output) -> None:
+    timestamp = entry.element.timestamp
+    assert entry.results is not None, "only completed entries are emitted"
+    for result in entry.results:
+        output(StreamRecord(result, timestamp))
+
+
+class OrderedStreamElementQueue:
+    """Elements leave in the order in which they came."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = _check_capacity(capacity)
+        self._entries: deque[_RecordEntry | _WatermarkEntry] = deque()
+
+    def try_put(self, element: StreamElement) -> Entry | None:
+        if len(self._entries) >= self.capacity:
+            return None
+        entry: _RecordEntry | _WatermarkEntry
+        if isinstance(element, StreamRecord):
+            entry = _RecordEntry(element)
+        elif isinstance(element, Watermark):
+            entry = _WatermarkEntry(element)
+        else:
+            _refuse(element)
+        self._entries.append(entry)
+        return entry
+
+    def has_completed_elements(self) -> bool:
+        if not self._entries:
+            return False
+        head = self._entries[0]
+        return type(head) is _WatermarkEntry or head.results is not None  # type: ignore[union-attr]
+
+    def emit_completed_element(self, output: Output) -> None:
+        if not self.has_completed_elements():
+            return
+        entry = self._entries.popleft()
+        if isinstance(entry, _WatermarkEntry):
+            output(entry.element)
+        else:
+            _emit(entry, output)
+
+    def values(self) -> list[StreamElement]:
+        return [entry.element for entry in self._entries]
+
+    def is_empty(self) -> bool:
+        return not self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class _Segment:
+    """The records between two watermarks, and the watermark that ends them, once it has come."""
+
+    __slots__ = ("blocked", "ready", "tails", "watermark")
+
+    def __init__(self) -> None:
+        self.ready: deque[_SegmentEntry] = deque()  # may leave, in this order
+        self.blocked: dict[_SegmentEntry, None] = {}  # may not leave yet, in input order
+        self.tails: dict[Hashable, _KeyedEntry] = {}  # KEY_ORDERED: the latest blocked entry of each key
+        self.watermark: _WatermarkEntry | None = None
+
+    def release(self, entry: "_SegmentEntry") -> None:
+        del self.blocked[entry]
+        self.ready.append(entry)
+
+
+class _SegmentEntry(_RecordEntry):
+    __slots__ = ("segment",)
+
+    def __init__(self, element: StreamRecord, segment: _Segment) -> None:
+        self.element = element
+        self.results = None
+        self.segment = segment
+
+    def complete(self, results: list[Any]) -> None:
+        first = self.results is None
+        super().complete(results)
+        if first:
+            self.segment.release(self)
+
+
+class UnorderedStreamElementQueue:
+    """Between two watermarks, records leave in the order in which they were completed."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = _check_capacity(capacity)
+        self._segments: deque[_Segment] = deque([_Segment()])  # the last one takes the input
+        self._size = 0
+
+    def try_put(self, element: StreamElement) -> Entry | None:
+        if self._size >= self.capacity:
+            return None
+        last = self._segments[-1]
+        entry: _SegmentEntry | _WatermarkEntry
+        if isinstance(element, StreamRecord):
+            entry = self._enter(element, last)
+            last.blocked[entry] = None
+        elif isinstance(element, Watermark):
+            entry = last.watermark = _WatermarkEntry(element)
+            self._segments.append(_Segment())
+        else:
+            _refuse(element)
+        self._size += 1
+        return entry
+
+    def _enter(self, element: StreamRecord, segment: _Segment) -> _SegmentEntry:
+        return _SegmentEntry(element, segment)
+
+    def has_completed_elements(self) -> bool:
+        first = self._segments[0]
+        return bool(first.ready) or (first.watermark is not None and not first.blocked)
+
+    def emit_completed_element(self, output: Output) -> None:
+        first = self._segments[0]
+        if first.ready:
+            self._size -= 1
+            _emit(first.ready.popleft(), output)
+        elif first.watermark is not None and not first.blocked:
+            self._size -= 1
+            self._segments.popleft()
+            output(first.watermark.element)
+
+    def values(self) -> list[StreamElement]:
+        found: list[StreamElement] = []
+        for segment in self._segments:
+            found.extend(entry.element for entry in segment.ready)
+            found.extend(entry.element for entry in segment.blocked)
+            if segment.watermark is not None:
+                found.append(segment.watermark.element)
+        return found
+
+    def is_empty(self) -> bool:
+        return not self._size
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class _KeyedEntry(_SegmentEntry):
+    """Knows the next record of its key, and whether an earlier one still stands in front of it."""
+
+    __slots__ = ("behind", "key", "next")
+
+    def __init__(self, element: StreamRecord, segment: _Segment, key: Hashable) -> None:
+        super().__init__(element, segment)
+        self.key = key
+        self.next: _KeyedEntry | None = None
+        before = segment.tails.get(key)
+        self.behind = before is not None
+        if before is not None:
+            before.next = self
+        segment.tails[key] = self
+
+    def complete(self, results: list[Any]) -> None:
+        first = self.results is None
+        _RecordEntry.complete(self, results)
+        if first and not self.behind:
+            self._release_finished()
+
+    def _release_finished(self) -> None:
+        """Let this one go, and those after it that were only waiting for their turn."""
+        entry: _KeyedEntry | None = self
+        while entry is not None and entry.results is not None:
+            self.segment.release(entry)
+            entry.behind = False
+            following, entry.next = entry.next, None
+            if following is None:
+                del self.segment.tails[self.key]
+            else:
+                following.behind = False
+            entry = following
+
+
+class KeyOrderedStreamElementQueue(UnorderedStreamElementQueue):
+    """Between two watermarks, records of the same key leave in the order in which they came; other keys overtake."""
+
+    def __init__(self, capacity: int, key: Callable[[Any], Hashable]) -> None:
+        super().__init__(capacity)
+        self._key = key
+
+    def _enter(self, element: StreamRecord, segment: _Segment) -> _SegmentEntry:
+        return _KeyedEntry(element, segment, self._key(element.value))

@@ -1,0 +1,144 @@
+"""When a call is repeated, and after how long. Plain arithmetic: the operator does the waiting."""
+
+import math
+import random as random_module
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+OnResult = Callable[[list[Any]], bool]
+OnException = Callable[[Exception], bool]
+
+
+class Uniform(Protocol):
+    """What jitter asks of a source of chance; random.Random is one."""
+
+    def uniform(self, a: float, b: float) -> float: ...
+
+
+class RetryStrategy(Protocol):
+    """Which outcomes of a call are worth another call, how often, and after how long.
+
+    `attempts` is the number of calls made so far for the record, the one just finished included. A predicate that is
+    None never asks for a retry. A predicate, can_retry or delay that raises fails the operator.
+    """
+
+    @property
+    def on_result(self) -> OnResult | None: ...
+
+    @property
+    def on_exception(self) -> OnException | None: ...
+
+    def can_retry(self, attempts: int) -> bool: ...
+
+    def delay(self, attempts: int) -> float:
+        """Seconds from the end of this attempt to the next one; depends on nothing but its argument (and on chance)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NoRetry:
+    on_result: OnResult | None = None
+    on_exception: OnException | None = None
+
+    def can_retry(self, attempts: int) -> bool:  # noqa: ARG002 - the protocol's signature
+        return False
+
+    def delay(self, attempts: int) -> float:  # noqa: ARG002 - the protocol's signature
+        return 0.0
+
+    def __repr__(self) -> str:
+        return "NO_RETRY"
+
+
+NO_RETRY: Final[RetryStrategy] = _NoRetry()
+"""Every call is the only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedDelay:
+    max_retries: int
+    seconds: float
+    on_result: OnResult | None
+    on_exception: OnException | None
+
+    def can_retry(self, attempts: int) -> bool:
+        return attempts <= self.max_retries
+
+    def delay(self, attempts: int) -> float:  # noqa: ARG002 - the protocol's signature
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _ExponentialBackoff:
+    max_retries: int
+    initial_delay: float
+    max_delay: float
+    multiplier: float
+    jitter: float
+    random: Uniform
+    on_result: OnResult | None
+    on_exception: OnException | None
+
+    def can_retry(self, attempts: int) -> bool:
+        return attempts <= self.max_retries
+
+    def delay(self, attempts: int) -> float:
+        seconds = self.initial_delay  # Flink does not cap the first delay, only those that grew
+        if attempts > 1:
+            try:
+                seconds = min(self.initial_delay * self.multiplier ** (attempts - 1), self.max_delay)
+            except OverflowError:
+                seconds = self.max_delay
+        return seconds * self.random.uniform(1.0, 1.0 + self.jitter) if self.jitter else seconds
+
+
+def fixed_delay(
+    *, max_retries: int, delay: float, on_result: OnResult | None = None, on_exception: OnException | None = None
+) -> RetryStrategy:
+    """Wait `delay` seconds before each of at most `max_retries` further calls. Wrong numbers raise ValueError."""
+    _check_retries(max_retries, on_result, on_exception)
+    _check_positive("delay", delay)
+    return _FixedDelay(max_retries, delay, on_result, on_exception)
+
+
+def exponential_backoff(
+    *,
+    max_retries: int,
+    initial_delay: float,
+    max_delay: float,
+    multiplier: float,
+    jitter: float = 0.0,
+    random: Uniform | None = None,
+    on_result: OnResult | None = None,
+    on_exception: OnException | None = None,
+) -> RetryStrategy:
+    """Wait longer before each of at most `max_retries` further calls of a record; records do not share the growth.
+
+    The n-th wait is initial_delay * multiplier ** (n - 1) seconds, from the second on at most max_delay, times a number
+    drawn from `random` between 1 and 1 + jitter, so that records that failed together do not come back together.
+    Wrong numbers raise ValueError.
+    """
+    _check_retries(max_retries, on_result, on_exception)
+    _check_positive("initial_delay", initial_delay)
+    _check_positive("max_delay", max_delay)
+    _check_positive("multiplier", multiplier)
+    if not (math.isfinite(jitter) and jitter >= 0):
+        raise ValueError(f"jitter is the largest relative lengthening of a delay, 0 or more, got {jitter!r}")
+    chance = random_module if random is None else random
+    return _ExponentialBackoff(
+        max_retries, initial_delay, max_delay, multiplier, jitter, chance, on_result, on_exception
+    )
+
+
+def _check_retries(max_retries: int, on_result: OnResult | None, on_exception: OnException | None) -> None:
+    if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 1:
+        raise ValueError(
+            f"max_retries counts the calls after the first, at least 1, got {max_retries!r}; for none use NO_RETRY"
+        )
+    if on_result is None and on_exception is None:
+        raise ValueError("a retry strategy needs on_result or on_exception, else it never retries; use NO_RETRY")
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")

@@ -1,0 +1,153 @@
+"""The operator as an async generator: elements in, elements out."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Hashable, Iterable
+from typing import Any
+
+from asyncio_core.elements import StreamElement
+from asyncio_core.retry import NO_RETRY, RetryStrategy
+from asyncio_core.wait_operator import AsyncWaitOperator, OutputMode
+
+Elements = Iterable[StreamElement] | AsyncIterable[StreamElement]
+
+
+def ordered_wait(
+    elements: Elements,
+    function: Any,
+    *,
+    timeout: float | None,
+    capacity: int = 100,
+    concurrency: int | None = None,
+    retry_strategy: RetryStrategy = NO_RETRY,
+) -> AsyncGenerator[StreamElement, None]:
+    """Yield the results of `function` for `elements`, and their watermarks, in the order of the input.
+
+    Arguments are those of AsyncWaitOperator and are checked at the call; nothing runs before the first element is asked
+    for. At most capacity + 1 elements are held. When the source, the function or a time limit fails, the results that
+    may leave by then come first, then the error. Leaving the generator (`aclose()`, or `contextlib.aclosing` around a
+    loop with `break`) cancels the calls, waits for their end and closes the function.
+    """
+    return _waited(elements, function, OutputMode.ORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
+
+
+def unordered_wait(
+    elements: Elements,
+    function: Any,
+    *,
+    timeout: float | None,
+    capacity: int = 100,
+    concurrency: int | None = None,
+    retry_strategy: RetryStrategy = NO_RETRY,
+) -> AsyncGenerator[StreamElement, None]:
+    """As ordered_wait, but records leave as they are completed; none crosses a watermark."""
+    return _waited(elements, function, OutputMode.UNORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
+
+
+def key_ordered_wait(
+    elements: Elements,
+    function: Any,
+    *,
+    timeout: float | None,
+    capacity: int = 100,
+    concurrency: int | None = None,
+    retry_strategy: RetryStrategy = NO_RETRY,
+    key: Callable[[Any], Hashable],
+) -> AsyncGenerator[StreamElement, None]:
+    """As unordered_wait, but records of the same key leave in the order of the input. `key` is given a value."""
+    return _waited(elements, function, OutputMode.KEY_ORDERED, timeout, capacity, concurrency, retry_strategy, key=key)
+
+
+def _waited(  # noqa: PLR0917 - called from the three above only
+    elements: Elements,
+    function: Any,
+    mode: OutputMode,
+    timeout: float | None,
+    capacity: int,
+    concurrency: int | None,
+    retry_strategy: RetryStrategy,
+    *,
+    key: Callable[[Any], Hashable] | None,
+) -> AsyncGenerator[StreamElement, None]:
+    if not isinstance(elements, (Iterable, AsyncIterable)):
+        raise TypeError(f"elements must be an iterable or async iterable, got {type(elements).__name__}")
+    results = _Results()
+    operator = AsyncWaitOperator(
+        function,
+        results.append,
+        mode=mode,
+        timeout=timeout,
+        capacity=capacity,
+        concurrency=concurrency,
+        retry_strategy=retry_strategy,
+        key=key,
+    )
+    return _run(operator, elements, results)
+
+
+class _Results:
+    """What has left the operator and not yet the generator, and the two who wait for a change of that."""
+
+    def __init__(self) -> None:
+        self.elements: deque[StreamElement] = deque()
+        self._taken: asyncio.Future[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
+
+    def append(self, element: StreamElement) -> None:
+        self.elements.append(element)
+        self.notify()
+
+    def notify(self) -> None:
+        """There is a result, or there will be none any more."""
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+    async def changed(self) -> None:
+        self._changed = asyncio.get_running_loop().create_future()
+        await self._changed
+
+    def taken(self) -> None:
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(None)
+
+    async def all_taken(self) -> None:
+        """Return once nothing waits here. Without this a reader slower than the calls would pile up results."""
+        while self.elements:
+            self._taken = asyncio.get_running_loop().create_future()
+            await self._taken
+
+
+async def _feed(operator: AsyncWaitOperator, elements: Elements, results: _Results) -> None:
+    if isinstance(elements, AsyncIterable):
+        async for element in elements:
+            await operator.process_element(element)
+            await results.all_taken()
+    else:
+        for element in elements:
+            await operator.process_element(element)
+            await results.all_taken()
+    await operator.end_input()
+
+
+async def _run(
+    operator: AsyncWaitOperator, elements: Elements, results: _Results
+) -> AsyncGenerator[StreamElement, None]:
+    await operator.open()
+    feeder = asyncio.create_task(_feed(operator, elements, results), name="asyncio_core feeder")
+    feeder.add_done_callback(lambda _: results.notify())
+    operator.call_on_failure(feeder.cancel)  # the source may not wake up for a long time
+    try:
+        while True:
+            while results.elements:
+                yield results.elements.popleft()
+            results.taken()
+            if feeder.done():
+                break
+            await results.changed()
+        feeder.result()
+    finally:
+        feeder.cancel()
+        try:
+            await asyncio.wait([feeder])
+        finally:
+            await operator.close()  # raises the operator's error, if the feeder was cancelled before it met it

@@ -1,0 +1,106 @@
+"""An event loop whose clock jumps: a program that waits for an hour is over at once, in the same order every time."""
+
+import asyncio
+import heapq
+import random
+import selectors
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+_TURNS_WITHOUT_TIME = 1_000_000
+
+
+class StuckError(RuntimeError):
+    """The program waits for something that nothing left in it can bring about, or it runs without ever waiting."""
+
+
+def run_virtual(main: Callable[[], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T], *, seed: int = 0) -> T:
+    """Run an async program like asyncio.run, in virtual time, and return its result.
+
+    main: a coroutine function without arguments, or a coroutine.
+    seed: decides the order of timers that are due at the same instant, which asyncio leaves open; all else keeps
+    asyncio's order. The same seed gives the same run.
+
+    Time stands still while code runs and jumps to the next timer when all tasks wait; `loop.time()` starts at 0. When
+    all wait and there is no timer, StuckError tells for what each task waits; so it does when the program goes on for a
+    million turns of the loop without letting time pass. Threads and sockets raise RuntimeError: they keep real time.
+    """
+    coroutine = main if asyncio.iscoroutine(main) else main()
+    with asyncio.Runner(loop_factory=lambda: _VirtualTimeLoop(seed)) as runner:
+        return runner.run(coroutine)
+
+
+class _Clock(selectors.DefaultSelector):
+    """Where a loop sleeps: here it does not, the clock is set forward instead."""
+
+    now = 0.0
+    turns = 0
+    loop: "_VirtualTimeLoop"
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise StuckError("no task can go on and no timer is set\n" + _describe_tasks(self.loop))
+        if timeout > 0:
+            self.now += timeout
+            self.turns = 0
+        else:
+            self.turns += 1
+            if self.turns > _TURNS_WITHOUT_TIME:
+                raise StuckError(
+                    "the program runs without ever waiting for time to pass\n" + _describe_tasks(self.loop)
+                )
+        return []
+
+
+class _Timer(asyncio.TimerHandle):
+    """Among timers of the same instant, chance decides."""
+
+    __slots__ = ("_chance",)
+
+    def __init__(self, chance: float, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._chance = chance
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        if isinstance(other, _Timer) and self.when() == other.when():
+            return self._chance < other._chance
+        return self.when() < other.when()
+
+
+class _VirtualTimeLoop(asyncio.SelectorEventLoop):
+    _scheduled: list[asyncio.TimerHandle]  # the base class's heap of timers
+
+    def __init__(self, seed: int) -> None:
+        self._clock = _Clock()
+        self._chance = random.Random(seed)
+        super().__init__(self._clock)
+        self._clock.loop = self
+
+    def time(self) -> float:
+        return self._clock.now
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(self._chance.random(), when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - as the base class does
+        return timer
+
+    def run_in_executor(self, *_: object) -> NoReturn:
+        raise RuntimeError("a thread keeps real time: in run_virtual() use an async stand-in instead")
+
+    def _ensure_fd_no_transport(self, fd: object) -> NoReturn:
+        raise RuntimeError(f"a socket keeps real time, got {fd!r}: in run_virtual() use an async stand-in instead")
+
+
+def _describe_tasks(loop: asyncio.AbstractEventLoop) -> str:
+    lines = []
+    for task in sorted(asyncio.all_tasks(loop), key=asyncio.Task.get_name):
+        frames = task.get_stack(limit=1)
+        place = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else "not started"
+        lines.append(f"  {task.get_name()} waits at {place}")
+    return "\n".join(lines)

@@ -1,0 +1,392 @@
+"""The async wait operator: keeps many calls in flight and lets their results out in the promised order."""
+
+import asyncio
+import enum
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from asyncio_core.calls import Calls
+from asyncio_core.elements import StreamElement, StreamRecord
+from asyncio_core.function import call_hook, check_function
+from asyncio_core.gate import Gate
+from asyncio_core.queues import (
+    Entry,
+    KeyOrderedStreamElementQueue,
+    OrderedStreamElementQueue,
+    StreamElementQueue,
+    UnorderedStreamElementQueue,
+)
+from asyncio_core.retry import NO_RETRY, RetryStrategy
+from asyncio_core.statistics import OperatorStatistics
+
+
+class OutputMode(enum.Enum):
+    """In which order results leave. In every mode no record crosses a watermark."""
+
+    ORDERED = "ordered"  # the order of the input
+    UNORDERED = "unordered"  # the order of completion
+    KEY_ORDERED = "key_ordered"  # the order of the input among records of one key
+
+
+class _Stage(enum.Enum):
+    NEW = "not open yet"
+    OPENING = "still opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class AsyncWaitOperator:
+    """Calls an async function for each record and hands every outcome to `output`, in the order of `mode`.
+
+    Use it on one event loop, in this order: open, perhaps restore_state, process_element again and again, end_input,
+    and close in every case. One producer: a second concurrent process_element raises RuntimeError.
+
+    function: see AsyncFunction. key: for KEY_ORDERED, gives the key of a value.
+    output: called on the loop with each result and each watermark; must not wait. What it raises fails the operator.
+    timeout: seconds for all attempts of a record and the waits between them, from the start of its first call; or None.
+    capacity: places in the queue, for records and watermarks, until they are emitted. A full queue holds up the input.
+    concurrency: calls that run at once; capacity when None.
+    gate: while it is closed no attempt starts, and no record's time runs.
+
+    The first error fails the operator: nothing starts and nothing leaves any more. The error is raised by every
+    process_element and end_input from then on, and by close if none of these has raised it. A record without a result
+    gives AsyncInvokeError. Wrong arguments raise ValueError, a wrong function TypeError.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        output: Callable[[StreamElement], None],
+        *,
+        mode: OutputMode,
+        timeout: float | None,
+        capacity: int = 100,
+        concurrency: int | None = None,
+        retry_strategy: RetryStrategy = NO_RETRY,
+        key: Callable[[Any], Hashable] | None = None,
+        gate: Gate | None = None,
+        runtime_context: Any = None,
+    ) -> None:
+        check_function(function)
+        self._queue = _queue_for(mode, capacity, key)
+        self._concurrency = _check_concurrency(concurrency, capacity)
+        _check_timeout(timeout)
+        _check_strategy(retry_strategy)
+        self._function = function
+        self._output = output
+        self._runtime_context = runtime_context
+        self._calls = Calls(
+            function,
+            concurrency=self._concurrency,
+            timeout=timeout,
+            retry_strategy=retry_strategy,
+            gate=Gate() if gate is None else gate,
+            on_results=self._complete,
+            on_failure=self._fail,
+        )
+        self._stage = _Stage.NEW
+        self._closed = asyncio.Event()
+        self._accepting = False  # process_element may put at once: open, no error, no end, nobody in front
+        self._producing = False  # a process_element, restore_state or end_input is under way
+        self._ended = False
+        self._unrestored: deque[StreamElement] = deque()
+        self._waiting: StreamElement | None = None  # stands in front of the full queue
+        self._size_awaited = 0  # the producer is called as soon as the queue holds no more
+        self._producer: asyncio.Future[None] | None = None
+        self._error: BaseException | None = None
+        self._error_raised = False
+        self._on_failure: Callable[[], object] | None = None
+        self._records = self._watermarks = self._restored = self._dropped = 0
+
+    # -- life cycle
+
+    async def open(self) -> None:
+        """Open the function, then let records in. When this fails or is cancelled, the operator is closed."""
+        if self._stage is not _Stage.NEW:
+            raise RuntimeError(f"an operator is opened once; this one is {self._stage.value}")
+        self._stage = _Stage.OPENING
+        try:
+            await call_hook(self._function, "open", self._runtime_context)
+            self._calls.open()
+        except BaseException as error:
+            await self._close_failed_open(error)
+            raise
+        self._stage = _Stage.OPEN
+        self._accepting = True
+
+    async def _close_failed_open(self, error: BaseException) -> None:
+        try:
+            await call_hook(self._function, "close")
+        except Exception as second:  # noqa: BLE001 - noted on the error that is raised
+            error.add_note(f"closing the function failed too: {second!r}")
+        finally:
+            self._stage = _Stage.CLOSED
+            self._closed.set()
+
+    async def end_input(self) -> None:
+        """Wait until every element taken has left. Retries and time limits go on as ever; no watermark is added.
+
+        Raises the error that fails the operator. A cancelled end_input can be called again; the input stays ended.
+        """
+        self._check_producer("end_input")
+        self._ended = True
+        with self._as_the_producer():
+            await self._put_unrestored()
+            await self._queue_holds_at_most(0)
+
+    async def close(self) -> None:
+        """Cancel the calls under way, wait for them to end, and close the function. Elements inside are dropped.
+
+        A call that swallows its cancellation is waited for; so it is when close itself is cancelled, and the
+        cancellation is raised afterwards. Further calls of close wait for the first and do nothing.
+        """
+        if asyncio.current_task() in self._calls.pool:
+            raise RuntimeError("close() cannot be called from within the function: it waits for the call to end")
+        if self._stage is _Stage.OPENING:
+            raise RuntimeError("close() while open() is under way: cancel open() instead, it cleans up after itself")
+        if self._stage is _Stage.NEW:
+            self._stage = _Stage.CLOSED
+            self._closed.set()
+        if self._stage is not _Stage.OPEN:
+            await self._closed.wait()
+            return
+        self._stage = _Stage.CLOSING
+        self._accepting = False
+        self._call_producer()
+        interruption = await self._calls.close()
+        try:
+            await call_hook(self._function, "close")
+        except Exception as error:
+            first = interruption or (None if self._error_raised else self._error)
+            if first is None:
+                raise
+            first.add_note(f"closing the function failed too: {error!r}")
+        finally:
+            self._drop_elements()
+            self._stage = _Stage.CLOSED
+            self._closed.set()
+        if interruption is not None:
+            raise interruption
+        if self._error is not None and not self._error_raised:
+            self._raise_error()
+
+    def _drop_elements(self) -> None:
+        self._dropped = len(self._queue)
+        self._queue = OrderedStreamElementQueue(self._queue.capacity)
+        self._unrestored.clear()
+
+    # -- input
+
+    async def process_element(self, element: StreamElement) -> None:
+        """Take one record or watermark; wait while the queue is full.
+
+        Cancelled, it has not taken its element. Raises the error that fails the operator, and RuntimeError when the
+        operator is not open, the input has ended, or another process_element is waiting.
+        """
+        if not self._accepting:
+            self._check_producer("process_element")
+            if self._ended:
+                raise RuntimeError("process_element() after end_input(): the input has ended")
+            await self._put_when_there_is_room(element)
+            return
+        entry = self._queue.try_put(element)
+        if entry is None:
+            await self._put_when_there_is_room(element)
+        else:
+            self._enter(entry)
+
+    async def _put_when_there_is_room(self, element: StreamElement) -> None:
+        self._waiting = element
+        with self._as_the_producer():
+            await self._put_unrestored()
+            entry = await self._put(element)
+            self._waiting = None
+            self._enter(entry)
+
+    async def _put(self, element: StreamElement) -> Entry:
+        while (entry := self._queue.try_put(element)) is None:
+            await self._queue_holds_at_most(self._queue.capacity - 1)
+        return entry
+
+    def _enter(self, entry: Entry) -> None:
+        if type(entry.element) is StreamRecord:
+            self._records += 1
+            self._calls.add(entry)
+        else:
+            self._watermarks += 1
+            self._emit()
+            self._check_usable()
+
+    async def _queue_holds_at_most(self, size: int) -> None:
+        while len(self._queue) > size:
+            self._size_awaited = size
+            self._producer = asyncio.get_running_loop().create_future()
+            try:
+                await self._producer
+            finally:
+                self._producer = None
+                self._calls.producer_due = False
+            self._check_usable()
+
+    def _call_producer(self) -> None:
+        if self._producer is not None and not self._producer.done():
+            self._producer.set_result(None)
+            self._calls.producer_due = not self._ended
+
+    @contextmanager
+    def _as_the_producer(self) -> Iterator[None]:
+        self._accepting = False
+        self._producing = True
+        try:
+            yield
+        finally:
+            self._waiting = None
+            self._producing = False
+            self._accepting = (
+                self._stage is _Stage.OPEN and self._error is None and not self._ended and not self._unrestored
+            )
+
+    def _check_producer(self, method: str) -> None:
+        self._check_usable()
+        if self._producing:
+            raise RuntimeError(f"{method}() while another call is waiting: an operator has one producer at a time")
+
+    def _check_usable(self) -> None:
+        if self._stage is not _Stage.OPEN:
+            raise RuntimeError(f"the operator is {self._stage.value}; it takes elements between open() and close()")
+        if self._error is not None:
+            self._raise_error()
+
+    # -- output
+
+    def _complete(self, entry: Entry, results: list[Any]) -> None:
+        entry.complete(results)
+        self._emit()
+
+    def _emit(self) -> None:
+        """Hand out all that may leave now, and call the producer if that makes the room it waits for."""
+        if self._error is not None:
+            return
+        queue = self._queue
+        try:
+            while queue.has_completed_elements():
+                queue.emit_completed_element(self._output)
+        except Exception as error:  # noqa: BLE001 - fails the operator, which raises it
+            self._fail(error)
+            return
+        if self._producer is not None and len(queue) <= self._size_awaited:
+            self._call_producer()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        self._accepting = False
+        self._calls.stop()
+        self._call_producer()
+        if self._on_failure is not None:
+            self._on_failure()
+
+    def call_on_failure(self, callback: Callable[[], object]) -> None:
+        """Have the callback called, on the loop, when the operator fails: for a producer that waits elsewhere."""
+        self._on_failure = callback
+
+    def _raise_error(self) -> NoReturn:
+        assert self._error is not None
+        self._error_raised = True
+        raise self._error
+
+    # -- state
+
+    def snapshot_state(self) -> list[StreamElement]:
+        """All elements taken whose results have not left yet, and those not taken yet: give them to restore_state.
+
+        Finished elements that wait for their turn are among them and will be called again. Results, attempts and clocks
+        are not kept. Can be called at any moment between open and close; what leaves later is not subtracted.
+        """
+        if self._stage is not _Stage.OPEN:
+            raise RuntimeError(f"the operator is {self._stage.value}; it has a state between open() and close()")
+        state = [*self._queue.values(), *self._unrestored]
+        return state if self._waiting is None else [*state, self._waiting]
+
+    async def restore_state(self, elements: Iterable[StreamElement]) -> None:
+        """Take the elements of a snapshot, in their order, before any new input; wait while the queue is full.
+
+        There may be more of them than the capacity. Cancelled, those not taken yet stay in the operator and its
+        snapshots, and enter before the next element does.
+        """
+        self._check_producer("restore_state")
+        if self._ended or self._records + self._watermarks > self._restored:
+            raise RuntimeError("restore_state() after new input: restored elements come first")
+        restored = list(elements)
+        for element in restored:
+            if not isinstance(element, StreamElement):
+                raise TypeError(f"a state holds StreamRecord and Watermark, got {type(element).__name__}")
+        self._unrestored.extend(restored)
+        with self._as_the_producer():
+            await self._put_unrestored()
+
+    async def _put_unrestored(self) -> None:
+        while self._unrestored:
+            entry = await self._put(self._unrestored[0])
+            self._unrestored.popleft()
+            self._restored += 1
+            self._enter(entry)
+
+    def statistics(self) -> OperatorStatistics:
+        """The figures of this moment; they stay readable after close."""
+        calls = self._calls
+        return OperatorStatistics(
+            capacity=self._queue.capacity,
+            concurrency=self._concurrency,
+            queued=len(self._queue),
+            running=calls.running(),
+            waiting_for_retry=calls.waiting_for_retry,
+            records=self._records,
+            watermarks=self._watermarks,
+            emitted=self._records + self._watermarks - len(self._queue) - self._dropped,
+            attempts=self._records - calls.never_called() + calls.retries,
+            retries=calls.retries,
+            timeouts=calls.timeouts,
+            failures=calls.failures,
+            cancelled=calls.cancelled,
+        )
+
+
+def _queue_for(mode: OutputMode, capacity: int, key: Callable[[Any], Hashable] | None) -> StreamElementQueue:
+    if mode is OutputMode.KEY_ORDERED:
+        if key is None:
+            raise ValueError("KEY_ORDERED needs key, a function that gives the key of a value")
+        return KeyOrderedStreamElementQueue(capacity, key)
+    if key is not None:
+        raise ValueError(f"key belongs to KEY_ORDERED; leave it out for {mode}")
+    if mode is OutputMode.ORDERED:
+        return OrderedStreamElementQueue(capacity)
+    if mode is OutputMode.UNORDERED:
+        return UnorderedStreamElementQueue(capacity)
+    raise ValueError(f"mode must be a member of OutputMode, got {mode!r}")
+
+
+def _check_concurrency(concurrency: int | None, capacity: int) -> int:
+    if concurrency is None:
+        return capacity
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= capacity:
+        raise ValueError(
+            f"concurrency is the number of calls that run at once, from 1 to capacity ({capacity}), got {concurrency!r}"
+        )
+    return concurrency
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout must be a finite number of seconds above 0, or None for no limit, got {timeout!r}")
+
+
+def _check_strategy(strategy: RetryStrategy) -> None:
+    for name in ("can_retry", "delay", "on_result", "on_exception"):
+        if not hasattr(strategy, name):
+            raise TypeError(f"a retry strategy needs {name}; {strategy!r} has none. For no retry use NO_RETRY")

@@ -1,0 +1,74 @@
+"""Watermarks made from the timestamps of the records, and the question whether a record is late."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from asyncio_core.elements import StreamElement, StreamRecord, Watermark
+
+
+class WatermarkGenerator:
+    """Follows the timestamps of one stream. Made by WatermarkStrategy.create_watermark_generator()."""
+
+    def __init__(self, bound: int, every: int) -> None:
+        self._bound = bound  # milliseconds
+        self._every = every
+        self._records = 0
+        self._highest: int | None = None
+        self._emitted: int | None = None
+
+    def is_late(self, timestamp: int | None) -> bool:
+        """Whether a record with this timestamp stands at or behind the last emitted watermark. None is never late."""
+        return timestamp is not None and self._emitted is not None and timestamp <= self._emitted
+
+    def on_record(self, timestamp: int | None) -> Watermark | None:
+        """Take note of a record; return the watermark to put after it, if one is due and higher than the last."""
+        if timestamp is not None and (self._highest is None or timestamp > self._highest):
+            self._highest = timestamp
+        self._records += 1
+        if self._highest is None or self._records % self._every:
+            return None
+        watermark = self._highest - self._bound - 1
+        if self._emitted is not None and watermark <= self._emitted:
+            return None
+        self._emitted = watermark
+        return Watermark(watermark)
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkStrategy:
+    """How far behind the highest timestamp the watermark follows, and after how many records it is looked at anew.
+
+    The watermark is the highest timestamp seen - bound - 1, in milliseconds: a record with exactly that distance is in
+    time. It only rises. A record is late when its timestamp is at or before the last emitted watermark.
+    """
+
+    bound: int  # milliseconds
+    every: int  # records
+
+    @classmethod
+    def for_bounded_out_of_orderness(cls, seconds: float, *, every: int = 1) -> "WatermarkStrategy":
+        """Records come at most `seconds` behind the highest timestamp seen; those further behind are late."""
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise ValueError(f"the out-of-orderness is a finite number of seconds, 0 or more, got {seconds!r}")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"every is a number of records, at least 1, got {every!r}")
+        return cls(round(seconds * 1000), every)
+
+    @classmethod
+    def for_monotonous_timestamps(cls, *, every: int = 1) -> "WatermarkStrategy":
+        """Timestamps never fall."""
+        return cls.for_bounded_out_of_orderness(0.0, every=every)
+
+    def create_watermark_generator(self) -> WatermarkGenerator:
+        """A generator for one stream, or one partition of it."""
+        return WatermarkGenerator(self.bound, self.every)
+
+    def assign(self, records: Iterable[StreamRecord]) -> Iterator[StreamElement]:
+        """Yield the records, each followed by the watermark that is due after it."""
+        generator = self.create_watermark_generator()
+        for record in records:
+            yield record
+            watermark = generator.on_record(record.timestamp)
+            if watermark is not None:
+                yield watermark

@@ -1,0 +1,119 @@
+"""The tasks that run the calls: few, long-lived, and woken one at a time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+from asyncio_core.queues import Entry
+
+
+class Worker:
+    """One task that runs calls one after another, and the attempt it is making, if any."""
+
+    __slots__ = ("arrived", "attempts", "cancelled", "entry", "started", "task")
+
+    task: asyncio.Task[None]
+
+    def __init__(self) -> None:
+        self.arrived = False  # its task has taken its first step
+        self.entry: Entry | None = None
+        self.attempts = 0
+        self.started = 0.0  # when the record's first call started, on the record's clock
+        self.cancelled = False  # the operator has cancelled this attempt
+
+
+class WorkerPool:
+    """At most `size` workers, made when first needed. A worker without work waits, parked, until wake().
+
+    One worker at a time is on its way to the work. It wakes the next one when it finds more than it takes: a batch of
+    records that needs no waiting is then served by one worker in one go, and one that does spreads over all of them.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        work: Callable[[Worker], Coroutine[Any, Any, None]],
+        on_left: Callable[[BaseException | None], None],
+    ) -> None:
+        self.spare = size  # workers that wake() could call: parked, or not made yet
+        self.looking = 0  # workers called that have not yet looked for work
+        self._size = size
+        self._work = work
+        self._on_left = on_left
+        self._workers: dict[asyncio.Task[None], Worker] = {}
+        self._parked: dict[asyncio.Future[None], None] = {}
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self._workers.values())
+
+    def __contains__(self, task: asyncio.Task[Any] | None) -> bool:
+        return task in self._workers
+
+    def wake(self) -> None:
+        """Call one spare worker to the work, unless one is on its way already."""
+        if self.looking:
+            return
+        while self._parked:
+            called, _ = self._parked.popitem()
+            self.spare -= 1
+            if not called.done():  # done: cancelled by somebody else, its task is about to end
+                self.looking += 1
+                called.set_result(None)
+                return
+        if len(self._workers) < self._size:
+            self.spare -= 1
+            self.looking += 1
+            worker = Worker()
+            worker.task = asyncio.get_running_loop().create_task(self._run(worker), name="asyncio_core worker")
+            worker.task.add_done_callback(partial(self._left, worker))
+            self._workers[worker.task] = worker
+
+    async def _run(self, worker: Worker) -> None:
+        worker.arrived = True
+        self.looking -= 1
+        await self._work(worker)
+
+    def _left(self, worker: Worker, task: asyncio.Task[None]) -> None:
+        del self._workers[task]
+        self.spare += 1
+        if not worker.arrived:
+            self.looking -= 1
+        self._on_left(None if task.cancelled() else task.exception())
+
+    async def park(self) -> None:
+        """Wait, in a worker's task, until called. Cancelled: the pool is as if the worker had never parked."""
+        called = asyncio.get_running_loop().create_future()
+        self._parked[called] = None
+        self.spare += 1
+        try:
+            await called
+        finally:
+            if called.done() and not called.cancelled():
+                self.looking -= 1
+            elif called in self._parked:
+                del self._parked[called]
+                self.spare -= 1
+
+    async def look_again(self) -> None:
+        """Let the others of this turn of the loop run, in a worker's task that expects more work at once."""
+        self.looking += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self.looking -= 1
+
+    async def close(self) -> asyncio.CancelledError | None:
+        """Cancel all workers and wait until they have ended, however long a call clings to life.
+
+        A cancellation of the waiting task itself is not lost: it is held back, and returned at the end.
+        """
+        interruption: asyncio.CancelledError | None = None
+        for worker in self:
+            worker.task.cancel("the operator is closed")
+        while self._workers:
+            try:
+                await asyncio.wait(list(self._workers))
+            except asyncio.CancelledError as error:
+                interruption = error
+        return interruption
