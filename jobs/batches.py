@@ -92,36 +92,8 @@ class EventTimes:
         return timestamps, [m if g else None for m, g in zip(marks, grew.tolist(), strict=True)], segments, late
 
 
-def output_schema(carried: pa.Schema, layout: BatchLayout) -> pa.Schema:
-    """Carried columns, then per lookup its answers, status and time, then the audit columns."""
-    fields = [field for field in carried if field.name not in (schema.SOURCE_FILE, schema.SOURCE_ROW)]
-    for name, answers in zip(layout.lookups, layout.answers, strict=True):
-        fields += [pa.field(answer.name, answer.arrow_type) for answer in answers]
-        fields.append(pa.field(schema.published_status(name), pa.string(), nullable=False))
-        fields.append(pa.field(schema.published_answered_at(name), TIMESTAMP))
-    fields += [
-        pa.field(schema.PARTITION, pa.int32(), nullable=False),
-        pa.field(schema.INPUT_SEQ, pa.int64(), nullable=False),
-        pa.field(schema.OUTPUT_SEQ, pa.int64(), nullable=False),
-        pa.field(schema.SEGMENT, pa.int64(), nullable=False),
-        pa.field(schema.LATE, pa.bool_(), nullable=False),
-        pa.field(schema.SOURCE_FILE, pa.string()),
-        pa.field(schema.SOURCE_ROW, pa.int64()),
-    ]
-    for name in layout.lookups:
-        fields += [
-            pa.field(schema.status(name), pa.string(), nullable=False),
-            pa.field(schema.source(name), pa.string()),
-            pa.field(schema.attempts(name), pa.list_(ATTEMPT), nullable=False),
-            pa.field(schema.latency_ms(name), pa.float64()),
-            pa.field(schema.paused_ms(name), pa.float64()),
-            pa.field(schema.error(name), pa.string()),
-        ]
-    return pa.schema(fields)
-
-
 class Assembler:
-    """Turns finished rows, in the order they came out, into output batches."""
+    """Turns finished rows, in the order they came out, into output batches with the columns of `written_schema`."""
 
     def __init__(self, layout: BatchLayout, partition: int) -> None:
         self._layout = layout

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs import schema
-from jobs.batches import BatchLayout, output_schema
+from jobs.batches import BatchLayout
 from jobs.errors import DeclarationError
 from jobs.partition import PartitionPlan
 from jobs.preflight import check_columns
@@ -58,7 +57,7 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return plan(batches)
 
-    return prepared.mapInArrow(task, _spark_schema(prepared.schema, plan.layout))
+    return prepared.mapInArrow(task, written_schema(prepared.schema, plan.layout))
 
 
 def shares(total: int, partitions: int, at_once: int) -> tuple[int, ...]:
@@ -114,23 +113,31 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {str(error).splitlines()[0]}") from error
 
 
-def _spark_schema(prepared: T.StructType, layout: BatchLayout) -> T.StructType:
-    """The input's fields as they are, and Spark's own types for what we add."""
-    known = {field.name: field for field in prepared.fields}
-    carried = to_arrow_schema(T.StructType([known[name] for name in layout.carried]))
-    added = output_schema(carried, layout)
-    fields: Sequence[T.StructField] = [
-        known.get(field.name) or T.StructField(field.name, _spark_type(field.name, field.type, layout), field.nullable)
-        for field in added
+def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
+    """Carried columns; per lookup its answers, status and time; then the audit columns: as Assembler writes them."""
+    known = {field.name: field for field in carried.fields}
+    names = [name for name in layout.carried if name not in schema.SOURCE_IDENTITY]
+    ddl = []
+    for lookup, answers in zip(layout.lookups, layout.answers, strict=True):
+        ddl += [f"`{answer.name}` {answer.spark_type}" for answer in answers]
+        ddl.append(f"{schema.published_status(lookup)} STRING NOT NULL")
+        ddl.append(f"{schema.published_answered_at(lookup)} TIMESTAMP")
+    ddl += [
+        f"{schema.PARTITION} INT NOT NULL",
+        f"{schema.INPUT_SEQ} BIGINT NOT NULL",
+        f"{schema.OUTPUT_SEQ} BIGINT NOT NULL",
+        f"{schema.SEGMENT} BIGINT NOT NULL",
+        f"{schema.LATE} BOOLEAN NOT NULL",
+        f"{schema.SOURCE_FILE} STRING",
+        f"{schema.SOURCE_ROW} BIGINT",
     ]
-    return T.StructType(list(fields))
-
-
-def _spark_type(name: str, arrow: pa.DataType, layout: BatchLayout) -> T.DataType:
-    for answers in layout.answers:
-        for answer in answers:
-            if answer.name == name:
-                return T.StructType.fromDDL(f"v {answer.spark_type}").fields[0].dataType
-    from pyspark.sql.pandas.types import from_arrow_type
-
-    return from_arrow_type(arrow)
+    for lookup in layout.lookups:
+        ddl += [
+            f"{schema.status(lookup)} STRING NOT NULL",
+            f"{schema.source(lookup)} STRING",
+            f"{schema.attempts(lookup)} ARRAY<STRUCT<start: BIGINT, end: BIGINT, throttled: BOOLEAN>> NOT NULL",
+            f"{schema.latency_ms(lookup)} DOUBLE",
+            f"{schema.paused_ms(lookup)} DOUBLE",
+            f"{schema.error(lookup)} STRING",
+        ]
+    return T.StructType([known[name] for name in names] + T.StructType.fromDDL(", ".join(ddl)).fields)

@@ -147,7 +147,7 @@ def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -
         declared=enrichment.facts(),
         day=day,
         run_id=run_id,
-        input_files=tuple(path.resolve().as_uri() for path in input_day.files),
+        input_files=tuple(str(path.resolve()) for path in input_day.files),
         input_columns=tuple(input_day.schema.names),
         folder=str(folder),
         files=(),

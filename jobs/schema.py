@@ -178,7 +178,7 @@ class DayFacts(Facts):
     declared: DeclaredFacts
     day: str  # 2013-01-10
     run_id: str
-    input_files: tuple[str, ...]  # URIs
+    input_files: tuple[str, ...]  # absolute paths
     input_columns: tuple[str, ...]
     folder: str  # absolute; where the run's files lie
     files: tuple[str, ...]  # absolute paths of the Parquet files, as written; empty for an empty day
