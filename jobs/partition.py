@@ -157,12 +157,14 @@ class PartitionRun:
                 await operator.open()
             async with asyncio.TaskGroup() as group:
                 ticker = group.create_task(self._tick(operators))
+                watches = [group.create_task(raise_failure(operator)) for operator in operators]
                 carriers = [group.create_task(link.carry()) for link in links]
                 await self._feed(operators[0], links[0] if links else None)
                 for link, carrier in zip(links, carriers, strict=True):
                     link.end()
                     await carrier
-                ticker.cancel()
+                for task in (ticker, *watches):
+                    task.cancel()
             self._tell(operators)
         self._flush()
 
@@ -347,6 +349,14 @@ class InputWindow:
         with self._changed:
             self._ended = True
             self._changed.notify()
+
+
+async def raise_failure(operator: AsyncWaitOperator[Row, Row]) -> None:
+    """End with the operator's error as soon as it fails, even when nobody is about to give it an element."""
+    failed = asyncio.Event()
+    operator.call_on_failure(failed.set)
+    await failed.wait()
+    await operator.end_input()
 
 
 def order_key_of(row: Row) -> Any:
