@@ -18,6 +18,7 @@ from orchestration.resources import STOPPED, Ended, SparkProgram
 Event = dg.AssetCheckResult | dg.MaterializeResult[None]
 REPORTS = Path("data/reports")
 AGAIN = "Materialize the day again."
+MEND = f"Open the report and mend the cause. {AGAIN}"
 
 
 def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
@@ -38,7 +39,7 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
         yield dg.MaterializeResult(metadata=run.metadata(record))
     run.render_report()
     if record.state != "published":
-        raise dg.Failure(f"Not published: {record.reason}", metadata=run.links(), allow_retries=False)
+        raise run.failure(record.reason, MEND)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class DayRun:
     @property
     def report(self) -> str:
         return metadata.report_url(self.declared.name, self.day)
+
+    def failure(self, reason: str, next_step: str, *, allow_retries: bool = False) -> dg.Failure:
+        metadata = {"next_step": dg.MetadataValue.text(next_step), **self.links()}
+        return dg.Failure(f"Not published: {reason}", metadata=metadata, allow_retries=allow_retries)
 
     def links(self) -> dict[str, dg.MetadataValue]:
         return {
@@ -96,7 +101,7 @@ class DayRun:
         state = "stopped: service" if ended.code == STOPPED else "failed"
         self.observe(state, ended.reason, ended.next_step)
         self.render_report()
-        return dg.Failure(f"Not published: {ended.reason}", metadata=self.links(), allow_retries=ended.crashed)
+        return self.failure(ended.reason, ended.next_step, allow_retries=ended.crashed)
 
     def observe(self, state: str, reason: str, next_step: str) -> None:
         """Dagster shows no metadata of a failed step and leaves the last success standing: this stands beside it."""
@@ -121,7 +126,7 @@ class DayRun:
             checks = len(record.verdicts)
             self.observe("published", f"{checks} checks ran on {record.figures.rows_out:,} rows.", "Nothing.")
         else:
-            self.observe("held back", record.reason, f"Open the report; mend the cause. {AGAIN}")
+            self.observe("held back", record.reason, MEND)
         self.context.log_event(
             dg.AssetObservation(
                 asset_key=self.declared.raw_key,

@@ -39,8 +39,9 @@ def run_days(job: dg.JobDefinition, days: list[str], instance: dg.DagsterInstanc
                 tags=REPOSITORY | {STARTED_BY: _identity(os.getpid())},
                 run_config=QUIET,
             )
-            outcome = {"day": day, "run_id": result.run_id, "success": result.success, "reason": _reason(result)}
-            print(json.dumps(outcome), file=lines, flush=True)
+            reason, next_step = _why_not(result)
+            outcome = {"day": day, "run_id": result.run_id, "success": result.success}
+            print(json.dumps(outcome | {"reason": reason, "next_step": next_step}), file=lines, flush=True)
             if not result.success:
                 return False
     return True
@@ -66,14 +67,17 @@ def _identity(pid: int) -> str:
     return f"{socket.gethostname()}:{pid}:{start}"
 
 
-def _reason(result: dg.ExecuteInProcessResult) -> str:
+def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:
+    """Reason and next step of a run that failed; empty for one that did not."""
     for event in result.all_events:
         if event.is_step_failure:
             failure = event.step_failure_data
-            if failure.user_failure_data and failure.user_failure_data.description:
-                return failure.user_failure_data.description
-            return failure.error_display_string.strip().splitlines()[0]
-    return "" if result.success else "The run failed before a step did; its page in Dagster says more."
+            told = failure.user_failure_data
+            if told is None or told.description is None:
+                return failure.error_display_string.strip().splitlines()[0], "Its page in Dagster says more."
+            next_step = told.metadata.get("next_step")
+            return told.description, str(next_step.value) if next_step else ""
+    return ("", "") if result.success else ("The run failed before a step did.", "Its page in Dagster says more.")
 
 
 def main(arguments: list[str] | None = None) -> int:

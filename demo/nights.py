@@ -1,0 +1,89 @@
+"""The demo's days as the nightly job runs them: one process of Dagster, watched from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs import records
+from jobs.schema import DayRecord
+from orchestration.guard import command_under_guard
+from orchestration.home import dagster_home
+
+GRACE = 30.0  # s; the run under way ends its Spark before it goes
+LOOK_EVERY = 0.25  # s
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the run of one day ended, as Dagster tells it."""
+
+    day: str
+    run_id: str
+    success: bool
+    reason: str
+    next_step: str
+
+    def record(self, enrichment: str) -> DayRecord | None:
+        """The record of this run; a try that Dagster made anew has the run's id and a number."""
+        of_run = [r for r in records.load(enrichment, self.day) if r.facts.run_id.startswith(self.run_id)]
+        return of_run[-1] if of_run else None
+
+
+class Nights:
+    """Runs the days, one after the other, until one fails."""
+
+    def __init__(self, enrichment: str, days: Sequence[str], environment: Mapping[str, str]) -> None:
+        home = dagster_home()
+        self._enrichment = enrichment
+        self._days = days
+        self._environment = {**os.environ, "DAGSTER_HOME": str(home), **environment}
+        self._outcomes = home / "demo_outcomes.jsonl"
+        self.log = home / "demo.log"
+
+    def run(self, watch: Callable[[str, Mapping[str, Any] | None], None]) -> list[Outcome]:
+        """Tells `watch` of the day under way and its progress, until all days are done or one failed."""
+        self._outcomes.unlink(missing_ok=True)
+        for day in self._days:
+            records.progress_file(self._enrichment, day).unlink(missing_ok=True)  # of an earlier run
+        with self._started() as process:
+            while process.poll() is None:
+                day = self._days[min(len(self.outcomes()), len(self._days) - 1)]
+                watch(day, self._progress(day))
+                time.sleep(LOOK_EVERY)
+        return self.outcomes()
+
+    @contextlib.contextmanager
+    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
+        command = [sys.executable, "-m", "orchestration.run_days", f"{self._enrichment}_nightly", *self._days]
+        command += ["--outcomes", str(self._outcomes)]
+        with self.log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603
+                command_under_guard(command, grace=GRACE),
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            try:
+                yield process
+            finally:
+                process.terminate()
+                process.wait()
+
+    def outcomes(self) -> list[Outcome]:
+        lines = self._outcomes.read_text().splitlines() if self._outcomes.exists() else []
+        return [Outcome(**json.loads(line)) for line in lines]
+
+    def _progress(self, day: str) -> dict[str, Any] | None:
+        with contextlib.suppress(FileNotFoundError):
+            return dict(json.loads(records.progress_file(self._enrichment, day).read_text()))
+        return None

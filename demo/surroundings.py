@@ -1,0 +1,42 @@
+"""What the flights enrichment needs around it in the demo: sample data, the weather service, the planes' database."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import astuple
+from datetime import date
+from pathlib import Path
+
+from demo import data
+from demo.draws import FAULTS, LATENCY_P99_S, LOG_LATENCY, Faults
+
+DATA = Path("data")
+CALLS = DATA / "demo" / "weather_calls.jsonl"
+PLANES = DATA / "demo" / "planes.db"
+FAULT_SHARES = ",".join(f"{fault}={share}" for fault, share in zip(FAULTS, astuple(Faults()), strict=True))
+
+
+def prepare(days: Sequence[date] | None) -> str:
+    """Make the data of these days, all when None, unless they are there; says what there is now."""
+    rows, written = data.prepare(DATA, days)
+    count = "all" if days is None else len(days)
+    return f"{rows:,} flights of {count} days, weather and planes under {DATA}/ ({written} files written)"
+
+
+def environment(weather_url: str) -> dict[str, str]:
+    """What enrichments/flights.py reads from the environment."""
+    return {"WEATHER_URL": weather_url, "PLANES_URL": f"sqlite+aiosqlite:///{PLANES}"}
+
+
+def describe(weather_url: str) -> str:
+    """The services in a line: address, latencies as drawn, faults, rows."""
+    with closing(sqlite3.connect(PLANES)) as database:
+        planes = database.execute("SELECT count(*) FROM planes").fetchone()[0]
+    p50, p99, faults = 1e3 * math.exp(LOG_LATENCY.median), 1e3 * LATENCY_P99_S, sum(astuple(Faults()))
+    address = weather_url.removeprefix("http://")
+    return (
+        f"weather on {address} (p50 {p50:.0f} ms, p99 {p99:.0f} ms, {faults:.0%} faults), {PLANES.name} {planes:,} rows"
+    )

@@ -1,0 +1,99 @@
+"""The table at the end of the demo, and the calls counted twice: by the service's own log and by our audit columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import pyarrow.parquet as pq
+
+from demo.calls import Call, Tally
+from jobs import schema
+from jobs.schema import OUTCOMES, DayRecord, LookupFigures
+
+ALWAYS = ("ok", "miss", "skipped", "timeout", "error")  # outcomes with a column even when no row has them
+LEFT = ("day", "lookup", "checks", "published")
+
+
+def day_table(records: Sequence[DayRecord]) -> str:
+    """A line per day and lookup: rows and their outcomes, calls, time beside the physical limit, verdicts, version."""
+    every = [lookup for record in records for lookup in record.figures.lookups]
+    outcomes = [name for name in OUTCOMES if name in ALWAYS or any(lookup.outcomes.get(name) for lookup in every)]
+    head = ["day", "lookup", "rows", *outcomes, "|", "late", "|", "calls", "|", "wall", "limit", "wall/limit", "|"]
+    lines = [[*head, "checks", "published"]]
+    for record in records:
+        for number, lookup in enumerate(record.figures.lookups):
+            lines.append(_line(record, lookup, outcomes, first=number == 0))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if name in LEFT else cell.rjust(width)
+            for cell, width, name in zip(line, widths, lines[0], strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _line(record: DayRecord, lookup: LookupFigures, outcomes: Iterable[str], *, first: bool) -> list[str]:
+    figures = record.figures
+    ratio = f"{lookup.wall_s / lookup.limit_s:.2f}" if lookup.limit_s else "-"
+    version = f"version {record.published_version}" if record.state == "published" else record.state
+    return [
+        record.facts.day if first else "",
+        lookup.name,
+        f"{figures.rows_out:,}",
+        *(f"{lookup.outcomes.get(name, 0):,}" for name in outcomes),
+        "|",
+        f"{figures.rows_late:,}",
+        "|",
+        f"{lookup.calls:,}",
+        "|",
+        f"{lookup.wall_s:.2f} s",
+        f"{lookup.limit_s:.2f} s",
+        ratio,
+        "|",
+        checks_in_words(record) if first else "",
+        version if first else "",
+    ]
+
+
+def checks_in_words(record: DayRecord) -> str:
+    """`18 passed`, and what else there is: `16 passed, 1 failed, 1 not run`."""
+    counts = Counter(verdict.status for verdict in record.verdicts)
+    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.most_common()) or "none ran"
+
+
+def counted_by_the_service(calls: Sequence[Call]) -> str:
+    tally = Tally.of(calls)
+    return f"{tally.calls:,} requests for {tally.distinct_keys:,} distinct keys"
+
+
+def counted_by_us(records: Iterable[DayRecord]) -> Counter[str]:
+    """Attempts at the weather service by key, from the audit columns of the written files."""
+    attempts = schema.attempts("weather")
+    counts: Counter[str] = Counter()
+    for record in records:
+        for file in record.facts.files:
+            for row in pq.read_table(file, columns=["origin", "scheduled_departure", attempts]).to_pylist():
+                if row[attempts]:
+                    counts[f"{row['origin']}/{_hour(row['scheduled_departure'])}"] += len(row[attempts])
+    return counts
+
+
+def _hour(moment: datetime) -> str:
+    utc = moment.astimezone(UTC) if moment.tzinfo else moment
+    return utc.strftime("%Y-%m-%dT%H:00:00Z")
+
+
+def agreement(calls: Iterable[Call], ours: Counter[str]) -> str:
+    """Whether the service's log and our audit agree on the number of calls of every key."""
+    theirs = Counter(call.key for call in calls)
+    different = [key for key in sorted(theirs | ours) if theirs[key] != ours[key]]
+    if not different:
+        return f"our audit columns: {ours.total():,}, the same for every key"
+    first = different[0]
+    return (
+        f"our audit columns: {ours.total():,}; {len(different)} keys differ, "
+        f"the first: {first}, {theirs[first]} there, {ours[first]} here"
+    )

@@ -1,0 +1,24 @@
+"""Dagster's web page on the demo's data, with the weather service and the reports beside it, until Ctrl-C.
+
+python -m demo.ui        make ui; the port of the weather service: TIDEGATE_WEATHER_PORT
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from demo.surroundings import CALLS, DATA, FAULT_SHARES, environment, prepare
+from orchestration import ui
+
+
+def main() -> int:
+    port = os.environ.get("TIDEGATE_WEATHER_PORT", "8088")
+    print(prepare(None), flush=True)  # the whole year, so that any day can be materialized
+    weather = [sys.executable, "-m", "demo.weather_service", f"--port={port}", f"--faults={FAULT_SHARES}"]
+    weather += [f"--data={DATA / 'demo'}", f"--log={CALLS}"]
+    return ui.serve(environment(f"http://127.0.0.1:{port}"), [weather])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

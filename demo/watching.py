@@ -1,0 +1,66 @@
+"""The line that moves while a day is under way, and the hand that stops the service when the demo is asked to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from demo.weather_service import WeatherService
+from jobs import terminal
+
+AFTER_THE_ROWS = {"written": "checks", "checked": "publishing"}
+
+
+@dataclass
+class Watch:
+    """Told of the day under way and of its progress, a few times a second.
+
+    In a terminal one line per day moves; elsewhere each day is one line, when it is over.
+    """
+
+    heading: str  # stands before the first day
+    service: WeatherService
+    stop_on: str | None = None  # the day in the middle of which the service is killed
+    stop_at: float = 0.5  # share of its rows
+    _day: str = ""
+    _progress: Mapping[str, Any] = field(default_factory=dict)  # the last that told of rows
+    _moves: bool = False  # in place, in a terminal
+
+    def __post_init__(self) -> None:
+        self._moves = sys.stdout.isatty()
+
+    def __call__(self, day: str, event: Mapping[str, Any] | None) -> None:
+        if day != self._day:
+            self.end()
+            self._day, self._progress = day, {}
+        kind = event["kind"] if event else ""
+        if event and kind == "progress":
+            self._progress = event
+            self._stop_service()
+        if self._moves:
+            stage = AFTER_THE_ROWS.get(kind, "" if self._progress else "Spark starts")
+            print(f"\r\x1b[K{self._line()}   {stage}".rstrip(), end="", flush=True)
+
+    def end(self) -> None:
+        """The line of the day, for good."""
+        if self._day:
+            print(f"\r\x1b[K{self._line()}" if self._moves else self._line(), flush=True)
+            self.heading, self._day = " " * len(self.heading), ""
+
+    def _line(self) -> str:
+        rows = terminal.progress_line(dict(self._progress)) if self._progress else ""
+        return f"{self.heading}{self._day}  {rows}"
+
+    def _stop_service(self) -> None:
+        share = self._progress["rows"] / max(self._progress["rows_total"], 1)
+        if self.stop_on == self._day and share >= self.stop_at:
+            self.stop_on = None
+            self.service.kill()
+            if self._moves:
+                print("\r\x1b[K", end="")
+            print(
+                f"{self.heading}{self._day}  the weather service is killed with -9 at {share:.0%} of the rows",
+                flush=True,
+            )

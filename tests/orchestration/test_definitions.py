@@ -1,0 +1,165 @@
+"""Everything in Dagster follows from the declarations."""
+
+import dataclasses
+import datetime as dt
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+import enrichments
+from data_quality import catalogue
+from enrichments.flights import flights
+from jobs.errors import DeclarationError
+from orchestration.declared import Declared, enrichments_in
+from orchestration.definitions import defs, definitions_of
+from orchestration.resources import SparkProgram
+
+HEAVY = ("pyspark", "great_expectations", "plotly", "pandas", "deltalake")
+REPOSITORY = defs.get_repository_def()
+
+
+def test_loading_imports_no_spark_no_great_expectations_no_plotting_and_opens_no_connection():
+    program = f"""
+import sys
+def offline(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo"): raise SystemExit(f"loading opened a connection: {{arguments}}")
+sys.addaudithook(offline)
+from orchestration.definitions import defs
+defs.get_repository_def().get_all_jobs()
+sys.exit(", ".join(name for name in {HEAVY} if name in sys.modules) or 0)
+"""
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (loaded.returncode, loaded.stderr.strip()) == (0, "")
+
+
+def test_assets_jobs_and_schedules_of_the_flights_are_these():
+    graph = REPOSITORY.asset_graph
+    assets = {
+        key.to_user_string(): (
+            sorted(parent.to_user_string() for parent in graph.get(key).parent_keys),
+            graph.get(key).group_name,
+            sorted(graph.get(key).owners),
+            sorted(graph.get(key).kinds),
+            graph.get(key).is_materializable,
+        )
+        for key in graph.get_all_asset_keys()
+    }
+    ours = ["team:data-eng"]
+    assert assets == {
+        "raw/flights": ([], "flights_enriched", ours, ["parquet"], False),
+        "flights_enriched": (["raw/flights"], "flights_enriched", ours, ["delta", "spark"], True),
+        "delays_by_weather": (["flights_enriched"], "flights_enriched", ours, ["delta"], True),
+    }
+    jobs = {job.name: sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys) for job in REPOSITORY.get_all_jobs()
+            if not job.name.startswith("__")}  # fmt: skip
+    assert jobs == {"flights_enriched_nightly": ["delays_by_weather", "flights_enriched"]}
+    schedules = [(s.name, s.cron_schedule, s.execution_timezone, s.job_name) for s in REPOSITORY.schedule_defs]
+    assert schedules == [("flights_enriched_nightly_schedule", "15 2 * * *", "UTC", "flights_enriched_nightly")]
+
+
+def test_every_check_of_the_catalogue_is_a_check_of_the_asset_and_errors_block():
+    graph = REPOSITORY.asset_graph
+    declared = {
+        key.name: (graph.get_check_spec(key).description, graph.get_check_spec(key).blocking) for key in graph.asset_check_keys
+    }
+    assert declared == {
+        check.name: (check.description, check.severity == "error") for check in catalogue.checks(flights.facts())
+    }
+    assert len(declared) > 10
+
+
+def test_the_days_are_those_of_the_declaration():
+    days = REPOSITORY.asset_graph.get(dg.AssetKey("flights_enriched")).partitions_def
+    assert (days.get_first_partition_key(), days.get_last_partition_key()) == ("2013-01-01", "2013-12-31")
+    for key in ("raw/flights", "delays_by_weather"):
+        assert REPOSITORY.asset_graph.get(dg.AssetKey.from_user_string(key)).partitions_def == days
+
+
+@pytest.mark.parametrize(
+    ("tick", "wanted"),
+    [
+        ("2013-01-11T02:15:00+00:00", "2013-01-10"),
+        ("2013-03-01T02:15:00+00:00", "2013-02-28"),
+        ("2013-01-11T01:15:00-05:00", "2013-01-10"),  # days are UTC days, whatever the clock that ticks
+        ("2013-01-10T22:30:00-05:00", "2013-01-10"),
+    ],
+)
+def test_a_tick_of_the_schedule_asks_for_yesterday_once(tick, wanted):
+    tick_result = evaluate(REPOSITORY, tick)
+    assert [(r.partition_key, r.run_key) for r in tick_result.run_requests] == [(wanted, wanted)]
+
+
+def test_a_tick_after_the_last_day_says_why_it_asks_for_nothing():
+    tick_result = evaluate(REPOSITORY, "2026-11-20T02:15:00+00:00")
+    assert tick_result.run_requests == []
+    assert tick_result.skip_message == (
+        "flights_enriched has the days from 2013-01-01 until before 2014-01-01: 2026-11-19 is none."
+    )
+
+
+def evaluate(repository, tick):
+    schedule = repository.get_schedule_def("flights_enriched_nightly_schedule")
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_schedule_context(
+            instance=instance, scheduled_execution_time=dt.datetime.fromisoformat(tick), repository_def=repository
+        )
+        return schedule.evaluate_tick(context)
+
+
+def test_two_enrichments_of_one_input_share_its_raw_asset():
+    other = dataclasses.replace(
+        flights,
+        name="flights_again",
+        output=dataclasses.replace(flights.output, path="data/published/flights_again"),
+        summaries=(),
+        schedule=None,
+    )
+    both = [Declared("a:flights", flights), Declared("b:other", other)]
+    repository = definitions_of(both, SparkProgram()).get_repository_def()
+    keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
+    assert keys == {"raw/flights", "flights_enriched", "delays_by_weather", "flights_again"}
+    assert [schedule.name for schedule in repository.schedule_defs] == ["flights_enriched_nightly_schedule"]
+
+
+def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
+    package = write_package(tmp_path, monkeypatch, later=("later", "data/published/later"))
+    assert [(found.reference, found.name) for found in enrichments_in(package)] == [
+        ("more_enrichments.flights:flights", "flights_enriched"),
+        ("more_enrichments.later:later", "later"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "said"),
+    [
+        ("flights_enriched", "data/published/other", "are both called 'flights_enriched'; rename one"),
+        ("later", "data/published/flights_enriched", "both write data/published/flights_enriched; move one"),
+    ],
+)
+def test_two_enrichments_of_one_name_or_one_table_are_refused(tmp_path, monkeypatch, name, path, said):
+    package = write_package(tmp_path, monkeypatch, later=(name, path))
+    with pytest.raises(DeclarationError, match=said):
+        enrichments_in(package)
+
+
+def write_package(folder, monkeypatch, *, later):
+    """A package beside `enrichments` with its flights and one more, declared in a file of its own."""
+    package = folder / "more_enrichments"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "flights.py").write_text("from enrichments.flights import flights\n")
+    name, path = later
+    (package / "later.py").write_text(
+        "import dataclasses\nfrom enrichments.flights import flights\n"
+        f"later = dataclasses.replace(flights, name={name!r}, output=dataclasses.replace(flights.output, path={path!r}))\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    for module in [module for module in sys.modules if module.startswith("more_enrichments")]:
+        monkeypatch.delitem(sys.modules, module)
+    return __import__("more_enrichments")
+
+
+def test_the_house_package_is_what_is_loaded():
+    assert [found.reference for found in enrichments_in(enrichments)] == ["enrichments.flights:flights"]
