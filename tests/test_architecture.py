@@ -1,0 +1,107 @@
+"""The import rules of the house, and the rules of naming: what may know what."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("asyncio_core", "jobs", "data_quality", "orchestration", "enrichments", "tidegate", "demo")
+
+# package -> what it may import of the project; a module's name means that module only
+MAY_IMPORT = {
+    "asyncio_core": set(),
+    "jobs": {"asyncio_core"},
+    "data_quality": {"jobs.schema"},
+    "orchestration": {"jobs", "enrichments", "data_quality"},
+    "enrichments": {"tidegate", "jobs"},
+    "tidegate": {"asyncio_core", "jobs", "data_quality", "orchestration"},
+    "demo": {"tidegate", "jobs", "orchestration", "enrichments"},
+}
+# what executors never get, and what loads must not wait for
+NEVER_IN_JOBS = {"dagster", "dagster_pipes", "great_expectations", "plotly", "demo"}
+DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "manager"}
+
+
+def modules(package):
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(path):
+    """(line, dotted name) of everything that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import; write the whole name"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def allowed(name, rules):
+    return any(name == rule or name.startswith(f"{rule}.") for rule in rules)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_what_lies_below_it(package):
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in modules(package)
+        for line, name in imports(path)
+        if name.split(".")[0] in PACKAGES and name.split(".")[0] != package and not allowed(name, MAY_IMPORT[package])
+    ]
+    assert wrong == []
+
+
+def test_the_core_imports_the_standard_library_only():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in modules("asyncio_core")
+        for line, name in imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names | {"asyncio_core"}
+    ]
+    assert wrong == []
+
+
+def test_the_jobs_know_nothing_of_dagster_or_great_expectations():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in modules("jobs")
+        for line, name in imports(path)
+        if name.split(".")[0] in NEVER_IN_JOBS
+    ]
+    assert wrong == []
+
+
+def test_a_planted_violation_is_found(tmp_path):
+    planted = tmp_path / "reaching_up.py"
+    planted.write_text("from orchestration.assets import build\n")
+    assert [name for _, name in imports(planted) if not allowed(name, MAY_IMPORT["jobs"])] == [
+        "orchestration.assets.build"
+    ]
+
+
+def test_orchestration_does_not_defer_its_annotations():
+    """Dagster reads them at run time: a deferred one breaks loading."""
+    wrong = [str(path) for path in modules("orchestration") if "from __future__ import annotations" in path.read_text()]
+    assert wrong == []
+
+
+def test_no_file_is_a_drawer():
+    wrong = [
+        str(path.relative_to(ROOT))
+        for package in (*PACKAGES, "tests", "benchmarks")
+        for path in (ROOT / package).rglob("*.py")
+        if DRAWERS & set(path.stem.split("_"))
+    ]
+    assert wrong == []
+
+
+def test_a_declaration_loads_without_spark_great_expectations_or_dagster():
+    code = (
+        "import sys, enrichments.flights, data_quality.catalogue as c; c.checks(enrichments.flights.flights.facts());"
+        "sys.exit(str([m for m in ('pyspark', 'great_expectations', 'dagster', 'pandas', 'plotly') if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stderr.strip() == "[]"
