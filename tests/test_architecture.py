@@ -98,10 +98,16 @@ def test_no_file_is_a_drawer():
     assert wrong == []
 
 
+HEAVY = ("pyspark", "great_expectations", "dagster", "pandas", "plotly")
+
+
 def test_a_declaration_loads_without_spark_great_expectations_or_dagster():
-    code = (
-        "import sys, enrichments.flights, data_quality.catalogue as c; c.checks(enrichments.flights.flights.facts());"
-        "sys.exit(str([m for m in ('pyspark', 'great_expectations', 'dagster', 'pandas', 'plotly') if m in sys.modules]))"
-    )
+    code = f"""
+import sys
+from data_quality import catalogue
+from enrichments.flights import flights
+catalogue.checks(flights.facts())
+sys.exit(str([name for name in {HEAVY} if name in sys.modules]))
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.stderr.strip() == "[]"

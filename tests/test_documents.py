@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.declarations import load
+from jobs.preflight import check_columns
+
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 OURS = "asyncio_core|jobs|data_quality|orchestration|enrichments|tidegate|demo|benchmarks|tests|docs"
@@ -16,7 +19,7 @@ TESTS = re.compile(r"\b(test_\w+)\b(?!\.py|/)")
 MAKEFILE = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
-def tests_there_are():
+def names_in_tests():
     found = set()
     for path in (ROOT / "tests").rglob("*.py"):
         found.add(path.stem)
@@ -35,7 +38,7 @@ def code_of(text):
 def test_a_document_names_only_files_that_exist(document):
     text = document.read_text()
     named = {match for match in PATHS.findall(text) if "your" not in match and "my_" not in match}
-    linked = {match for match in LINKS.findall(text)}
+    linked = set(LINKS.findall(text))
     missing = [name for name in named if not (ROOT / name).exists()]
     missing += [name for name in linked if not (document.parent / name).exists()]
     assert sorted(missing) == []
@@ -48,7 +51,17 @@ def test_a_document_names_only_commands_that_make_has(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_a_document_names_only_tests_that_exist(document):
-    assert sorted(set(TESTS.findall(document.read_text())) - tests_there_are()) == []
+    assert sorted(set(TESTS.findall(document.read_text())) - names_in_tests()) == []
+
+
+def test_the_example_of_the_readme_is_a_whole_enrichment(tmp_path, monkeypatch):
+    """It loads as it stands, and fits an input of the columns that it reads."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "orders_of_the_readme.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    orders = load("orders_of_the_readme:orders")
+    check_columns(orders, ["order_id", "customer_id", "ordered_at"])
+    assert orders.facts().lookups[0].returns == (("score", "INT"), ("grade", "STRING"))
 
 
 def test_ci_calls_the_test_command_of_the_readme():
