@@ -7,15 +7,17 @@ import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import jsonpath
+import sqlalchemy
 import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.answer_types import AnswerColumn, read_ddl
 from jobs.errors import DeclarationError
 from jobs.schema import LookupFacts
-from jobs.services import Env, Outage, Retry, Service, require_concurrency
+from jobs.services import Env, Outage, Retry, Service, require_concurrency, resolve
 
 if TYPE_CHECKING:
     from asyncio_core import AsyncFunction
@@ -100,6 +102,11 @@ class Lookup:
         raise NotImplementedError
 
     @property
+    def address(self) -> str:
+        """Where the other side is, without a secret; empty when there is no saying."""
+        return ""
+
+    @property
     def outage_rule(self) -> Outage:
         raise NotImplementedError
 
@@ -182,6 +189,11 @@ class HttpLookup(Lookup):
         return self.service.name
 
     @property
+    def address(self) -> str:
+        parts = urlsplit(self.service.base_url)
+        return parts.netloc.rpartition("@")[2]
+
+    @property
     def outage_rule(self) -> Outage:
         return self.service.outage
 
@@ -217,6 +229,10 @@ class SqlLookup(Lookup):
     @property
     def service_name(self) -> str:
         return f"{self.name} database"
+
+    @property
+    def address(self) -> str:
+        return sqlalchemy.make_url(resolve(self.url)).render_as_string(hide_password=True)
 
     @property
     def outage_rule(self) -> Outage:

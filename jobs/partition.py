@@ -174,7 +174,8 @@ class PartitionRun:
         watched: dict[str, tuple[Gate, OutageWatch]] = {}
         for lookup in plan.lookups:  # lookups of one service share its gate
             gate = Gate()
-            watch = OutageWatch(lookup.outage_rule, lookup.service_name, gate, self.now_us)
+            called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
+            watch = OutageWatch(lookup.outage_rule, called, gate, self.now_us)
             watched.setdefault(lookup.service_name, (gate, watch))
         operators: list[AsyncWaitOperator[Row, Row]] = []
         links: list[Link] = []
