@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import jsonpath
-import sqlalchemy
 import sqlglot
 from sqlglot import expressions as exp
 
@@ -232,6 +231,8 @@ class SqlLookup(Lookup):
 
     @property
     def address(self) -> str:
+        import sqlalchemy
+
         return sqlalchemy.make_url(resolve(self.url)).render_as_string(hide_password=True)
 
     @property
