@@ -117,10 +117,10 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
     table = pq.ParquetFile(folder / "weather.parquet").read()
     hours = pc.strftime(table["hour"].cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
     rows = table.set_column(table.schema.get_field_index("hour"), "hour", hours).to_pylist()
-    return {f"{row['origin']}/{row['hour']}": _answer(**row) for row in rows}
+    return {f"{row['origin']}/{row['hour']}": _nested(**row) for row in rows}
 
 
-def _answer(
+def _nested(
     *, wind_speed_ms: float | None, wind_gust_ms: float | None, wind_direction_deg: int | None, **row: Any
 ) -> dict[str, Any]:
     # nested as such services do, so that a declaration has a path to give
@@ -128,10 +128,13 @@ def _answer(
 
 
 # -- the program -------------------------------------------------------------------------------------------------------
-async def _serve_until_stopped(server: Server, port: int, port_file: Path | None) -> None:
+async def _serve_until_stopped(server: Server, port: int, port_file: Path | None, *, lifeline: bool) -> None:
     stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, stopped.set)
+    if lifeline:
+        loop.add_reader(sys.stdin.fileno(), stopped.set)  # nobody writes there: it becomes readable when it closes
     runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_S)
     await runner.setup()
     try:
@@ -165,6 +168,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies every latency; 0 answers at once")
     parser.add_argument("--seed", type=int, default=0, help="decides latencies and faults")
+    parser.add_argument("--lifeline", action="store_true", help="also stops when its standard input closes")
     return parser.parse_args(arguments)
 
 
@@ -181,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.log.parent.mkdir(parents=True, exist_ok=True)
         with options.log.open("a", buffering=1) as log:
             server = Server(answers, log, seed=options.seed, scale=options.scale, faults=faults)
-            asyncio.run(_serve_until_stopped(server, options.port, options.port_file))
+            asyncio.run(_serve_until_stopped(server, options.port, options.port_file, lifeline=options.lifeline))
     except (OSError, ValueError) as wrong:
         print(f"weather service: {wrong}", file=sys.stderr)
         return 2
@@ -190,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 # -- for tests and demos -----------------------------------------------------------------------------------------------
 class WeatherService:
-    """The service as a process of its own, on one port for its whole life, also when it is started anew."""
+    """The service as a process of its own: one port, also when it is started anew; it ends when its starter ends."""
 
     def __init__(
         self, data: Path, log: Path, *, port: int = 0, faults: str = "none", scale: float = 1.0, seed: int = 0
@@ -206,9 +210,10 @@ class WeatherService:
 
     def start(self) -> None:
         """Returns when it is ready. RuntimeError when it ended instead; its reason is on stderr."""
-        command = [sys.executable, "-m", "demo.weather_service", f"--port={self._port}"]
+        command = [sys.executable, "-m", "demo.weather_service", "--lifeline", f"--port={self._port}"]
         command += [f"{name}={value}" for name, value in self._settings.items()]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own program
+        # the pipe to its standard input closes with this process, however that ends
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()
         if not ready:

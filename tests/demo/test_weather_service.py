@@ -1,6 +1,7 @@
 """The weather service over real HTTP, as a process of its own, judged by its own log."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -141,10 +142,11 @@ def test_faults_fall_where_the_seed_says_and_every_key_is_answered_in_the_end(se
     shares = "throttle=0.1,error=0.1,drop=0.1"
     faulty = service(scale=0, faults=shares, seed=5)
     unanswered = keys = [f"{origin}/{hour}" for origin in ("EWR", "JFK", "LGA") for hour in HOURS]
-    while unanswered:
+    for _ in range(20):
         answers = ask(faulty, unanswered)
         unanswered = [key for key, (status, *_) in zip(unanswered, answers, strict=True) if status not in (200, 404)]
 
+    assert unanswered == []
     calls = faulty.calls()
     assert len(calls) > len(keys)
     for call in calls:
@@ -224,6 +226,23 @@ def test_killed_it_comes_back_on_the_same_port_with_the_log_of_all_its_lives(ser
     [(status, *_)] = ask(calm, [f"EWR/{HOURS[1]}"])
     assert status == 200
     assert [(call.hour, call.attempt) for call in calm.calls()] == [(HOURS[0], 1), (HOURS[1], 1)]
+
+
+def test_it_ends_when_the_process_that_started_it_is_killed(root, tmp_path):
+    starter = (
+        "import os, pathlib; from demo.weather_service import running\n"
+        f"with running(pathlib.Path({str(root / 'demo')!r}), pathlib.Path({str(tmp_path / 'log')!r})) as service:\n"
+        "    print(service.url, flush=True); os.kill(os.getpid(), 9)"
+    )
+    started = subprocess.run([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True, check=False)
+    assert started.returncode == -9
+    host, port = started.stdout.strip().removeprefix("http://").split(":")
+
+    def refused():
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) != 0
+
+    asyncio.run(until(refused))
 
 
 def run(*arguments):
