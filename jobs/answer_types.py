@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime as dt
 import decimal
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ from sqlglot import expressions as exp
 from jobs.errors import DeclarationError
 
 Cast = Callable[[Any], Any]
+LARGEST_PRECISION = 38  # of a DECIMAL, in Spark
+LARGEST_FLOAT = 3.4028235677973366e38  # what rounds to more than FLOAT holds
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,19 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
         case simple if simple in _simple_types():
             return _simple_types()[simple]
         case exp.DataType.Type.DECIMAL:
-            precision, scale = (int(size.name) for size in kind.expressions) if kind.expressions else (10, 0)
-            return f"DECIMAL({precision},{scale})", pa.decimal128(precision, scale), _decimal(precision, scale)
-        case exp.DataType.Type.ARRAY:
+            precision, scale = (
+                ([int(size.name) for size in kind.expressions] + [0])[:2] if kind.expressions else (10, 0)
+            )
+            name = f"DECIMAL({precision},{scale})"
+            if not 0 <= scale <= precision <= LARGEST_PRECISION:
+                raise ValueError(f"{name} has more than {LARGEST_PRECISION} digits, or fewer than its scale.")
+            return name, pa.decimal128(precision, scale), _decimal(precision, scale)
+        case exp.DataType.Type.ARRAY if kind.expressions:
             inner, arrow, cast = _read_type(kind.expressions[0])
             return f"ARRAY<{inner}>", pa.list_(arrow), _list_of(cast)
-        case exp.DataType.Type.STRUCT:
+        case exp.DataType.Type.STRUCT if kind.expressions:
+            if len({field.name.lower() for field in kind.expressions}) < len(kind.expressions):
+                raise ValueError(f"{kind.sql(dialect='spark')} names a field twice.")
             fields = {field.name: _read_type(field.args["kind"]) for field in kind.expressions}
             inner = ", ".join(f"{name}: {read[0]}" for name, read in fields.items())
             arrow = pa.struct([(name, read[1]) for name, read in fields.items()])
@@ -75,7 +84,7 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
 @functools.cache
 def _simple_types() -> dict[exp.DataType.Type, tuple[str, pa.DataType, Cast]]:
     type_ = exp.DataType.Type
-    text = "STRING", pa.string(), _exactly("STRING", str)
+    text = "STRING", pa.string(), _text
     binary = "BINARY", pa.binary(), _bytes
     timestamp = "TIMESTAMP", pa.timestamp("us", tz="UTC"), _timestamp
     return {
@@ -83,9 +92,9 @@ def _simple_types() -> dict[exp.DataType.Type, tuple[str, pa.DataType, Cast]]:
         type_.SMALLINT: ("SMALLINT", pa.int16(), _whole_number("SMALLINT", 16)),
         type_.INT: ("INT", pa.int32(), _whole_number("INT", 32)),
         type_.BIGINT: ("BIGINT", pa.int64(), _whole_number("BIGINT", 64)),
-        type_.FLOAT: ("FLOAT", pa.float32(), _number("FLOAT")),
+        type_.FLOAT: ("FLOAT", pa.float32(), _number("FLOAT", LARGEST_FLOAT)),
         type_.DOUBLE: ("DOUBLE", pa.float64(), _number("DOUBLE")),
-        type_.BOOLEAN: ("BOOLEAN", pa.bool_(), _exactly("BOOLEAN", bool)),
+        type_.BOOLEAN: ("BOOLEAN", pa.bool_(), _boolean),
         type_.DATE: ("DATE", pa.date32(), _date),
         **dict.fromkeys((type_.TEXT, type_.VARCHAR, type_.CHAR), text),
         **dict.fromkeys((type_.BINARY, type_.VARBINARY), binary),
@@ -94,7 +103,7 @@ def _simple_types() -> dict[exp.DataType.Type, tuple[str, pa.DataType, Cast]]:
 
 
 def _refuse(type_name: str, value: Any) -> ValueError:
-    shown = repr(value)
+    shown = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return ValueError(f"expected {type_name}, got {shown if len(shown) <= 60 else shown[:57] + '...'}")
 
 
@@ -117,33 +126,48 @@ def _whole_number(name: str, bits: int) -> Cast:
     return cast
 
 
-def _number(name: str) -> Cast:
+def _number(name: str, largest: float = math.inf) -> Cast:
     def cast(value: Any) -> Any:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
             raise _refuse(name, value)
-        return float(value)
+        try:
+            number = float(value)
+        except (OverflowError, ValueError) as error:  # a whole number beyond all floats; a signalling NaN
+            raise _refuse(name, value) from error
+        if largest <= abs(number) < math.inf:
+            raise _refuse(name, value)
+        return number
 
     return cast
 
 
-def _exactly(name: str, kind: type) -> Cast:
-    def cast(value: Any) -> Any:
-        if value is None or isinstance(value, kind):
-            return value
-        raise _refuse(name, value)
+def _text(value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise _refuse("STRING", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # half a character: JSON may escape one, no file can hold it
+        raise _refuse("STRING", value) from error
+    return value
 
-    return cast
+
+def _boolean(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    raise _refuse("BOOLEAN", value)
 
 
 @_nullable
 def _bytes(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
     try:
         return base64.b64decode(value, validate=True)
-    except (TypeError, binascii.Error) as error:
+    except (TypeError, ValueError) as error:
         raise _refuse("BINARY (bytes, or base64 text)", value) from error
 
 
@@ -166,21 +190,26 @@ def _timestamp(value: Any) -> Any:
             raise _refuse("TIMESTAMP (ISO 8601)", value) from error
     if not isinstance(value, dt.datetime):
         raise _refuse("TIMESTAMP (ISO 8601)", value)
-    return value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC)
+    try:
+        return value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC)
+    except OverflowError as error:  # before the year 1 or after 9999, in UTC
+        raise _refuse("TIMESTAMP (ISO 8601)", value) from error
 
 
 def _decimal(precision: int, scale: int) -> Cast:
     name = f"DECIMAL({precision},{scale})"
+    unit = decimal.Decimal(1).scaleb(-scale)
+    digits = decimal.Context(prec=precision)
 
     @_nullable
     def cast(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal):
             raise _refuse(name, value)
         try:
-            number = decimal.Decimal(str(value)).quantize(decimal.Decimal(1).scaleb(-scale))
-        except decimal.InvalidOperation as error:
+            number = decimal.Decimal(str(value)).quantize(unit, context=digits)
+        except (decimal.InvalidOperation, ValueError) as error:  # more digits than it holds; no number at all
             raise _refuse(name, value) from error
-        if len(number.as_tuple().digits) > precision:
+        if not number.is_finite():
             raise _refuse(name, value)
         return number
 

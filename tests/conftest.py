@@ -1,0 +1,61 @@
+"""What several folders of tests stand on: one Spark session, the demo's real day, its services, small tables."""
+
+import datetime as dt
+import os
+import sys
+
+import pytest
+
+DAY = "2013-01-10"
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One small local Spark for the whole session: two task slots, UTC, no page."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tidegate tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def demo_data(tmp_path_factory):
+    """The demo's files for one day of flights, prepared once. Nobody writes here."""
+    from demo import data
+
+    root = tmp_path_factory.mktemp("demo") / "data"
+    data.prepare(root, [dt.date.fromisoformat(DAY)])
+    return root
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, demo_data):
+    """A project's folder of its own with the day of flights in data/, made the current one; PLANES_URL is set."""
+    (tmp_path / "data").mkdir()
+    for part in ("raw", "demo"):
+        (tmp_path / "data" / part).symlink_to(demo_data / part)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLANES_URL", "sqlite+aiosqlite:///data/demo/planes.db")
+    return tmp_path
+
+
+@pytest.fixture
+def weather_service(project, monkeypatch):
+    """The demo's weather service without latency and faults, with a log of its own; WEATHER_URL is set."""
+    from demo import weather_service as weather
+
+    with weather.running(project / "data" / "demo", project / "weather_calls.jsonl", scale=0.0) as service:
+        monkeypatch.setenv("WEATHER_URL", service.url)
+        yield service
