@@ -29,8 +29,9 @@ proof: java $(READY) ## everything the tests can show, the long ones too
 test-ui: java $(READY) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m ui $(ARGS)
 
-bench: $(READY) ## speed of the core beside what one would pick instead
-	$(BIN)/python benchmarks/core.py $(ARGS)
+bench: $(READY) ## speed of the core and of the Spark bridge beside what one would pick instead
+	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/bridge.py
 
 check: $(READY) ## ruff and mypy
 	$(BIN)/ruff check
