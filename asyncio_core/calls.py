@@ -7,6 +7,7 @@ All state has one owner, this object, on one loop; between two `await`s it is co
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from asyncio_core.errors import AsyncInvokeError
@@ -14,7 +15,7 @@ from asyncio_core.function import ResultTypeError, results_of, timeout_handler
 from asyncio_core.gate import Gate
 from asyncio_core.queues import Entry
 from asyncio_core.retry import RetryStrategy
-from asyncio_core.workers import Worker, WorkerPool
+from asyncio_core.workers import Worker, WorkerPool, next_turn
 
 _TIMER_EARLINESS = 1e-6  # seconds: a loop may fire a timer early by the resolution of its clock
 
@@ -47,11 +48,11 @@ class Calls:
         timeout: float | None,
         retry_strategy: RetryStrategy,
         gate: Gate,
-        on_results: Callable[[Entry, list[Any]], None],
+        on_completed: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.pool = WorkerPool(concurrency, self._work, self._worker_left)
-        self._backlog: deque[Entry] = deque()  # added, and never called yet
+        self.backlog: deque[Entry] = deque()  # never called yet; the operator appends
         self._abandoned = 0
         self.producer_due = False  # records are about to be added: a worker need not park
         self.retries = self.timeouts = self.failures = self.cancelled = self.waiting_for_retry = 0
@@ -60,9 +61,10 @@ class Calls:
         self._limit = timeout
         self._strategy = retry_strategy
         self._gate = gate
-        self._on_results = on_results
+        self._on_completed = on_completed
         self._on_failure = on_failure
         self._loop: asyncio.AbstractEventLoop
+        self._time: Callable[[], float]
         self._undecided: dict[Entry, Worker | _Backoff] = {}
         self._due: deque[_Backoff] = deque()  # their delay is over
         self._timer: asyncio.TimerHandle | None = None
@@ -76,14 +78,19 @@ class Calls:
     def open(self) -> None:
         """Start attempts from now on. Needs the running loop."""
         self._loop = asyncio.get_running_loop()
+        # the base class's time() is this very function in one more frame, and it is called for every record
+        plain = type(self._loop).time is asyncio.BaseEventLoop.time
+        self._time = monotonic if plain else self._loop.time
         self._gate.subscribe(self)
         self._stood_still = self._gate.closed_seconds
         self._may_start = self._gate.is_open
 
-    def add(self, entry: Entry) -> None:
-        """Call the function for this record as soon as a worker is free."""
-        self._backlog.append(entry)
-        if self.pool.spare and not self.pool.looking and self._may_start:
+    def wake(self) -> None:
+        """Call a worker to the work, if there is any. To be called after adding to the backlog.
+
+        Where it matters, callers ask the pool first: without a spare worker, or with one on its way, nothing happens.
+        """
+        if self._may_start and (self.backlog or self._due):
             self.pool.wake()
 
     def stop(self) -> None:
@@ -93,10 +100,10 @@ class Calls:
 
     def never_called(self) -> int:
         """How many of the records added still wait for their first call, or did so when everything was cancelled."""
-        return len(self._backlog) + self._abandoned
+        return len(self.backlog) + self._abandoned
 
     def running(self) -> int:
-        return sum(worker.entry is not None for worker in self.pool)
+        return self.pool.busy()
 
     async def close(self) -> asyncio.CancelledError | None:
         """Cancel everything and wait for the calls to end; see WorkerPool.close for what it returns."""
@@ -107,15 +114,14 @@ class Calls:
             self._timer.cancel()
             self._timer = None
         for holder in self._undecided.values():
-            if isinstance(holder, _Backoff) and holder.timer is not None:
-                holder.timer.cancel()
-        for worker in self.pool:
-            if worker.entry is not None and not worker.cancelled:
-                worker.cancelled = True
+            if isinstance(holder, Worker):
+                holder.cancelled = True
                 self.cancelled += 1
+            elif holder.timer is not None:
+                holder.timer.cancel()
         interruption = await self.pool.close()
-        self._abandoned = len(self._backlog)
-        self._backlog.clear()
+        self._abandoned = len(self.backlog)
+        self.backlog.clear()
         self._due.clear()
         self._undecided.clear()
         self.waiting_for_retry = 0
@@ -131,35 +137,29 @@ class Calls:
         if not self._stopped:
             self._may_start = True
             self._arm()
-            self._wake()
+            self.wake()
 
     # -- attempts, in the workers' tasks
 
     async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912 - one place: each call from here costs 5 %
-        backlog, undecided, pool = self._backlog, self._undecided, self.pool
-        invoke, time, on_results = self._invoke, self._loop.time, self._on_results
+        backlog, due, undecided = self.backlog, self._due, self._undecided
+        pool, invoke, on_completed = self.pool, self._invoke, self._on_completed
         judges_results = self._strategy.on_result is not None
-        limited = self._limit is not None
-        while not self._closing:
-            if not self._may_start or not (backlog or self._due):
-                await self._rest(worker)
+        cancelling = worker.task.cancelling
+        pool.arrived(worker)
+        while True:
+            if not self._may_start or not (backlog or due):
+                if self._closing:
+                    return
+                await self._rest()
                 continue
-            if self._due:
-                entry = self._next_retry(worker)
-                if entry is None:
-                    continue
-            else:
-                entry = backlog.popleft()
-                worker.attempts = 1
-                worker.started = time() - self._stood_still
-                undecided[entry] = worker
-                if limited and self._timer is None:
-                    self._arm()
-            worker.entry = entry
-            if pool.spare and not pool.looking and (backlog or self._due):
+            entry = self._next_retry(worker) if due else self._next_first(worker)
+            if entry is None:
+                continue
+            if pool.spare and not pool.looking and (backlog or due):
                 pool.wake()
             try:
-                results = await invoke(entry.element.value)
+                results = await invoke(entry.element._value)  # noqa: SLF001 - the property's frame would cost 2 %
                 if type(results) is not list:
                     results = results_of("async_invoke", results)
             except Exception as error:  # noqa: BLE001 - the user's: judged, then raised as the operator's failure
@@ -176,15 +176,29 @@ class Calls:
                     self._judge_results(worker, entry, results)
                 else:
                     del undecided[entry]
-                    on_results(entry, results)
-            worker.entry = entry = results = None  # a waiting worker holds no record
+                    entry.complete(results)
+                    on_completed()
+            entry = results = None  # a waiting worker holds no record
+            if cancelling():  # by somebody else, at the end of the loop for instance: the next call must not feel it
+                raise asyncio.CancelledError
 
-    async def _rest(self, worker: Worker) -> None:
-        if worker.task.cancelling():  # by somebody else, and the call has swallowed it
-            raise asyncio.CancelledError
+    def _next_first(self, worker: Worker) -> Entry:
+        entry = self.backlog.popleft()
+        worker.attempts = 1
+        worker.started = self._time() - self._stood_still
+        self._undecided[entry] = worker
+        if self._timer is None:
+            self._arm()
+        return entry
+
+    async def _rest(self) -> None:
         if self.producer_due and self._may_start:
-            await self.pool.look_again()
-            if self._backlog:
+            self.pool.looking += 1
+            try:
+                await next_turn()
+            finally:
+                self.pool.looking -= 1
+            if self.backlog:
                 return
         await self.pool.park()
 
@@ -225,15 +239,14 @@ class Calls:
             self._fail(worker, entry, broken)
             return
         del self._undecided[entry]
-        self._on_results(entry, results)
+        entry.complete(results)
+        self._on_completed()
 
     def _attempt_cancelled(self, worker: Worker, entry: Entry, error: asyncio.CancelledError) -> None:
         if worker.cancelled:
             self._forget_cancellation(worker)
         else:
             self._fail(worker, entry, error)
-        if worker.task.cancelling():
-            raise error  # somebody else wants the task to end, at the end of the loop for instance
 
     def _forget_cancellation(self, worker: Worker) -> None:
         """The cancelled call has ended, in whatever way: its cancellation must not reach the next one."""
@@ -254,7 +267,7 @@ class Calls:
     def _retry_is_due(self, backoff: _Backoff) -> None:
         backoff.timer = None
         self._due.append(backoff)
-        self._wake()
+        self.wake()
 
     # -- time limits
 
@@ -302,7 +315,8 @@ class Calls:
         except Exception as error:  # noqa: BLE001 - the user's, and final
             self._fail(holder, entry, error)
         else:
-            self._on_results(entry, results)
+            entry.complete(results)
+            self._on_completed()
 
     # -- failure
 
@@ -317,8 +331,4 @@ class Calls:
     def _worker_left(self, error: BaseException | None) -> None:
         if error is not None:
             self._on_failure(error)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._may_start and (self._backlog or self._due):
-            self.pool.wake()
+        self.wake()

@@ -6,9 +6,12 @@ included. Nothing overtakes a watermark, and a watermark overtakes nothing.
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from asyncio_core.elements import StreamElement, StreamRecord, Watermark
+
+_NO_RESULTS = "an entry is completed with a list of results, got None; for no result pass []"
 
 Output = Callable[[StreamElement], None]
 
@@ -39,6 +42,9 @@ class StreamElementQueue(Protocol):
     def emit_completed_element(self, output: Output) -> None:
         """Take out the one entry whose turn it is, if any, and hand its results, none to many, to `output`."""
 
+    def emit_all_completed(self, output: Output) -> None:
+        """The same, again and again, until the next entry's turn has not come."""
+
     def values(self) -> list[StreamElement]:
         """The input elements inside, in an order in which they may be put again."""
 
@@ -56,7 +62,7 @@ class _RecordEntry:
 
     def complete(self, results: list[Any]) -> None:
         if results is None:
-            raise TypeError("an entry is completed with a list of results, got None; for no result pass []")
+            raise TypeError(_NO_RESULTS)
         self.results = results
 
     def complete_exceptionally(self, error: BaseException) -> NoReturn:
@@ -64,10 +70,11 @@ class _RecordEntry:
 
 
 class _WatermarkEntry:
-    __slots__ = ("element",)
+    __slots__ = ("element", "results")
 
     def __init__(self, element: Watermark) -> None:
         self.element = element
+        self.results: tuple[()] = ()  # complete from birth
 
     def complete(self, results: list[Any]) -> NoReturn:
         raise RuntimeError(f"{self.element!r} is complete from birth and takes no results, got {results!r}")
@@ -114,10 +121,7 @@ class OrderedStreamElementQueue:
         return entry
 
     def has_completed_elements(self) -> bool:
-        if not self._entries:
-            return False
-        head = self._entries[0]
-        return type(head) is _WatermarkEntry or head.results is not None  # type: ignore[union-attr]
+        return bool(self._entries) and self._entries[0].results is not None
 
     def emit_completed_element(self, output: Output) -> None:
         if not self.has_completed_elements():
@@ -127,6 +131,21 @@ class OrderedStreamElementQueue:
             output(entry.element)
         else:
             _emit(entry, output)
+
+    def emit_all_completed(self, output: Output) -> None:
+        entries = self._entries
+        while entries:
+            head = entries[0]
+            results = head.results
+            if results is None:
+                return
+            entries.popleft()
+            if head.__class__ is _WatermarkEntry:
+                output(head.element)
+            else:
+                timestamp = head.element._timestamp  # noqa: SLF001 - the property's frame would cost 2 %
+                for result in results:
+                    output(StreamRecord(result, timestamp))
 
     def values(self) -> list[StreamElement]:
         return [entry.element for entry in self._entries]
@@ -149,10 +168,6 @@ class _Segment:
         self.tails: dict[Hashable, _KeyedEntry] = {}  # KEY_ORDERED: the latest blocked entry of each key
         self.watermark: _WatermarkEntry | None = None
 
-    def release(self, entry: "_SegmentEntry") -> None:
-        del self.blocked[entry]
-        self.ready.append(entry)
-
 
 class _SegmentEntry(_RecordEntry):
     __slots__ = ("segment",)
@@ -163,10 +178,13 @@ class _SegmentEntry(_RecordEntry):
         self.segment = segment
 
     def complete(self, results: list[Any]) -> None:
-        first = self.results is None
-        super().complete(results)
-        if first:
-            self.segment.release(self)
+        if results is None:
+            raise TypeError(_NO_RESULTS)
+        if self.results is None:
+            segment = self.segment
+            del segment.blocked[self]
+            segment.ready.append(self)
+        self.results = results
 
 
 class UnorderedStreamElementQueue:
@@ -176,6 +194,7 @@ class UnorderedStreamElementQueue:
         self.capacity = _check_capacity(capacity)
         self._segments: deque[_Segment] = deque([_Segment()])  # the last one takes the input
         self._size = 0
+        self._new_entry: Callable[[StreamRecord, _Segment], _SegmentEntry] = _SegmentEntry
 
     def try_put(self, element: StreamElement) -> Entry | None:
         if self._size >= self.capacity:
@@ -183,7 +202,7 @@ class UnorderedStreamElementQueue:
         last = self._segments[-1]
         entry: _SegmentEntry | _WatermarkEntry
         if isinstance(element, StreamRecord):
-            entry = self._enter(element, last)
+            entry = self._new_entry(element, last)
             last.blocked[entry] = None
         elif isinstance(element, Watermark):
             entry = last.watermark = _WatermarkEntry(element)
@@ -192,9 +211,6 @@ class UnorderedStreamElementQueue:
             _refuse(element)
         self._size += 1
         return entry
-
-    def _enter(self, element: StreamRecord, segment: _Segment) -> _SegmentEntry:
-        return _SegmentEntry(element, segment)
 
     def has_completed_elements(self) -> bool:
         first = self._segments[0]
@@ -206,6 +222,22 @@ class UnorderedStreamElementQueue:
             self._size -= 1
             _emit(first.ready.popleft(), output)
         elif first.watermark is not None and not first.blocked:
+            self._size -= 1
+            self._segments.popleft()
+            output(first.watermark.element)
+
+    def emit_all_completed(self, output: Output) -> None:
+        while True:
+            first = self._segments[0]
+            ready = first.ready
+            while ready:
+                self._size -= 1
+                entry = ready.popleft()
+                timestamp = entry.element._timestamp  # noqa: SLF001 - the property's frame would cost 2 %
+                for result in entry.results:  # type: ignore[union-attr]  # the ready ones are complete
+                    output(StreamRecord(result, timestamp))
+            if first.watermark is None or first.blocked:
+                return
             self._size -= 1
             self._segments.popleft()
             output(first.watermark.element)
@@ -231,33 +263,41 @@ class _KeyedEntry(_SegmentEntry):
 
     __slots__ = ("behind", "key", "next")
 
-    def __init__(self, element: StreamRecord, segment: _Segment, key: Hashable) -> None:
-        super().__init__(element, segment)
-        self.key = key
+    def __init__(self, key: Callable[[Any], Hashable], element: StreamRecord, segment: _Segment) -> None:
+        self.element = element
+        self.results = None
+        self.segment = segment
+        self.key = own = key(element.value)
         self.next: _KeyedEntry | None = None
-        before = segment.tails.get(key)
+        before = segment.tails.get(own)
         self.behind = before is not None
         if before is not None:
             before.next = self
-        segment.tails[key] = self
+        segment.tails[own] = self
 
     def complete(self, results: list[Any]) -> None:
+        if results is None:
+            raise TypeError(_NO_RESULTS)
         first = self.results is None
-        _RecordEntry.complete(self, results)
+        self.results = results
         if first and not self.behind:
-            self._release_finished()
+            self._release()
 
-    def _release_finished(self) -> None:
+    def _release(self) -> None:
         """Let this one go, and those after it that were only waiting for their turn."""
-        entry: _KeyedEntry | None = self
-        while entry is not None and entry.results is not None:
-            self.segment.release(entry)
-            entry.behind = False
-            following, entry.next = entry.next, None
+        segment = self.segment
+        entry = self
+        while True:
+            del segment.blocked[entry]
+            segment.ready.append(entry)
+            following = entry.next
             if following is None:
-                del self.segment.tails[self.key]
-            else:
-                following.behind = False
+                del segment.tails[entry.key]
+                return
+            entry.next = None  # else one entry that somebody keeps would keep all later ones of its key
+            following.behind = False
+            if following.results is None:
+                return
             entry = following
 
 
@@ -266,7 +306,4 @@ class KeyOrderedStreamElementQueue(UnorderedStreamElementQueue):
 
     def __init__(self, capacity: int, key: Callable[[Any], Hashable]) -> None:
         super().__init__(capacity)
-        self._key = key
-
-    def _enter(self, element: StreamRecord, segment: _Segment) -> _SegmentEntry:
-        return _KeyedEntry(element, segment, self._key(element.value))
+        self._new_entry = partial(_KeyedEntry, key)
