@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-import hashlib
 import importlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +11,8 @@ from typing import Any
 
 from jobs import schema
 from jobs.errors import DeclarationError, TidegateError
-from jobs.lookups import NAME, Lookup
+from jobs.fingerprint import fingerprint
+from jobs.lookups import NAME, HttpLookup, Lookup
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
 
 
@@ -128,11 +126,26 @@ class Enrichment:
         if not NAME.fullmatch(self.name):
             raise DeclarationError(f"enrichment {self.name!r}: the name must be lower-case letters, digits and _.")
         try:
+            self._check_lists()
             self._check_lookups()
+            self._check_services()
             self._check_order()
             self._check_times()
         except DeclarationError as error:
             raise DeclarationError(f"{self.name}: {error}") from error.__cause__
+
+    def _check_lists(self) -> None:
+        for where, value in (
+            ("input: row_id", self.input.row_id),
+            ("lookups", self.lookups),
+            ("key", self.key),
+            ("owners", self.owners),
+            ("summaries", self.summaries),
+            ("expectations", self.expectations),
+        ):
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                shown = repr(value) if isinstance(value, str) else f"one {type(value).__name__}"
+                raise DeclarationError(f"{where} is {shown}; it must be a list, as [{shown}].")
 
     def _check_lookups(self) -> None:
         if not self.lookups:
@@ -146,11 +159,29 @@ class Enrichment:
                     raise DeclarationError(
                         f"lookup {lookup.name}: returns: lookup {written[column.lower()]} has {column!r} too."
                     )
+                if column.lower() == self.input.partition.lower():
+                    raise DeclarationError(
+                        f"lookup {lookup.name}: returns: {column!r} is the column of the table's days. Rename it here."
+                    )
                 if column.startswith("_"):
                     raise DeclarationError(
                         f"lookup {lookup.name}: returns: {column!r} starts with _, as the audit columns do."
                     )
                 written[column.lower()] = lookup.name
+
+    def _check_services(self) -> None:
+        services: dict[str, list[HttpLookup]] = {}
+        for lookup in self.lookups:
+            if isinstance(lookup, HttpLookup):
+                services.setdefault(lookup.service.name, []).append(lookup)
+        for name, asking in services.items():
+            if any(lookup.service != asking[0].service for lookup in asking):
+                raise DeclarationError(f"service {name} is declared twice, and differently; its limits hold for all.")
+            if asking[0].service.max_concurrency < len(asking):
+                raise DeclarationError(
+                    f"service {name}: max_concurrency is {asking[0].service.max_concurrency}, and {len(asking)} "
+                    "lookups divide it; each needs at least 1 call in flight."
+                )
 
     def _check_order(self) -> None:
         if self.mode not in schema.MODES:
@@ -161,7 +192,7 @@ class Enrichment:
             )
 
     def _check_times(self) -> None:
-        if self.schedule is not None and len(self.schedule.split()) != 5:
+        if self.schedule is not None and not is_cron(self.schedule):
             raise DeclarationError(f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'.")
         if self.publish_by is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", self.publish_by):
             raise DeclarationError(f"publish_by is {self.publish_by!r}; it must be a time of day in UTC, as '06:30'.")
@@ -174,11 +205,8 @@ class Enrichment:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that change when anything declared changes."""
-        text = json.dumps(
-            dataclasses.asdict(self), sort_keys=True, default=lambda it: getattr(it, "__qualname__", repr(it))
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """16 hex digits that change when anything declared changes; code counts by its name only (see version)."""
+        return fingerprint(self)
 
     def facts(self) -> DeclaredFacts:
         """What this enrichment promises, as plain data for checks, report and orchestration."""
@@ -202,6 +230,19 @@ class Enrichment:
             expectations=tuple(expectation.facts for expectation in self.expectations),
             fingerprint=self.fingerprint,
         )
+
+
+CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+
+
+def is_cron(schedule: str) -> bool:
+    """Five cron fields whose numbers lie where the field allows them."""
+    fields = schedule.split()
+    return len(fields) == 5 and all(
+        re.fullmatch(r"[0-9A-Za-z*,/#-]+", written) is not None
+        and all(low <= int(number) <= high for number in re.findall(r"(?<![/#\d])\d+", written))
+        for written, (low, high) in zip(fields, CRON_RANGES, strict=True)
+    )
 
 
 def written_columns(lookup: Lookup) -> list[str]:

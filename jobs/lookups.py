@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections.abc import Callable, Mapping
@@ -64,7 +65,7 @@ class Lookup:
             raise DeclarationError(f"lookup {self.name}: {error}") from error.__cause__
 
     def _check(self) -> None:
-        if self.timeout is not None and not self.timeout > 0:
+        if self.timeout is not None and not 0 < self.timeout < math.inf:
             raise DeclarationError(f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit.")
         if not self.keys:
             raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
@@ -155,7 +156,7 @@ class HttpLookup(Lookup):
         method, _, path = self.request.partition(" ")
         if method != "GET" or not path.startswith("/"):
             raise DeclarationError(f'request is {self.request!r}; it must be GET and a path, as "GET /v1/{{origin}}".')
-        used = {name for _, name, _, _ in string.Formatter().parse(path) if name is not None}
+        used = _placeholders(self.request, path)
         if used != set(self.keys):
             odd = min(used ^ set(self.keys))
             where = "the request, but is no key" if odd in used else "keys, but the request does not use it"
@@ -170,7 +171,7 @@ class HttpLookup(Lookup):
                 raise DeclarationError(
                     f"paths: {column}: {json_path!r} is not a JSON path; write it as $.a.b."
                 ) from error
-        if self.attempt_timeout is not None and not self.attempt_timeout > 0:
+        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
             raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
         object.__setattr__(self, "miss_when", tuple(self.miss_when))
         object.__setattr__(self, "throttled_when", tuple(self.throttled_when))
@@ -280,6 +281,24 @@ class AsyncFunctionLookup(Lookup):
         from jobs.function_lookup import FunctionCaller
 
         return FunctionCaller(self, share)
+
+
+def _placeholders(request: str, path: str) -> set[str]:
+    """The names that stand in braces. Raises DeclarationError for a path that could not be sent as it is written."""
+    try:
+        parts = list(string.Formatter().parse(path))
+    except ValueError as error:
+        raise DeclarationError(
+            f"request {request!r}: a brace stands alone; write {{key}} for a key, {{{{ and }}}} for a brace."
+        ) from error
+    for literal, name, form, conversion in parts:
+        if not literal.isascii() or not literal.isprintable() or " " in literal:
+            raise DeclarationError(f"request {request!r}: {literal!r} holds what a URL cannot; write it %-escaped.")
+        if form or conversion:
+            raise DeclarationError(
+                f"request {request!r}: {{{name}}} has a format; shape the value in keys, by Spark SQL."
+            )
+    return {name for _, name, _, _ in parts if name is not None}
 
 
 def columns_in(where: str, expression: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -49,7 +50,8 @@ class Retry:
             raise DeclarationError(
                 f"retry: retries is {self.retries}; it must be 0 or more (attempts after the first)."
             )
-        if self.initial_delay <= 0 or self.max_delay <= 0 or self.multiplier < 1 or self.jitter < 0:
+        finite = all(map(math.isfinite, (self.initial_delay, self.max_delay, self.multiplier, self.jitter)))
+        if not finite or self.initial_delay <= 0 or self.max_delay <= 0 or self.multiplier < 1 or self.jitter < 0:
             raise DeclarationError(
                 f"retry: delays are {self.initial_delay} s up to {self.max_delay} s, times {self.multiplier}, "
                 f"jitter {self.jitter}; delays must be over 0, multiplier at least 1, jitter at least 0."
@@ -112,6 +114,12 @@ def require_concurrency(where: str, max_concurrency: int) -> None:
 
 
 def require_http_url(where: str, url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is no number
+        fits = False
+    if not fits:
         raise DeclarationError(f"{where}: url {url!r} is not an http:// or https:// address with a host.")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise DeclarationError(f"{where}: url must be scheme, host, port and path only; the rest stands in `request`.")
