@@ -105,20 +105,19 @@ class Asking(AsyncFunction[Row, Row]):
         asked.again = throttled = False
         try:
             answer = await self._caller.call(asked.key)
-        except Throttled as limit:
-            throttled = asked.again = True
-            asked.error = str(limit)
-            self._gate.close(limit.seconds)
-        except CallFailed as failure:
-            self._failed(asked, failure)
+        except (Throttled, CallFailed) as failure:
+            if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
+                throttled = isinstance(failure, Throttled)
+                self._failed(asked, failure)
         else:
-            self._watch.succeeded()
-            self._answered(asked, answer)
+            if asked.finished is None:
+                self._watch.succeeded()
+                self._answered(asked, answer)
         finally:
             now = self._now_us()
             if asked.started is not None:
                 self._end_attempt(asked, now, throttled=throttled)
-        if not asked.again:
+        if not asked.again and asked.finished is None:
             self._settle(asked, now)
         return [value]
 
@@ -132,13 +131,17 @@ class Asking(AsyncFunction[Row, Row]):
         asked.attempts.append((asked.started, now, throttled))
         asked.started = None
 
-    def _failed(self, asked: Asked, failure: CallFailed) -> None:
-        asked.error = str(failure)
+    def _failed(self, asked: Asked, failure: Throttled | CallFailed) -> None:
+        asked.error = reason = in_one_line(str(failure))
+        if isinstance(failure, Throttled):
+            asked.again = True
+            self._watch.throttled(reason, failure.seconds)
+            return
         asked.status = "error"
         if not failure.passing:
             self._watch.succeeded()
             return
-        self._watch.failed(str(failure))
+        self._watch.failed(reason)
         if self._watch.is_down:  # the service is at fault, not this row: it keeps its retries
             asked.again = True
         else:
@@ -153,7 +156,7 @@ class Asking(AsyncFunction[Row, Row]):
         try:
             asked.answer = self._caller.columns(answer)
         except ValueError as error:
-            asked.status, asked.error = "error", f"the answer does not fit: {error}"
+            asked.status, asked.error = "error", in_one_line(f"the answer does not fit: {error}")
         else:
             asked.status, asked.source = "ok", "call"
 
@@ -162,19 +165,25 @@ class Asking(AsyncFunction[Row, Row]):
         asked = value.asked[self._place]
         now = self._now_us()
         attempts = len(asked.attempts) + (asked.started is not None)
-        if asked.started is not None:
+        hangs = asked.started is not None
+        if hangs:
             self._end_attempt(asked, now, timed_out=True)
         asked.again = False
         last = f"; before that: {asked.error}" if asked.error else ""
         asked.error = f"no answer within {self._lookup.timeout} s, {attempts} attempts{last}"
         asked.status = "timeout"
         assert asked.key is not None
-        fallback = self._caller.fallback(asked.key)
-        if fallback is not None:
-            self._answered(asked, fallback)
-            asked.status = "fallback" if asked.status == "ok" else asked.status
+        try:
+            fallback = self._caller.fallback(asked.key)
+        except CallFailed as failure:
+            asked.error = in_one_line(f"{asked.error}; its fallback: {failure}")
+        else:
+            if fallback is not None:
+                self._answered(asked, fallback)
+                asked.status = "fallback" if asked.status == "ok" else asked.status
         self._settle(asked, now)
-        self._watch.failed(f"no answer within {self._lookup.timeout} s")
+        if hangs:  # a row that waited for its next attempt has told the watch of each failure already
+            self._watch.failed(f"no answer within {self._lookup.timeout} s")
         return [value]
 
     def _settle(self, asked: Asked, now: int) -> None:
@@ -190,3 +199,8 @@ class Asking(AsyncFunction[Row, Row]):
             raise RowFailed(
                 f"lookup {lookup.name}: a row ended as {asked.status} ({asked.error}); on_{asked.status} is 'fail'."
             )
+
+
+def in_one_line(text: str) -> str:
+    """What others said, as it can stand in a column and in a sentence: one line, and text that a file can hold."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())
