@@ -17,7 +17,7 @@ from great_expectations.render import LegacyRendererType, RenderedStringTemplate
 from great_expectations.render.renderer.renderer import renderer
 
 from data_quality import history, identity, in_flight, order, rows
-from data_quality.findings import Finding
+from data_quality.findings import Finding, share
 from jobs.schema import DayFacts
 
 
@@ -84,7 +84,7 @@ class PromiseExpectation(BatchExpectation):
 
     def _validate(self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
         finding = self._finding(metrics)
-        percent = 100 * finding.unexpected_count / finding.element_count if finding.element_count else 0.0
+        percent = 100 * min(1.0, share(finding.unexpected_count, finding.element_count))  # a result beyond 100 % is refused
         result = {"observed_value": finding.sentence, "unexpected_percent": percent, **finding.plain()}
         return {"success": bool(finding.success), "result": result}
 

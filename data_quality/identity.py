@@ -10,7 +10,7 @@ from data_quality.findings import ROWS_OF_EVIDENCE, Finding, missing, plain, row
 from data_quality.written import read_input
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 CHECK = "every_row_once"
 
@@ -50,7 +50,7 @@ def _written(frame: DataFrame) -> dict[str | None, dict[str, int]]:
     from pyspark.sql import functions as F
 
     number = F.col(SOURCE_ROW)
-    buckets = frame.groupBy(SOURCE_FILE, F.bitmap_bucket_number(number).alias("bucket")).agg(
+    buckets = frame.groupBy(_spelled_once().alias(SOURCE_FILE), F.bitmap_bucket_number(number).alias("bucket")).agg(
         F.count("*").alias("rows"),
         F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(number))).alias("different"),
         F.min(number).alias("lowest"),
@@ -65,13 +65,19 @@ def _written(frame: DataFrame) -> dict[str | None, dict[str, int]]:
     return {row[0]: row.asDict() for row in files.collect()}
 
 
+def _spelled_once() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(SOURCE_FILE, "^file:/+", "file:/")
+
+
 def _named(frame: DataFrame, source: DataFrame, facts: DayFacts, rows_in: int, promise: str) -> Finding:
     """The rows that are not there exactly once."""
     from pyspark.sql import functions as F
 
     row_id = [name for name in facts.declared.row_id if name in source.columns and name not in SOURCE_IDENTITY]
     places = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in frame.columns]
-    written = frame.groupBy(*SOURCE_IDENTITY).agg(
+    written = frame.groupBy(_spelled_once().alias(SOURCE_FILE), SOURCE_ROW).agg(
         F.count("*").alias("times_in_files"), *(F.min(name).alias(name) for name in places)
     )
     given = source.select(*SOURCE_IDENTITY, F.lit(1).alias("times_in_input"), *row_id)

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from jobs import schema
-from jobs.schema import PARTITION, DayFacts, LookupFacts
+from jobs.schema import PARTITION, SOURCE_IDENTITY, DayFacts, LookupFacts
 
 from data_quality.findings import Finding, identity_columns, missing, rows_at_fault
 
@@ -28,6 +28,12 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Finding]:
     if not judged:
         return found
     highest = _highest(frame, facts, judged)
+    suspect = [number for number in judged if _over(facts, number, highest.get(number, {}))]
+    if suspect and not missing(frame, SOURCE_IDENTITY):
+        # A row doubled in the files did not call twice: the same attempts of the same row count once.
+        calls = [schema.attempts(facts.declared.lookups[number].name) for number in suspect]
+        frame = frame.dropDuplicates([PARTITION, *SOURCE_IDENTITY, *calls])
+        highest |= _highest(frame, facts, suspect)
     for number in judged:
         lookup = facts.declared.lookups[number]
         found[_check(lookup)] = _finding(frame, facts, number, highest.get(number, {}))
@@ -67,15 +73,17 @@ def _highest(frame: DataFrame, facts: DayFacts, numbers: list[int]) -> dict[int,
     return highest
 
 
+def _over(facts: DayFacts, number: int, highest: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """The tasks that had more in flight than their share: the most at once, and the share."""
+    shares = dict(enumerate(facts.shares[number]))
+    return {task: (most, shares.get(task, 0)) for task, (most, _) in highest.items() if most > shares.get(task, 0)}
+
+
 def _finding(frame: DataFrame, facts: DayFacts, number: int, highest: dict[int, tuple[int, int]]) -> Finding:
     lookup, shares = facts.declared.lookups[number], facts.shares[number]
     attempts = sum(made for _, made in highest.values())
     expected = f"at most {lookup.max_concurrency} calls in flight, shared among the tasks as {list(shares)[:20]}"
-    over = {
-        task: (most, shares[task] if task is not None and 0 <= task < len(shares) else 0)
-        for task, (most, _) in highest.items()
-        if task is None or not 0 <= task < len(shares) or most > shares[task]
-    }
+    over = _over(facts, number, highest)
     if not over:
         most = max((most for most, _ in highest.values()), default=0)
         text = f"at most {most} in flight in a task, of {max(shares, default=0)} allowed; {attempts:,} attempts"
@@ -95,20 +103,13 @@ def _attempts_over(
 
     identity = identity_columns(facts.declared, frame)
     call = F.explode(schema.attempts(facts.declared.lookups[number].name)).alias("call")
-    of_those = F.col(PARTITION).isin(*[task for task in over if task is not None]) | F.col(PARTITION).isNull()
+    # A task without a number has no share, so every attempt of it is one too many.
+    allowed = F.coalesce(F.try_element_at(F.lit({str(task): most for task, (_, most) in over.items()}), F.col(PARTITION).cast("string")), F.lit(0))
+    of_those = F.coalesce(F.col(PARTITION).isin(*(task for task in over if task is not None)), F.lit(True))  # noqa: FBT003
     calls = frame.where(of_those).select(*identity, call)
     edges = calls.withColumn("edge", F.explode(F.array(F.expr("call.start * 2 + 1"), F.expr("call.end * 2"))))
     in_time = Window.partitionBy(PARTITION).orderBy("edge").rowsBetween(Window.unboundedPreceding, 0)
     step = F.when(F.col("edge") % 2 == 1, 1).otherwise(-1)
-    allowed = F.coalesce(
-        F.try_element_at(
-            F.create_map(*(F.lit(item) for task, (_, most) in over.items() if task is not None for item in (task, most)))
-            if any(task is not None for task in over)
-            else F.expr("cast(map() as map<int, int>)"),
-            F.col(PARTITION),
-        ),
-        F.lit(0),
-    )
     late = (
         edges.withColumn("in_flight", F.sum(step).over(in_time))
         .where((F.col("edge") % 2 == 1) & (F.col("in_flight") > allowed))

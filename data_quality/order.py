@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.schema import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
+from jobs.schema import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
 
 from data_quality.findings import Finding, identity_columns, missing, rows, rows_at_fault
 from data_quality.written import POSITION, event_time_ms, read_input
@@ -175,10 +175,11 @@ def _lost_rows(job: Judge) -> DataFrame:
     assert event_time is not None
     source = read_input(job.frame.sparkSession, job.facts)
     given = source.select(*SOURCE_IDENTITY, event_time_ms(source, event_time.column).alias(_TIME))
-    there = job.frame.select(*SOURCE_IDENTITY, PARTITION, INPUT_SEQ, F.lit(True).alias("_there"))  # noqa: FBT003
+    file = F.regexp_replace(SOURCE_FILE, "^file:/+", "file:/").alias(SOURCE_FILE)
+    there = job.frame.select(file, SOURCE_ROW, PARTITION, INPUT_SEQ, F.lit(True).alias("_there"))  # noqa: FBT003
     both = given.join(there, list(SOURCE_IDENTITY), "left")
     place = F.when(F.col("_there"), F.struct(PARTITION, (F.col(INPUT_SEQ) - F.col(SOURCE_ROW)).alias("offset")))
-    in_file = Window.partitionBy(SOURCE_IDENTITY[0]).orderBy(SOURCE_ROW)
+    in_file = Window.partitionBy(SOURCE_FILE).orderBy(SOURCE_ROW)
     before = F.last(place, ignorenulls=True).over(in_file.rowsBetween(Window.unboundedPreceding, -1))
     after = F.first(place, ignorenulls=True).over(in_file.rowsBetween(1, Window.unboundedFollowing))
     lost = both.withColumn("_before", before).withColumn("_after", after).where(F.col("_there").isNull())

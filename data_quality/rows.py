@@ -1,4 +1,8 @@
-"""What can be judged row by row: outcomes, time limits, retries, answers. One aggregation over the files for all of it."""
+"""What can be judged row by row: outcomes, time limits, retries, answers. One aggregation over the files for all of it.
+
+A second one, over the rows that were called more than once, judges what only they can break: it needs functions on arrays,
+which Spark does not compile.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,7 @@ class Rule:
     at_fault: Column
     evidence: tuple[str, ...]
     needs: tuple[str, ...]
+    called_again: Column | None = None  # beside at_fault, for rows with more than one attempt only
 
 
 def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
@@ -42,24 +47,82 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
             found[rule.check] = Finding.not_run(why_not)
         else:
             rules.append(rule)
-    measures: dict[str, Column] = {"rows": F.count("*")}
-    measures |= {f"fault:{number}": F.count_if(rule.at_fault) for number, rule in enumerate(rules)}
-    for lookup in declared.lookups:
-        measures |= _measures(frame, lookup)
-    counted = frame.agg(*(column.alias(name) for name, column in measures.items())).collect()[0].asDict()
+    counted = _count(frame, declared, rules)
     for number, rule in enumerate(rules):
         found[rule.check] = _finding(frame, declared, rule, counted[f"fault:{number}"], counted)
     for lookup in declared.lookups:
         found |= _tolerances(frame, declared, lookup, counted)
         answers = f"{lookup.name}__answers_in_range"
         if answers in found:
-            found[answers] = _nulls_tolerated(found[answers], lookup, counted)
+            found[answers] = _nulls_tolerated(frame, declared, found[answers], lookup, counted)
     if all(schema.status(lookup.name) in frame.columns for lookup in declared.lookups):
         outcomes = {
             lookup.name: {outcome: counted[f"{lookup.name}:{outcome}"] for outcome in OUTCOMES} for lookup in declared.lookups
         }
         found["counts"] = {"rows": counted["rows"], "outcomes": outcomes}
     return found
+
+
+def _count(frame: DataFrame, declared: DeclaredFacts, rules: list[Rule]) -> dict[str, Any]:
+    """`rows`, `fault:<number of the rule>`, `<lookup>:<outcome>` and the lookups' extremes.
+
+    Rows are grouped by their outcomes and by the rules that they break, as bits: few groups, and each rule evaluated once.
+    """
+    from pyspark.sql import functions as F
+
+    outcomes, extremes = {}, {}
+    for lookup in declared.lookups:
+        if schema.status(lookup.name) in frame.columns:
+            outcome = F.col(schema.status(lookup.name))
+            outcomes[lookup.name] = F.when(outcome.isin(*OUTCOMES), outcome).alias(f"outcome:{lookup.name}")
+            extremes |= _extremes(frame, lookup)
+    broken = [
+        _bits([rule.at_fault for rule in rules[first : first + 60]]).alias(f"bits:{first}") for first in range(0, len(rules), 60)
+    ]
+    groups = frame.groupBy(*outcomes.values(), *broken).agg(
+        F.count("*").alias("rows"), *(column.alias(name) for name, column in extremes.items())
+    )
+    counted: dict[str, Any] = {"rows": 0} | {f"{name}:{known}": 0 for name in outcomes for known in OUTCOMES}
+    counted |= {f"fault:{number}": 0 for number in range(len(rules))} | dict.fromkeys(extremes)
+    for group in groups.collect():
+        counted["rows"] += group["rows"]
+        for name in outcomes:
+            if group[f"outcome:{name}"] is not None:
+                counted[f"{name}:{group[f'outcome:{name}']}"] += group["rows"]
+        for number in range(len(rules)):
+            first = number - number % 60
+            counted[f"fault:{number}"] += group["rows"] if group[f"bits:{first}"] >> (number - first) & 1 else 0
+        for name in extremes:
+            counted[name] = _further(name, counted[name], group[name])
+    again = {f"fault:{number}": rule.called_again for number, rule in enumerate(rules) if rule.called_again is not None}
+    if again:
+        counts = frame.where(_called_again(frame, declared)).agg(*(F.count_if(fault).alias(name) for name, fault in again.items()))
+        for name, count in counts.collect()[0].asDict().items():
+            counted[name] += count
+    return counted
+
+
+def _bits(faults: list[Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    ones = [F.when(fault, F.lit(1 << number)).otherwise(F.lit(0)) for number, fault in enumerate(faults)]
+    return reduce(lambda one, other: one.bitwiseOR(other), ones, F.lit(0).cast("long"))
+
+
+def _further(name: str, one: Any, other: Any) -> Any:
+    """The extreme of two groups; counts of nulls add up."""
+    if one is None or other is None:
+        return other if one is None else one
+    if ":null:" in name:
+        return one + other
+    return min(one, other) if name.endswith(":earliest") else max(one, other)
+
+
+def _called_again(frame: DataFrame, declared: DeclaredFacts) -> Column:
+    from pyspark.sql import functions as F
+
+    calls = [schema.attempts(lookup.name) for lookup in declared.lookups if schema.attempts(lookup.name) in frame.columns]
+    return _any([F.size(call) > 1 for call in calls])
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -139,15 +202,17 @@ def _retries_held(lookup: LookupFacts) -> Rule:
         return call["start"] - earlier["end"] < pause - F.lit(int(TICK_MS * 1000))
 
     repeated = F.size(calls) > 1
-    at_fault = _any(
+    backwards = F.try_element_at(calls, F.lit(1))["end"] < F.try_element_at(calls, F.lit(1))["start"]
+    again = _any(
         [
-            repeated & (counted(calls) > 1 + lookup.retries),
-            repeated & F.exists(F.sequence(F.lit(2), F.greatest(F.size(calls), F.lit(2))), too_soon),
+            counted(calls) > 1 + lookup.retries,
+            F.exists(F.sequence(F.lit(2), F.greatest(F.size(calls), F.lit(2))), too_soon),
             F.exists(calls, lambda call: call["end"] < call["start"]),
         ]
     )
     shown = (schema.status(lookup.name), schema.attempts(lookup.name))
-    return Rule(f"{lookup.name}__retries_held", at_fault, shown, shown)
+    check = f"{lookup.name}__retries_held"
+    return Rule(check, _any([~repeated & backwards]), shown, shown, F.when(repeated, again).otherwise(F.lit(False)))  # noqa: FBT003
 
 
 def _pause_us(lookup: LookupFacts, attempts: int) -> int:
@@ -160,8 +225,9 @@ def _answers_in_range(frame: DataFrame, lookup: LookupFacts) -> Rule:
 
     columns = tuple(column for column, _ in lookup.returns)
     outcome = F.col(schema.status(lookup.name))
-    answered = F.coalesce(outcome.isin(*ANSWERED), F.lit(False))
-    faults = [~answered & F.col(f"`{column}`").isNotNull() for column in columns]
+    # A row without a known outcome is the business of outcomes_add_up.
+    unanswered = outcome.isin(*(known for known in OUTCOMES if known not in ANSWERED))
+    faults = [unanswered & F.col(f"`{column}`").isNotNull() for column in columns]
     for column, lowest, highest in lookup.ranges:
         value = F.col(f"`{column}`")
         if column in frame.columns and frame.schema[column].dataType.typeName() in ("double", "float"):
@@ -187,14 +253,12 @@ def _span_ms(calls: Column) -> Column:
 
 
 # -- from counts to findings -------------------------------------------------------------------------------------------
-def _measures(frame: DataFrame, lookup: LookupFacts) -> dict[str, Column]:
+def _extremes(frame: DataFrame, lookup: LookupFacts) -> dict[str, Column]:
+    """Slowest row, earliest timeout, most attempts; nulls in answers, which add up."""
     from pyspark.sql import functions as F
 
-    name = lookup.name
-    if schema.status(name) not in frame.columns:
-        return {}
-    outcome = F.col(schema.status(name))
-    measures = {f"{name}:{known}": F.count_if(outcome == known) for known in OUTCOMES}
+    name, outcome = lookup.name, F.col(schema.status(lookup.name))
+    measures = {}
     if schema.latency_ms(name) in frame.columns and schema.paused_ms(name) in frame.columns:
         own_ms = F.col(schema.latency_ms(name)) - F.coalesce(F.col(schema.paused_ms(name)), F.lit(0.0))
         measures[f"{name}:slowest"] = F.max(F.when(outcome != "timeout", own_ms))
@@ -216,7 +280,8 @@ def _finding(frame: DataFrame, declared: DeclaredFacts, rule: Rule, faults: int,
     finding = Finding.judged(holds, wrong, faults, counted["rows"], expected)
     if faults:
         columns = [*identity_columns(declared, frame), *(f"`{name}`" for name in rule.evidence)]
-        finding = finding.with_evidence(rows_at_fault(frame, rule.at_fault, columns))
+        at_fault = rule.at_fault if rule.called_again is None else rule.at_fault | rule.called_again
+        finding = finding.with_evidence(rows_at_fault(frame, at_fault, columns))
     return finding
 
 
@@ -268,13 +333,20 @@ def _wrong_types(frame: DataFrame, lookup: LookupFacts) -> str:
     return "; ".join(wrong)
 
 
-def _nulls_tolerated(finding: Finding, lookup: LookupFacts, counted: dict[str, Any]) -> Finding:
+def _nulls_tolerated(
+    frame: DataFrame, declared: DeclaredFacts, finding: Finding, lookup: LookupFacts, counted: dict[str, Any]
+) -> Finding:
     """The finding about the answers, red when more of them are null than declared."""
+    from pyspark.sql import functions as F
+
     for column, tolerated in lookup.null_share:
-        nulls, answers = counted.get(f"{lookup.name}:null:{column}", 0), counted[f"{lookup.name}:ok"]
+        nulls, answers = counted.get(f"{lookup.name}:null:{column}") or 0, counted[f"{lookup.name}:ok"]
         if finding.success and share(nulls, answers) > tolerated:
             text = f"{column} is null in {share(nulls, answers):.2%} of {answers:,} answers, declared at most {tolerated:.2%}"
-            return Finding(False, text, nulls, answers, finding.expected)  # noqa: FBT003
+            at_fault = (F.col(schema.status(lookup.name)) == "ok") & F.col(f"`{column}`").isNull()
+            columns = [*identity_columns(declared, frame), schema.status(lookup.name), f"`{column}`"]
+            finding = Finding(False, text, nulls, answers, finding.expected)  # noqa: FBT003
+            return finding.with_evidence(rows_at_fault(frame, at_fault, columns))
     return finding
 
 

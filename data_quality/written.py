@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from jobs import schema
 from jobs.schema import DayFacts, DeclaredFacts
@@ -28,10 +29,23 @@ def read(spark: SparkSession, facts: DayFacts) -> DataFrame:
         return spark.createDataFrame([], _schema_of_an_empty_day(spark, facts))
     frame = spark.read.parquet(*facts.files)
     uris = sorted(frame.inputFiles(), key=_in_order_of_writing)
-    places = spark.createDataFrame([(uri, place) for place, uri in enumerate(uris)], "_uri STRING, _place LONG")
+    spelled = [(form, place) for place, uri in enumerate(uris) for form in {uri, one_spelling(uri)}]
+    places = spark.createDataFrame(spelled, "_uri STRING, _place LONG")
     located = frame.select("*", F.col("_metadata.file_path").alias("_uri"), F.col("_metadata.row_index").alias("_row"))
-    position = F.col("_place") * _ROWS_OF_A_FILE + F.col("_row")
-    return located.join(F.broadcast(places), "_uri").withColumn(POSITION, position).drop("_uri", "_row", "_place")
+    # A row whose file is not found would vanish from every check: it stops them all instead.
+    place = F.coalesce("_place", F.raise_error(F.concat(F.lit("not a file of the run: "), "_uri")).cast("long"))
+    position = place * _ROWS_OF_A_FILE + F.col("_row")
+    return located.join(F.broadcast(places), "_uri", "left").withColumn(POSITION, position).drop("_uri", "_row", "_place")
+
+
+def one_spelling(uri: str) -> str:
+    """Spark writes one local file as file:/x and as file:///x."""
+    return re.sub(r"^file:/+", "file:/", uri)
+
+
+def _path(uri: str) -> str:
+    """What Spark opens: it takes a path as it stands, and gives it back percent-encoded."""
+    return unquote(uri) if uri.startswith("file:") or "://" in uri else uri
 
 
 def _in_order_of_writing(uri: str) -> tuple[str, int, str]:
@@ -58,8 +72,9 @@ def read_input(spark: SparkSession, facts: DayFacts) -> DataFrame:
         columns = [f"`{name}` STRING" for name in facts.input_columns if name not in schema.SOURCE_IDENTITY]
         identity = [f"{schema.SOURCE_FILE} STRING", f"{schema.SOURCE_ROW} LONG"]
         return spark.createDataFrame([], ", ".join([*columns, *identity]))
-    frame = spark.read.parquet(*facts.input_files)
-    file, row = F.col("_metadata.file_path"), F.col("_metadata.row_index")
+    frame = spark.read.parquet(*(_path(uri) for uri in facts.input_files))
+    file = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "file:/")
+    row = F.col("_metadata.row_index")
     return frame.select("*", file.alias(schema.SOURCE_FILE), row.alias(schema.SOURCE_ROW))
 
 

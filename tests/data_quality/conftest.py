@@ -1,7 +1,11 @@
 import os
 import sys
 
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # honest_day and planted_faults stand beside the tests that use them
 
 
 @pytest.fixture(scope="session")
