@@ -23,7 +23,7 @@ class Caller(Protocol):
         """The answer's columns, in the order of `returns`. Raises ValueError with a sentence when it does not fit."""
 
     def fallback(self, key: Key) -> Any | None:
-        """What to answer when the time limit ran out; None when there is nothing."""
+        """What to answer when the time limit ran out; None when there is nothing. Raises CallFailed."""
 
 
 class CallFailed(Exception):  # noqa: N818  # reads as what happened

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
 from jobs.callers import CallFailed, Key
-from jobs.errors import TidegateError
+from jobs.errors import DeclarationError, TidegateError
 
 if TYPE_CHECKING:
     from jobs.lookups import AsyncFunctionLookup
@@ -18,6 +19,10 @@ class FunctionCaller:
         self._lookup = lookup
         self._share = share
         self._function = lookup.function()
+        if inspect.iscoroutinefunction(getattr(self._function, "timeout", None)):
+            raise DeclarationError(
+                f"lookup {lookup.name}: timeout is an async def; it must be a plain def, as its time is over."
+            )
         self._columns = lookup.columns
         self._names = tuple(lookup.keys)
 
@@ -37,6 +42,11 @@ class FunctionCaller:
             answers = await self._function.async_invoke(dict(zip(self._names, key, strict=True)))
         except TidegateError:
             raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CallFailed("something that the function waited for was cancelled", passing=True) from error
         except Exception as error:
             raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
         return self._one(answers)
@@ -61,4 +71,12 @@ class FunctionCaller:
         method = getattr(type(self._function), "timeout", None)
         if method is None or method is AsyncFunction.timeout:
             return None
-        return self._one(self._function.timeout(dict(zip(self._names, key, strict=True))))
+        try:
+            answers = self._function.timeout(dict(zip(self._names, key, strict=True)))
+        except TidegateError:
+            raise
+        except TimeoutError:  # what Flink's own timeout does: there is nothing to fall back on
+            return None
+        except Exception as error:
+            raise CallFailed(f"{type(error).__name__}: {error}", passing=False) from error
+        return self._one(answers)

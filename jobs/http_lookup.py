@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import email.utils
 import json
+import math
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -64,20 +65,22 @@ class HttpCaller:
                     raise CallFailed(f"{status} {response.reason}", passing=True)
                 if status >= 300:
                     raise CallFailed(f"{status} {response.reason}", passing=False)
-                return json.loads(await response.read())
+                return json.loads(await response.read(), parse_constant=refuse_constant)
         except TimeoutError as error:
             raise CallFailed(f"no answer within {lookup.attempt_timeout} s", passing=True) from error
         except aiohttp.ClientConnectorError as error:
             raise CallFailed(f"cannot connect: {error.os_error.strerror or error.os_error}", passing=True) from error
         except aiohttp.ClientError as error:
             raise CallFailed(f"connection lost: {error or type(error).__name__}", passing=True) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CallFailed(f"the answer is not JSON: {error}", passing=False) from error
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
+        if not isinstance(answer, dict | list):
+            raise ValueError(f"expected a JSON object or array, got {type(answer).__name__}")  # noqa: TRY004  # Caller's word
         values = []
         for path, column in self._readers:
-            match = path.match(answer) if isinstance(answer, dict | list) else None
+            match = path.match(answer)
             try:
                 values.append(None if match is None else column.cast(match.value))
             except ValueError as error:
@@ -86,6 +89,10 @@ class HttpCaller:
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # an HTTP lookup has nothing to fall back on
         return None
+
+
+def refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def escaped(value: Any) -> str:
@@ -103,11 +110,12 @@ def retry_after(header: str | None) -> float:
     if header is None:
         return RETRY_AFTER_UNSAID
     try:
-        return max(0.0, float(header))
+        seconds = float(header)
     except ValueError:
-        pass
-    try:
-        when = email.utils.parsedate_to_datetime(header)
-    except ValueError:
-        return RETRY_AFTER_UNSAID
-    return max(0.0, (when - dt.datetime.now(dt.UTC)).total_seconds())
+        try:
+            when = email.utils.parsedate_to_datetime(header)
+        except ValueError:
+            return RETRY_AFTER_UNSAID
+        when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000" is UTC of unknown origin
+        seconds = (when - dt.datetime.now(dt.UTC)).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else RETRY_AFTER_UNSAID

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import RunStopped
 
+PATIENCE = 60.0  # s; a service that asks to be left alone for no longer is always waited for once
+
 if TYPE_CHECKING:
     from asyncio_core import Gate
     from jobs.services import Outage
@@ -28,6 +30,7 @@ class OutageWatch:
         self._in_a_row = 0
         self._first_failure_us = 0
         self._down_since_us: int | None = None
+        self._throttled_since_us: int | None = None
 
     @property
     def is_down(self) -> bool:
@@ -36,7 +39,24 @@ class OutageWatch:
     def succeeded(self) -> None:
         """The service answered, whatever it said."""
         self._in_a_row = 0
-        self._down_since_us = None
+        self._down_since_us = self._throttled_since_us = None
+
+    def throttled(self, reason: str, seconds: float) -> None:
+        """The service wants to be left alone for so many seconds: nobody asks it for that long.
+
+        Raises RunStopped when it wants that for longer than is waited at most, or has wanted nothing else for so long.
+        """
+        now = self._now_us()
+        self._throttled_since_us = self._throttled_since_us or now
+        waited = (now - self._throttled_since_us) / 1e6
+        at_most = self._rule.wait_at_most.total_seconds()
+        if waited > at_most or seconds > max(at_most, PATIENCE):
+            since = dt.datetime.fromtimestamp(self._throttled_since_us / 1e6, dt.UTC)
+            raise RunStopped(
+                f"{self._service} asks for patience since {since:%H:%M:%S} UTC ({reason}), "
+                f"now for {seconds:.0f} s more; waited {waited:.0f} s, gave up."
+            )
+        self._gate.close(seconds)
 
     def failed(self, reason: str) -> None:
         """An attempt got no answer. Raises RunStopped when the service was waited for as long as declared."""

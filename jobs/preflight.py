@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from jobs.declarations import Enrichment, written_columns
 from jobs.errors import DeclarationError
 from jobs.lookups import HttpLookup, Lookup, SqlLookup, columns_in
+from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns
 from jobs.services import resolve
 
 TRIES = 3
@@ -36,6 +37,7 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
     """Everything that can be checked without Spark and without asking for an answer. Raises DeclarationError."""
     input_day = find_input(enrichment, day)
     check_columns(enrichment, input_day.schema.names)
+    check_partition(enrichment, input_day.schema.names)
     check_event_time(enrichment, input_day.schema)
     asyncio.run(check_services(enrichment))
     return input_day
@@ -72,6 +74,11 @@ def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
             if column.lower() in known:
                 where = f"{enrichment.name}: lookup {lookup.name}: returns"
                 raise DeclarationError(f"{where}: {column!r} exists in the input. {_rename(lookup, column)}")
+    for column in _columns_kept(enrichment):
+        if column.lower() in known:
+            raise DeclarationError(
+                f"{enrichment.name}: input: {known[column.lower()]!r} is a column that Tidegate writes. Rename it."
+            )
 
 
 def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
@@ -86,6 +93,13 @@ def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
         yield "event_time", enrichment.event_time.column
 
 
+def _columns_kept(enrichment: Enrichment) -> Iterator[str]:
+    """The audit columns, which no input may bring; its source file and row number it may."""
+    yield from (column for column in ROW_COLUMNS if column not in SOURCE_IDENTITY)
+    for lookup in enrichment.lookups:
+        yield from audit_columns(lookup.name)
+
+
 def _rename(lookup: Lookup, column: str) -> str:
     kind = {answer.name: answer.spark_type for answer in lookup.columns}.get(column)
     if kind is None:
@@ -95,6 +109,16 @@ def _rename(lookup: Lookup, column: str) -> str:
         path = lookup.paths.get(column, f"$.{column}")
         return f'Rename it here: returns="{new} {kind}", paths={{"{new}": "{path}"}}.'
     return f'Rename it here: returns="{new} {kind}", and give the table a view with that column.'
+
+
+def check_partition(enrichment: Enrichment, columns: Iterable[str]) -> None:
+    """The day's folder gives the table its partition column; the files must not have another one of that name."""
+    name = enrichment.input.partition
+    if name.lower() in {column.lower() for column in columns}:
+        raise DeclarationError(
+            f"{enrichment.name}: input: the files hold a column {name!r}, and so do their folders' names. "
+            "Leave it out of the files, or call the folders otherwise (Input.partition)."
+        )
 
 
 def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
@@ -111,11 +135,20 @@ async def check_services(enrichment: Enrichment) -> None:
     for lookup in enrichment.lookups:
         try:
             if isinstance(lookup, HttpLookup):
-                await _reach(lookup.service.name, lookup.service.base_url)
+                await _reach(lookup.service.name, _secret(lookup, lambda service=lookup.service: service.base_url))
             elif isinstance(lookup, SqlLookup):
-                await _inspect(lookup)
+                await _inspect(lookup, _secret(lookup, lambda url=lookup.url: resolve(url)))
         except DeclarationError as error:
             raise DeclarationError(f"{enrichment.name}: {error}") from error
+
+
+def _secret(lookup: Lookup, read: Callable[[], str]) -> str:
+    """What `read` reads from the environment; what is missing there is said with the lookup that wants it."""
+    try:
+        return read()
+    except DeclarationError as error:
+        said = str(error)
+        raise DeclarationError(said if said.startswith("service ") else f"lookup {lookup.name}: {said}") from error
 
 
 async def _reach(service: str, url: str) -> None:
@@ -129,11 +162,10 @@ async def _reach(service: str, url: str) -> None:
         except OSError as error:  # a time-out and an unknown name are OSErrors too
             if tried == TRIES:
                 seconds = time.monotonic() - started
-                what = (
-                    "refused the connection"
-                    if isinstance(error, ConnectionRefusedError)
-                    else f"cannot be reached: {error}"
-                )
+                what = f"cannot be reached: {error}"
+                if isinstance(error, ConnectionRefusedError | TimeoutError):
+                    refused = isinstance(error, ConnectionRefusedError)
+                    what = "refused the connection" if refused else "did not take a connection"
                 raise DeclarationError(
                     f"service {service}: {url} {what} ({TRIES} tries in {seconds:.1f} s). "
                     "Nothing was called, nothing was written."
@@ -144,20 +176,22 @@ async def _reach(service: str, url: str) -> None:
             return
 
 
-async def _inspect(lookup: SqlLookup) -> None:
+async def _inspect(lookup: SqlLookup, address: str) -> None:
     import sqlalchemy as sa
     from sqlalchemy.ext.asyncio import create_async_engine
 
     try:
-        url = sa.make_url(resolve(lookup.url))
+        url = sa.make_url(address)
         engine = create_async_engine(url)
     except (sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError) as error:
+        why = type(error).__name__  # the message may hold the whole address, and the address a password
         raise DeclarationError(
-            f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio: {error}. "
+            f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio ({why}). "
             "Write it as sqlite+aiosqlite:///planes.db."
-        ) from error
+        ) from None
     shown = url.render_as_string(hide_password=True)
-    if url.get_backend_name() == "sqlite" and url.database and not os.path.exists(url.database):  # noqa: ASYNC240, PTH110
+    is_file = url.get_backend_name() == "sqlite" and url.database and "uri" not in url.query
+    if is_file and not os.path.exists(str(url.database)):  # noqa: ASYNC240, PTH110
         raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {url.database}. Nothing was called.")
     try:
         async with engine.connect() as connection:

@@ -59,19 +59,24 @@ class SqlCaller:
             raise CallFailed(
                 f"{self._lookup.table} has two or more rows for this key; a lookup gives one", passing=False
             )
-        return list(rows[0]) if rows else None
+        return rows[0] if rows else None
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         values = []
         for value, column in zip(answer, self._columns, strict=True):
             try:
-                values.append(column.cast(value))
+                values.append(column.cast(as_boolean(value) if column.spark_type == "BOOLEAN" else value))
             except ValueError as error:
                 raise ValueError(f"{column.name}: {error}") from error
         return tuple(values)
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has nothing to fall back on
         return None
+
+
+def as_boolean(value: Any) -> Any:
+    """SQLite and MySQL have no BOOLEAN and store 0 and 1."""
+    return bool(value) if value in (0, 1) else value
 
 
 def one_line(error: Exception) -> str:

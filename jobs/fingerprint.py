@@ -1,0 +1,44 @@
+"""A declared value as 16 hex digits: the same in every process, others when anything declared changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.schema import Facts
+
+
+def fingerprint(declared: Any) -> str:
+    """Of a declaration. Code counts by its name only: a lookup's `version` says that its body changed."""
+    return hashlib.sha256(json.dumps(plain(declared), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON, without anything that a process makes up, such as an address in memory."""
+    facts = getattr(value, "facts", None)
+    if value is None or isinstance(value, bool | int | float | str):
+        found: Any = value
+    elif isinstance(value, Mapping):
+        found = {str(key): plain(item) for key, item in value.items()}
+    elif isinstance(value, list | tuple):
+        found = [plain(item) for item in value]
+    elif isinstance(value, set | frozenset):
+        found = sorted(map(str, value))
+    elif isinstance(value, dt.timedelta):
+        found = value.total_seconds()
+    elif isinstance(value, functools.partial):
+        found = [plain(value.func), plain(value.args), plain(value.keywords)]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        found = {"": type(value).__name__, **fields}
+    elif isinstance(facts, Facts):
+        found = plain(facts)
+    else:
+        named = value if hasattr(value, "__qualname__") else type(value)
+        found = f"{named.__module__}.{named.__qualname__}"
+    return found
