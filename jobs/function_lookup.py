@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
-from jobs.callers import CallFailed, Key
+from jobs.callers import CallFailed, Key, Throttled
 from jobs.errors import DeclarationError, TidegateError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class FunctionCaller:
     async def call(self, key: Key) -> Any | None:
         try:
             answers = await self._function.async_invoke(dict(zip(self._names, key, strict=True)))
-        except TidegateError:
+        except (TidegateError, CallFailed, Throttled):
             raise
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

@@ -47,7 +47,8 @@ class OutageWatch:
         Raises RunStopped when it wants that for longer than is waited at most, or has wanted nothing else for so long.
         """
         now = self._now_us()
-        self._throttled_since_us = self._throttled_since_us or now
+        if self._throttled_since_us is None:
+            self._throttled_since_us = now
         waited = (now - self._throttled_since_us) / 1e6
         at_most = self._rule.wait_at_most.total_seconds()
         if waited > at_most or seconds > max(at_most, PATIENCE):

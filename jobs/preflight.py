@@ -180,6 +180,8 @@ async def _inspect(lookup: SqlLookup, address: str) -> None:
     import sqlalchemy as sa
     from sqlalchemy.ext.asyncio import create_async_engine
 
+    from jobs.sql_lookup import dispose
+
     try:
         url = sa.make_url(address)
         engine = create_async_engine(url)
@@ -201,7 +203,7 @@ async def _inspect(lookup: SqlLookup, address: str) -> None:
             f"lookup {lookup.name}: {shown} cannot be reached: {getattr(error, 'orig', error)}."
         ) from error
     finally:
-        await engine.dispose()
+        await dispose(engine)
     if columns is None:
         raise DeclarationError(f"lookup {lookup.name}: {shown} has no table {lookup.table!r}.")
     for wanted in (*lookup.keys, *(column.name for column in lookup.columns)):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -43,7 +46,7 @@ class SqlCaller:
 
     async def close(self) -> None:
         if self._engine is not None:
-            await self._engine.dispose()
+            await dispose(self._engine)
 
     async def call(self, key: Key) -> Any | None:
         assert self._engine is not None
@@ -72,6 +75,16 @@ class SqlCaller:
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has nothing to fall back on
         return None
+
+
+async def dispose(engine: AsyncEngine) -> None:
+    """Close the pool, and let aiosqlite's threads end: one that finds its loop closed prints a traceback."""
+    await engine.dispose()
+    last = time.monotonic() + 1.0
+    while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
+        if time.monotonic() > last:  # another engine of this process, at work
+            return
+        await asyncio.sleep(0.002)
 
 
 def as_boolean(value: Any) -> Any:
