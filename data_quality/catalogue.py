@@ -53,7 +53,9 @@ def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
     for expectation in declared.expectations:
         columns = [str(expectation.arguments[key]) for key in ("column", "column_A", "column_B", "column_list")
                    if key in expectation.arguments]  # fmt: skip
-        name = "__".join([expectation.type, *("".join(c if c.isalnum() else "_" for c in column) for column in columns)])
+        name = "__".join(
+            [expectation.type, *("".join(c if c.isalnum() else "_" for c in column) for column in columns)]
+        )
         seen[name] += 1
         named.append((name if seen[name] == 1 else f"{name}_{seen[name]}", expectation))
     return named
@@ -65,15 +67,19 @@ def _in_words(expectation: ExpectationFacts) -> str:
 
 def _of_the_row(declared: DeclaredFacts) -> list[CheckSpec]:
     specs = [
-        CheckSpec("every_row_once", "error", "Every row of the input is in the files exactly once: none lost, none doubled."),
+        CheckSpec(
+            "every_row_once", "error", "Every row of the input is in the files exactly once: none lost, none doubled."
+        ),
         CheckSpec(
             "outcomes_add_up",
             "error",
-            "Every row has one known outcome for each lookup, it agrees with the calls made, and the counts sum to the rows.",
+            "Every row has one known outcome for each lookup, in agreement with its calls; they sum to the rows.",
         ),
     ]
     if declared.mode == "ordered":
-        specs.append(CheckSpec("order_held", "error", "Within a task, the rows stand in the files in the order of the input."))
+        specs.append(
+            CheckSpec("order_held", "error", "Within a task, the rows stand in the files in the order of the input.")
+        )
     if declared.mode == "key_ordered":
         key = ", ".join(declared.order_key)
         specs.append(
@@ -90,7 +96,9 @@ def _of_the_row(declared: DeclaredFacts) -> list[CheckSpec]:
                 "error",
                 "No row crosses a watermark, and the watermarks are where the event times put them.",
             ),
-            CheckSpec("late_rows_marked", "error", "The rows marked late are exactly those that the event times make late."),
+            CheckSpec(
+                "late_rows_marked", "error", "The rows marked late are exactly those that the event times make late."
+            ),
         ]
     specs.append(
         CheckSpec(
@@ -125,12 +133,12 @@ def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec
         (
             "concurrency_held",
             "error",
-            f"No task had more calls in flight than its share of {lookup.max_concurrency}, by the start and end of each.",
+            f"No task had more calls in flight than its share of {lookup.max_concurrency}, by their starts and ends.",
         ),
         (
             "answers_in_range",
             "error",
-            "The answers have the declared columns and types, lie in the declared ranges, and stand only in rows with an answer.",
+            "The answers have the declared columns and types, lie in range, and stand only in rows with an answer.",
         ),
     ]
     if declared.miss_change is not None:

@@ -1,13 +1,13 @@
-"""One day judged: every check of the catalogue on exactly the files of the run, in one validation of Great Expectations."""
+"""One day judged: every check of the catalogue on exactly the run's files, in one Great Expectations validation."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from data_quality import history, written
+from data_quality import history, pictures, written
 from data_quality.catalogue import CheckSpec, checks, further
 from data_quality.findings import plain
 from jobs.schema import DayFacts, DayFigures, Verdict
@@ -27,12 +27,12 @@ class QualityResult:
 
 
 def check(spark: SparkSession, facts: DayFacts, figures: DayFigures) -> QualityResult:
-    """Judge a day on the files of its run, before it is published; one verdict per check of the catalogue, in its order.
+    """Judge a day on the files of its run, before it is published: one verdict per check of the catalogue.
 
     A check that could not run is `not_run`, with the reason, and stops no other. Nothing is written.
     """
     frame = written.read(spark, facts)
-    return QualityResult(verdicts(frame, facts, figures), _pictures(frame, facts))
+    return QualityResult(verdicts(frame, facts, figures), pictures.count(frame, facts))
 
 
 def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = None) -> tuple[Verdict, ...]:
@@ -40,16 +40,19 @@ def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = Non
     specs = checks(facts.declared)
     earlier = history.earlier_days(facts.declared.enrichment, facts.day)
     expectations, unknown = [], {}
-    for spec, expectation in _expectations(specs, facts, figures, earlier):
-        if isinstance(expectation, str):
-            unknown[spec.name] = expectation
-        else:
-            expectations.append(expectation)
-    results = _validate(frame, facts, expectations)
+    with _quiet():
+        for spec, expectation in _expectations(specs, facts, figures, earlier):
+            if isinstance(expectation, str):
+                unknown[spec.name] = expectation
+            else:
+                expectations.append(expectation)
+        results = _validate(frame, facts, expectations)
     if not facts.files and facts.input_files and not results["every_row_once"].success:
         why = "not run: no files to check"
         return tuple(
-            _verdict(spec, results[spec.name]) if spec.name == "every_row_once" else Verdict(spec.name, "not_run", spec.severity, why)
+            _verdict(spec, results[spec.name])
+            if spec.name == "every_row_once"
+            else Verdict(spec.name, "not_run", spec.severity, why)
             for spec in specs
         )
     return tuple(
@@ -97,17 +100,16 @@ def _validate(frame: DataFrame, facts: DayFacts, expectations: list[Any]) -> dic
     """One validation run in a context of its own; results by check name."""
     import great_expectations as gx
 
-    with _quiet():
-        context = gx.get_context(mode="ephemeral")
-        context.variables.progress_bars = {"globally": False, "metric_calculations": False}
-        source = context.data_sources.add_spark("spark", persist=False)
-        batch = source.add_dataframe_asset(facts.declared.enrichment).add_batch_definition_whole_dataframe("day")
-        suite = context.suites.add(gx.ExpectationSuite(name=facts.declared.enrichment, expectations=expectations))
-        validation = context.validation_definitions.add(gx.ValidationDefinition(name="day", data=batch, suite=suite))
-        outcome = validation.run(
-            batch_parameters={"dataframe": frame},
-            result_format={"result_format": "SUMMARY", "partial_unexpected_count": 10},
-        )
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False, "metric_calculations": False}
+    source = context.data_sources.add_spark("spark", persist=False)
+    batch = source.add_dataframe_asset(facts.declared.enrichment).add_batch_definition_whole_dataframe("day")
+    suite = context.suites.add(gx.ExpectationSuite(name=facts.declared.enrichment, expectations=expectations))
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name="day", data=batch, suite=suite))
+    outcome = validation.run(
+        batch_parameters={"dataframe": frame},
+        result_format={"result_format": "SUMMARY", "partial_unexpected_count": 10},
+    )
     return {result.expectation_config.meta["check"]: result for result in outcome.results}
 
 
@@ -158,7 +160,7 @@ def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
         evidence: tuple[dict[str, Any], ...] = tuple({"value": value} for value in values)
     else:
         sentence, evidence = f"observed {plain(found.get('observed_value'))}", ()
-    status = "passed" if result.success else "failed"
+    status: Literal["passed", "failed"] = "passed" if result.success else "failed"
     return Verdict(spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence)
 
 
@@ -172,7 +174,3 @@ def _exception(info: dict[str, Any]) -> str | None:
 
 def _one_line(problem: object) -> str:
     return " ".join(str(problem).split())[:300]
-
-
-def _pictures(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
-    return {}

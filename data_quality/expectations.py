@@ -1,7 +1,7 @@
 """The promises as Great Expectations: for any Spark table with the audit columns.
 
-Each takes `facts`, a `DayFacts` as JSON, and those about one lookup its name. All that share a metric share its Spark jobs:
-Great Expectations computes a metric once per validation run.
+Each takes `facts`, a `DayFacts` as JSON, and those about one lookup its name. Those that share a metric share its Spark
+jobs: Great Expectations computes a metric once per validation run.
 """
 
 from __future__ import annotations
@@ -22,49 +22,47 @@ from jobs.schema import DayFacts
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------
-def _judged(judge: Any, execution_engine: Any, domain: dict[str, Any], values: dict[str, Any]) -> Any:
-    frame, _, _ = execution_engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
-    return judge(frame, DayFacts.from_json(values["facts"]))
+class AuditMetric(TableMetricProvider):  # type: ignore[misc]  # Great Expectations has no types for us
+    """The findings of one module, by check name."""
+
+    value_keys = ("facts",)
+    judge: ClassVar[Any]  # (frame, facts) -> findings by check name
+
+    @metric_value(engine=SparkDFExecutionEngine)  # type: ignore[untyped-decorator]
+    def _spark(
+        cls,  # noqa: N805  # Great Expectations hands the class over
+        execution_engine: Any,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        **_: Any,
+    ) -> dict[str, Any]:
+        frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
+        found: dict[str, Any] = cls.judge(frame, DayFacts.from_json(metric_value_kwargs["facts"]))
+        return found
 
 
-class RowsMetric(TableMetricProvider):
+class RowsMetric(AuditMetric):
     metric_name = "audit.rows"
-    value_keys = ("facts",)
-
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, execution_engine, metric_domain_kwargs, metric_value_kwargs, **_: Any) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001, N805
-        return _judged(rows.judge, execution_engine, metric_domain_kwargs, metric_value_kwargs)
+    judge = staticmethod(rows.judge)
 
 
-class OrderMetric(TableMetricProvider):
+class OrderMetric(AuditMetric):
     metric_name = "audit.order"
-    value_keys = ("facts",)
-
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, execution_engine, metric_domain_kwargs, metric_value_kwargs, **_: Any) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001, N805
-        return _judged(order.judge, execution_engine, metric_domain_kwargs, metric_value_kwargs)
+    judge = staticmethod(order.judge)
 
 
-class InFlightMetric(TableMetricProvider):
+class InFlightMetric(AuditMetric):
     metric_name = "audit.in_flight"
-    value_keys = ("facts",)
-
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, execution_engine, metric_domain_kwargs, metric_value_kwargs, **_: Any) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001, N805
-        return _judged(in_flight.judge, execution_engine, metric_domain_kwargs, metric_value_kwargs)
+    judge = staticmethod(in_flight.judge)
 
 
-class IdentityMetric(TableMetricProvider):
+class IdentityMetric(AuditMetric):
     metric_name = "audit.identity"
-    value_keys = ("facts",)
-
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, execution_engine, metric_domain_kwargs, metric_value_kwargs, **_: Any) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001, N805
-        return _judged(identity.judge, execution_engine, metric_domain_kwargs, metric_value_kwargs)
+    judge = staticmethod(identity.judge)
 
 
 # -- expectations ------------------------------------------------------------------------------------------------------
-class PromiseExpectation(BatchExpectation):
+class PromiseExpectation(BatchExpectation):  # type: ignore[misc]  # as above
     """What they have in common: one finding of one metric becomes the result, evidence included."""
 
     facts: str
@@ -82,14 +80,16 @@ class PromiseExpectation(BatchExpectation):
     def check(self) -> str:
         return f"{self.lookup}__{self.rule}" if self.lookup else self.rule
 
-    def _validate(self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
+    def _validate(self, metrics: dict[str, Any], **_: Any) -> dict[str, Any]:
         finding = self._finding(metrics)
-        percent = 100 * min(1.0, share(finding.unexpected_count, finding.element_count))  # a result beyond 100 % is refused
+        percent = 100 * min(
+            1.0, share(finding.unexpected_count, finding.element_count)
+        )  # a result beyond 100 % is refused
         result = {"observed_value": finding.sentence, "unexpected_percent": percent, **finding.plain()}
         return {"success": bool(finding.success), "result": result}
 
     @classmethod
-    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)  # type: ignore[untyped-decorator]
     def _prescriptive_renderer(
         cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
     ) -> list[Any]:
@@ -120,7 +120,7 @@ class ExpectOutcomesAddUp(PromiseExpectation):
                 name, count = next(iter(wrong.items()))
                 there = recount.get(lookup, {}).get(name, 0)
                 text = f"the run counted {count:,} {name} for {lookup}, the files have {there:,}"
-                return Finding(False, text, abs(count - there), finding.element_count, finding.expected)  # noqa: FBT003
+                return Finding(False, text, abs(count - there), finding.element_count, finding.expected)
         return finding
 
 

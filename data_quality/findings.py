@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
+import datetime as dt
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -56,7 +55,7 @@ def identity_columns(declared: DeclaredFacts, frame: DataFrame) -> list[str]:
     return [*identity, *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity)]
 
 
-def rows_at_fault(frame: DataFrame, at_fault: Column, columns: Sequence[str | Column]) -> list[dict[str, Any]]:
+def rows_at_fault(frame: DataFrame, at_fault: Column, columns: Iterable[str | Column]) -> list[dict[str, Any]]:
     """At most ROWS_OF_EVIDENCE of the rows at fault, in the order of the input, as plain JSON values.
 
     Bounded where it is computed: each task keeps that many rows, whatever the number at fault.
@@ -71,15 +70,11 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, datetime.datetime | datetime.date):
+    if isinstance(value, dt.date):
         return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    return repr(value)
+    return str(value)
 
 
 def in_words(row: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import statistics
 from pathlib import Path
@@ -17,14 +17,14 @@ FEWEST, MOST = 0.6, 1.6  # rows of a complete day, in parts of the usual number
 
 def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayFigures]:
     """Figures of the published days among the last DAYS_OF_HISTORY; of a day published twice, the later run."""
-    last = datetime.date.fromisoformat(day)
+    last = dt.date.fromisoformat(day)
     figures = {}
     for back in range(1, DAYS_OF_HISTORY + 1):
-        earlier = (last - datetime.timedelta(days=back)).isoformat()
+        earlier = (last - dt.timedelta(days=back)).isoformat()
         published = [
             record
             for path in (runs / enrichment / earlier).glob("*.json")
-            if (record := json.loads(path.read_text())).get("state") == "published"
+            if path.name != "progress.json" and (record := json.loads(path.read_text())).get("state") == "published"
         ]
         if published:
             latest = max(published, key=lambda record: record.get("published_at") or "")
@@ -34,12 +34,14 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayF
 
 def miss_shares(days: dict[str, DayFigures], lookup: str) -> list[float]:
     found = [figures for day in days.values() for figures in day.lookups if figures.name == lookup]
-    return [share(figures.outcomes.get("miss", 0), sum(figures.outcomes.values())) for figures in found if figures.outcomes]
+    return [
+        share(figures.outcomes.get("miss", 0), sum(figures.outcomes.values())) for figures in found if figures.outcomes
+    ]
 
 
 def same_weekday(days: dict[str, DayFigures], day: str) -> list[int]:
-    last = datetime.date.fromisoformat(day)
-    weeks = [(last - datetime.timedelta(weeks=back)).isoformat() for back in range(1, WEEKS_OF_HISTORY + 1)]
+    last = dt.date.fromisoformat(day)
+    weeks = [(last - dt.timedelta(weeks=back)).isoformat() for back in range(1, WEEKS_OF_HISTORY + 1)]
     return [days[week].rows_in for week in weeks if week in days]
 
 

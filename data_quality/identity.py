@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, missing, plain, rows
 from data_quality.written import read_input
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
 
 CHECK = "every_row_once"
 
@@ -18,11 +17,9 @@ CHECK = "every_row_once"
 def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
     """The finding, and the number of rows of the input.
 
-    The rows of an input file are numbered from 0, so a bitmap per file says whether each is there, and a count beside it
-    whether one is there twice: no join, no shuffle of rows. Only a fault is worth the join that names the rows.
+    The rows of an input file are numbered from 0, so a bitmap per file says whether each is there, and a count beside
+    it whether one is there twice: no join, no shuffle of rows. Only a fault is worth the join that names the rows.
     """
-    from pyspark.sql import functions as F
-
     source = read_input(frame.sparkSession, facts)
     expected = {row[0]: row[1] for row in source.groupBy(SOURCE_FILE).agg(F.count("*")).collect()}
     rows_in = sum(expected.values())
@@ -41,14 +38,12 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
     holds = f"{rows(rows_in)} in, {rows(rows_out)} out, each exactly once"
     promise = "each row of the input exactly once, by source file and row number"
     if whole:
-        return {"rows_in": rows_in, CHECK: Finding(True, holds, 0, rows_in, promise)}  # noqa: FBT003
+        return {"rows_in": rows_in, CHECK: Finding(True, holds, 0, rows_in, promise)}
     return {"rows_in": rows_in, CHECK: _named(frame, source, facts, rows_in, promise)}
 
 
 def _written(frame: DataFrame) -> dict[str | None, dict[str, int]]:
     """Per source file: rows, different row numbers, lowest and highest row number."""
-    from pyspark.sql import functions as F
-
     number = F.col(SOURCE_ROW)
     buckets = frame.groupBy(_spelled_once().alias(SOURCE_FILE), F.bitmap_bucket_number(number).alias("bucket")).agg(
         F.count("*").alias("rows"),
@@ -66,15 +61,11 @@ def _written(frame: DataFrame) -> dict[str | None, dict[str, int]]:
 
 
 def _spelled_once() -> Column:
-    from pyspark.sql import functions as F
-
     return F.regexp_replace(SOURCE_FILE, "^file:/+", "file:/")
 
 
 def _named(frame: DataFrame, source: DataFrame, facts: DayFacts, rows_in: int, promise: str) -> Finding:
     """The rows that are not there exactly once."""
-    from pyspark.sql import functions as F
-
     row_id = [name for name in facts.declared.row_id if name in source.columns and name not in SOURCE_IDENTITY]
     places = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in frame.columns]
     written = frame.groupBy(_spelled_once().alias(SOURCE_FILE), SOURCE_ROW).agg(
@@ -100,5 +91,5 @@ def _named(frame: DataFrame, source: DataFrame, facts: DayFacts, rows_in: int, p
     if counted["foreign"]:
         parts.append(f"{rows(counted['foreign'])} that the input does not have")
     unexpected = sum(counted)
-    finding = Finding(False, ", ".join(parts), unexpected, rows_in, promise)  # noqa: FBT003
+    finding = Finding(False, ", ".join(parts), unexpected, rows_in, promise)
     return finding.with_evidence(plain(row.asDict(recursive=True)) for row in sample)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs import schema
-from jobs.schema import PARTITION, SOURCE_IDENTITY, DayFacts, LookupFacts
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from data_quality.findings import Finding, identity_columns, missing, rows_at_fault
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from jobs import schema
+from jobs.schema import PARTITION, SOURCE_IDENTITY, DayFacts, LookupFacts
 
 
 def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Finding]:
@@ -49,8 +48,6 @@ def _highest(frame: DataFrame, facts: DayFacts, numbers: list[int]) -> dict[int,
 
     An end sorts before a start of the same µs: the slot was free by then.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     def edges(number: int) -> DataFrame:
         calls = F.explode(schema.attempts(facts.declared.lookups[number].name)).alias("call")
@@ -87,33 +84,33 @@ def _finding(frame: DataFrame, facts: DayFacts, number: int, highest: dict[int, 
     if not over:
         most = max((most for most, _ in highest.values()), default=0)
         text = f"at most {most} in flight in a task, of {max(shares, default=0)} allowed; {attempts:,} attempts"
-        return Finding(True, text, 0, attempts, expected)  # noqa: FBT003
+        return Finding(True, text, 0, attempts, expected)
     task, (most, allowed) = min(over.items(), key=lambda item: (item[0] is None, item[0]))
     rows, count = _attempts_over(frame, facts, number, over)
     text = f"{count:,} attempts began with all slots taken: {most} in flight in task {task}, {allowed} allowed"
-    return Finding(False, text, count, attempts, expected).with_evidence(rows)  # noqa: FBT003
+    return Finding(False, text, count, attempts, expected).with_evidence(rows)
 
 
 def _attempts_over(
     frame: DataFrame, facts: DayFacts, number: int, over: dict[int, tuple[int, int]]
 ) -> tuple[list[dict[str, Any]], int]:
     """The attempts that began when their task's share was already in flight: the first of them, and how many."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     identity = identity_columns(facts.declared, frame)
     call = F.explode(schema.attempts(facts.declared.lookups[number].name)).alias("call")
-    # A task without a number has no share, so every attempt of it is one too many.
-    allowed = F.coalesce(F.try_element_at(F.lit({str(task): most for task, (_, most) in over.items()}), F.col(PARTITION).cast("string")), F.lit(0))
-    of_those = F.coalesce(F.col(PARTITION).isin(*(task for task in over if task is not None)), F.lit(True))  # noqa: FBT003
-    calls = frame.where(of_those).select(*identity, call)
+    tasks = [(task, allowed) for task, (_, allowed) in over.items()]
+    shares = F.broadcast(frame.sparkSession.createDataFrame(tasks, "_task INT, allowed INT"))
+    calls = frame.join(shares, F.col(PARTITION).eqNullSafe(F.col("_task"))).select(*identity, "allowed", call)
     edges = calls.withColumn("edge", F.explode(F.array(F.expr("call.start * 2 + 1"), F.expr("call.end * 2"))))
     in_time = Window.partitionBy(PARTITION).orderBy("edge").rowsBetween(Window.unboundedPreceding, 0)
     step = F.when(F.col("edge") % 2 == 1, 1).otherwise(-1)
-    late = (
-        edges.withColumn("in_flight", F.sum(step).over(in_time))
-        .where((F.col("edge") % 2 == 1) & (F.col("in_flight") > allowed))
-        .withColumn("allowed", allowed)
+    late = edges.withColumn("in_flight", F.sum(step).over(in_time)).where(
+        (F.col("edge") % 2 == 1) & (F.col("in_flight") > F.col("allowed"))
     )
-    shown = [*identity, "in_flight", "allowed", F.col("call.start").alias("start_us"), F.col("call.end").alias("end_us")]
-    return rows_at_fault(late, F.lit(True), shown), late.count()  # noqa: FBT003
+    shown: list[str | Column] = [
+        *identity,
+        "in_flight",
+        "allowed",
+        F.col("call.start").alias("start_us"),
+        F.col("call.end").alias("end_us"),
+    ]
+    return rows_at_fault(late, F.lit(True), shown), late.count()

@@ -1,4 +1,4 @@
-"""Order and watermarks, task by task: the order of the rows in the files, and the watermarks as the event times put them.
+"""Order and watermarks, task by task: the order of the rows in the files, the watermarks as the event times put them.
 
 Both in one pass: the rows go to their task once, are put in the order of the files, then in the order of the input.
 """
@@ -6,15 +6,23 @@ Both in one pass: the rows go to their task once, are put in the order of the fi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from jobs.schema import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from data_quality.findings import Finding, identity_columns, missing, rows, rows_at_fault
 from data_quality.written import POSITION, event_time_ms, read_input
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, WindowSpec
+from jobs.schema import (
+    INPUT_SEQ,
+    LATE,
+    OUTPUT_SEQ,
+    PARTITION,
+    SEGMENT,
+    SOURCE_FILE,
+    SOURCE_IDENTITY,
+    SOURCE_ROW,
+    DayFacts,
+)
 
 ORDER, WATERMARKS, LATE_ROWS = "order_held", "watermarks_not_crossed", "late_rows_marked"
 _TIME, _GHOST = "_event_time_ms", "_ghost"  # a ghost: a lost row, put back only so that its event time counts
@@ -38,7 +46,7 @@ class Judge:
 
 
 def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Finding]:
-    """Findings of `order_held`, `watermarks_not_crossed` and `late_rows_marked`, those of them that the declaration asks for."""
+    """Findings of `order_held`, `watermarks_not_crossed`, `late_rows_marked`: those that the declaration asks for."""
     declared = facts.declared
     in_files = POSITION if POSITION in frame.columns else OUTPUT_SEQ
     job = Judge(facts, frame, in_files)
@@ -67,18 +75,14 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Finding]:
 # -- the columns -------------------------------------------------------------------------------------------------------
 def _narrow(job: Judge, extra: list[str]) -> DataFrame:
     """The columns that order is judged by, and those that evidence shows."""
-    from pyspark.sql import functions as F
-
     frame, event_time = job.frame, job.facts.declared.event_time
     moment = event_time_ms(frame, event_time.column) if event_time else F.lit(None).cast("long")
     names = [PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, LATE, job.in_files, *job.key, *extra]
-    return frame.select(*dict.fromkeys(names), moment.alias(_TIME), F.lit(False).alias(_GHOST))  # noqa: FBT003
+    return frame.select(*dict.fromkeys(names), moment.alias(_TIME), F.lit(False).alias(_GHOST))
 
 
 def _by_files(job: Judge) -> tuple[WindowSpec, WindowSpec]:
     """A task's rows in the order of its files; and those among which the declared order holds."""
-    from pyspark.sql import Window
-
     task = Window.partitionBy(PARTITION).orderBy(job.in_files)
     return task, Window.partitionBy(PARTITION, SEGMENT, *job.key).orderBy(job.in_files) if job.key else task
 
@@ -89,9 +93,6 @@ def _with_input_order(frame: DataFrame, bound_ms: int) -> DataFrame:
     A watermark follows every record that raises the largest event time: largest - bound - 1. A row doubled counts once:
     the frames end before the row's own input_seq, and only its first copy raises anything.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     by_input = Window.partitionBy(PARTITION).orderBy(INPUT_SEQ)
     earlier = by_input.rangeBetween(Window.unboundedPreceding, -1)
     seq, moment, before = F.col(INPUT_SEQ), F.col(_TIME), F.col("_before_ms")
@@ -113,11 +114,13 @@ def _bound_ms(job: Judge) -> int:
 # -- one pass ----------------------------------------------------------------------------------------------------------
 def _judged(job: Judge, ghosts: DataFrame | None, extra: list[str]) -> DataFrame:
     """Every row with what it breaks: `_inverted`, `_crossed`, `_claimed`, and with an event time the true marks too."""
-    from pyspark.sql import functions as F
-
     task, ordered = _by_files(job)
     frame = _narrow(job, extra)
-    for flag, column, window in (("_inverted", INPUT_SEQ, ordered), ("_crossed", SEGMENT, task), ("_claimed", OUTPUT_SEQ, task)):
+    for flag, column, window in (
+        ("_inverted", INPUT_SEQ, ordered),
+        ("_crossed", SEGMENT, task),
+        ("_claimed", OUTPUT_SEQ, task),
+    ):
         value = F.col(column)
         frame = frame.withColumn(flag, F.coalesce(F.lag(column).over(window) > value, value.isNull()))
     if job.facts.declared.event_time is None:
@@ -129,8 +132,6 @@ def _judged(job: Judge, ghosts: DataFrame | None, extra: list[str]) -> DataFrame
 
 def _count(job: Judge, ghosts: DataFrame | None) -> dict[str, int]:
     """How many rows break each rule; `gaps`: places where an input_seq is missing."""
-    from pyspark.sql import functions as F
-
     measures = {
         "rows": F.count_if(~F.col(_GHOST)),
         "tasks": F.count_distinct(PARTITION),
@@ -151,58 +152,58 @@ def _count(job: Judge, ghosts: DataFrame | None) -> dict[str, int]:
 
 
 def _misplaced() -> Column:
-    from pyspark.sql import functions as F
-
     return ~F.col(_GHOST) & ~F.col(SEGMENT).eqNullSafe(F.col("_true_segment"))
 
 
 def _mismarked() -> Column:
-    from pyspark.sql import functions as F
-
     return ~F.col(_GHOST) & ~F.col(LATE).eqNullSafe(F.col("_true_late"))
 
 
 def _lost_rows(job: Judge) -> DataFrame:
     """The rows of the input that the files do not have, at the place in their task that their neighbours leave open.
 
-    Within a task the rows of one input file follow each other, so the nearest row before in that file, or else the nearest
-    one after, gives task and input_seq.
+    Within a task the rows of one input file follow each other, so the nearest row before in that file, or else the
+    nearest one after, gives task and input_seq.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     event_time = job.facts.declared.event_time
     assert event_time is not None
     source = read_input(job.frame.sparkSession, job.facts)
     given = source.select(*SOURCE_IDENTITY, event_time_ms(source, event_time.column).alias(_TIME))
     file = F.regexp_replace(SOURCE_FILE, "^file:/+", "file:/").alias(SOURCE_FILE)
-    there = job.frame.select(file, SOURCE_ROW, PARTITION, INPUT_SEQ, F.lit(True).alias("_there"))  # noqa: FBT003
+    there = job.frame.select(file, SOURCE_ROW, PARTITION, INPUT_SEQ, F.lit(True).alias("_there"))
     both = given.join(there, list(SOURCE_IDENTITY), "left")
     place = F.when(F.col("_there"), F.struct(PARTITION, (F.col(INPUT_SEQ) - F.col(SOURCE_ROW)).alias("offset")))
     in_file = Window.partitionBy(SOURCE_FILE).orderBy(SOURCE_ROW)
     before = F.last(place, ignorenulls=True).over(in_file.rowsBetween(Window.unboundedPreceding, -1))
     after = F.first(place, ignorenulls=True).over(in_file.rowsBetween(1, Window.unboundedFollowing))
     lost = both.withColumn("_before", before).withColumn("_after", after).where(F.col("_there").isNull())
-    taken = job.frame.select(PARTITION, INPUT_SEQ).distinct().withColumn("_taken", F.lit(True))  # noqa: FBT003
+    taken = job.frame.select(PARTITION, INPUT_SEQ).distinct().withColumn("_taken", F.lit(True))
 
     def placed(at: str) -> DataFrame:
         seq = (F.col(at)["offset"] + F.col(SOURCE_ROW)).alias(INPUT_SEQ)
-        return lost.where(F.col(at).isNotNull()).select(*SOURCE_IDENTITY, F.col(at)[PARTITION].alias(PARTITION), seq, _TIME)
+        return lost.where(F.col(at).isNotNull()).select(
+            *SOURCE_IDENTITY, F.col(at)[PARTITION].alias(PARTITION), seq, _TIME
+        )
 
     open_places = (
-        placed("_before").unionByName(placed("_after")).join(taken, [PARTITION, INPUT_SEQ], "left_anti").where(f"{INPUT_SEQ} >= 0")
+        placed("_before")
+        .unionByName(placed("_after"))
+        .join(taken, [PARTITION, INPUT_SEQ], "left_anti")
+        .where(f"{INPUT_SEQ} >= 0")
     )
     once = open_places.dropDuplicates(list(SOURCE_IDENTITY))
-    return once.select(PARTITION, INPUT_SEQ, _TIME, F.lit(True).alias(_GHOST))  # noqa: FBT003
+    return once.select(PARTITION, INPUT_SEQ, _TIME, F.lit(True).alias(_GHOST))
 
 
 # -- findings ----------------------------------------------------------------------------------------------------------
 def _order_held(job: Judge, counted: dict[str, int]) -> Finding:
-    """The order of the files against the input_seq, and the writer's claim (output_seq) against the order of the files."""
-    among = f"rows of the same {', '.join(job.facts.declared.order_key)} in a segment" if job.key else "the rows of a task"
+    """The order of the files against the input_seq, and the writer's claim (output_seq) against that of the files."""
+    among = (
+        f"rows of the same {', '.join(job.facts.declared.order_key)} in a segment" if job.key else "the rows of a task"
+    )
     expected = f"in the files, {among} follow their input_seq; output_seq follows the files"
     holds = f"{rows(counted['rows'])} of {counted['tasks']} tasks in order"
-    wrong = f"{rows(counted['inversions'])} out of order, {counted['claims']:,} with an output_seq that the files contradict"
+    wrong = f"{rows(counted['inversions'])} out of order, {counted['claims']:,} with another output_seq than the files"
     finding = Finding.judged(holds, wrong, counted["inversions"] + counted["claims"], counted["rows"], expected)
     if finding.success:
         return finding
@@ -216,10 +217,13 @@ def _watermarks_not_crossed(job: Judge, counted: dict[str, int], ghosts: DataFra
     # Where order is judged too, the writer's claim about it is judged there.
     claims = counted["claims"] if job.mode == "unordered" else 0
     expected = "segments never go back along the files, and begin where the largest event time grows"
-    holds = f"{rows(counted['rows'])} of {counted['tasks']} tasks in up to {counted['segments'] + 1:,} segments, none crossed"
+    segments = counted["segments"] + 1
+    holds = f"{rows(counted['rows'])} of {counted['tasks']} tasks, up to {segments:,} segments in one, none crossed"
     parts = [f"{rows(counted['crossings'])} on the wrong side of a watermark" if counted["crossings"] else ""]
-    parts += [f"{rows(counted['misplaced'])} in another segment than the event times say" if counted["misplaced"] else ""]
-    parts += [f"{rows(claims)} with an output_seq that the files contradict" if claims else ""]
+    parts += [
+        f"{rows(counted['misplaced'])} in another segment than the event times say" if counted["misplaced"] else ""
+    ]
+    parts += [f"{rows(claims)} with another output_seq than the files" if claims else ""]
     wrong = ", ".join(part for part in parts if part)
     unexpected = counted["crossings"] + counted["misplaced"] + claims
     finding = Finding.judged(holds, wrong, unexpected, counted["rows"], expected)
@@ -235,40 +239,45 @@ def _watermarks_not_crossed(job: Judge, counted: dict[str, int], ghosts: DataFra
 def _late_rows_marked(job: Judge, counted: dict[str, int], ghosts: DataFrame | None) -> Finding:
     holds = f"{rows(counted['marked'])} late of {counted['rows']:,}, each marked"
     wrong = f"{rows(counted['mismarked'])} marked otherwise than the event times say"
-    expected = f"late: event time at or before the last watermark before it, {_bound_ms(job) / 1000:g} s behind the largest"
+    expected = (
+        f"late: event time at or before the last watermark before it, {_bound_ms(job) / 1000:g} s behind the largest"
+    )
     finding = Finding.judged(holds, wrong, counted["mismarked"], counted["rows"], expected)
-    return finding if finding.success else finding.with_evidence(_marked_wrongly(job, ghosts, _mismarked(), LATE, "_true_late"))
+    return (
+        finding
+        if finding.success
+        else finding.with_evidence(_marked_wrongly(job, ghosts, _mismarked(), LATE, "_true_late"))
+    )
 
 
-def _marked_wrongly(job: Judge, ghosts: DataFrame | None, at_fault: Column, mark: str, truth: str) -> list[dict[str, object]]:
-    from pyspark.sql import functions as F
+def _marked_wrongly(
+    job: Judge, ghosts: DataFrame | None, at_fault: Column, mark: str, truth: str
+) -> list[dict[str, object]]:
 
     event_time = job.facts.declared.event_time
     assert event_time is not None
     identity = identity_columns(job.facts.declared, job.frame)
-    shown = [*identity, mark, F.col(truth).alias(f"true{mark}"), event_time.column]
+    shown: list[str | Column] = [*identity, mark, F.col(truth).alias(f"true{mark}"), event_time.column]
     return rows_at_fault(_judged(job, ghosts, [*identity, event_time.column]), at_fault, shown)
 
 
 def _out_of_place(job: Judge, column: str, window: WindowSpec) -> list[dict[str, object]]:
     """The rows without which the column would not go back along the window: where it drops, one of the two neighbours.
 
-    The row after the drop came too late if the next one goes on from before the drop; else the row before it came too soon.
+    The row after the drop came too late if the next one goes on from before it; else the row before came too soon.
     """
-    from pyspark.sql import functions as F
-
     identity = identity_columns(job.facts.declared, job.frame)
     value = F.col(column)
     before, second_before = F.lag(column).over(window), F.lag(column, 2).over(window)
     after, second_after = F.lead(column).over(window), F.lead(column, 2).over(window)
 
     def surely(condition: Column) -> Column:
-        return F.coalesce(condition, F.lit(False))  # noqa: FBT003
+        return F.coalesce(condition, F.lit(False))
 
     came_late = surely(before > value) & (after.isNull() | surely(after >= before) | surely(second_before > value))
     next_came_late = second_after.isNull() | surely(second_after >= value) | surely(before > after)
     came_soon = surely(after < value) & ~next_came_late
     frame = _narrow(job, identity).withColumn("_before", before)
     frame = frame.withColumn("_at_fault", came_late | came_soon | value.isNull())
-    shown = dict.fromkeys([*identity, SEGMENT, column])
+    shown: list[str | Column] = [*dict.fromkeys([*identity, SEGMENT, column])]
     return rows_at_fault(frame, F.col("_at_fault"), [*shown, F.col("_before").alias(f"follows{column}")])

@@ -1,7 +1,7 @@
 """What can be judged row by row: outcomes, time limits, retries, answers. One aggregation over the files for all of it.
 
-A second one, over the rows that were called more than once, judges what only they can break: it needs functions on arrays,
-which Spark does not compile.
+A second one, over the rows that were called more than once, judges what only they can break: it needs functions on
+arrays, which Spark does not compile.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs import schema
-from jobs.schema import OUTCOMES, DayFacts, DeclaredFacts, LookupFacts
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from data_quality.findings import Finding, identity_columns, missing, plain, rows, rows_at_fault, share
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from data_quality.written import structure
+from jobs import schema
+from jobs.schema import OUTCOMES, DayFacts, DeclaredFacts, LookupFacts
 
 TICK_MS = 1.0  # two readings of one clock, rounded: a wait shorter than declared by less than this is none
 ANSWERED = ("ok", "fallback")  # outcomes with which an answer may stand in the row
@@ -36,8 +36,6 @@ class Rule:
 
 def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
     """Findings by check name; beside them `counts`: rows, and the rows of each outcome for each lookup."""
-    from pyspark.sql import functions as F
-
     declared = facts.declared
     found: dict[str, Any] = {}
     rules = []
@@ -57,7 +55,8 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
             found[answers] = _nulls_tolerated(frame, declared, found[answers], lookup, counted)
     if all(schema.status(lookup.name) in frame.columns for lookup in declared.lookups):
         outcomes = {
-            lookup.name: {outcome: counted[f"{lookup.name}:{outcome}"] for outcome in OUTCOMES} for lookup in declared.lookups
+            lookup.name: {outcome: counted[f"{lookup.name}:{outcome}"] for outcome in OUTCOMES}
+            for lookup in declared.lookups
         }
         found["counts"] = {"rows": counted["rows"], "outcomes": outcomes}
     return found
@@ -66,18 +65,18 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
 def _count(frame: DataFrame, declared: DeclaredFacts, rules: list[Rule]) -> dict[str, Any]:
     """`rows`, `fault:<number of the rule>`, `<lookup>:<outcome>` and the lookups' extremes.
 
-    Rows are grouped by their outcomes and by the rules that they break, as bits: few groups, and each rule evaluated once.
+    Rows are grouped by their outcomes and the rules that they break, as bits: few groups, each rule evaluated once.
     """
-    from pyspark.sql import functions as F
-
-    outcomes, extremes = {}, {}
+    outcomes: dict[str, Column] = {}
+    extremes: dict[str, Column] = {}
     for lookup in declared.lookups:
         if schema.status(lookup.name) in frame.columns:
             outcome = F.col(schema.status(lookup.name))
             outcomes[lookup.name] = F.when(outcome.isin(*OUTCOMES), outcome).alias(f"outcome:{lookup.name}")
             extremes |= _extremes(frame, lookup)
     broken = [
-        _bits([rule.at_fault for rule in rules[first : first + 60]]).alias(f"bits:{first}") for first in range(0, len(rules), 60)
+        _bits([rule.at_fault for rule in rules[first : first + 60]]).alias(f"bits:{first}")
+        for first in range(0, len(rules), 60)
     ]
     groups = frame.groupBy(*outcomes.values(), *broken).agg(
         F.count("*").alias("rows"), *(column.alias(name) for name, column in extremes.items())
@@ -96,15 +95,15 @@ def _count(frame: DataFrame, declared: DeclaredFacts, rules: list[Rule]) -> dict
             counted[name] = _further(name, counted[name], group[name])
     again = {f"fault:{number}": rule.called_again for number, rule in enumerate(rules) if rule.called_again is not None}
     if again:
-        counts = frame.where(_called_again(frame, declared)).agg(*(F.count_if(fault).alias(name) for name, fault in again.items()))
+        counts = frame.where(_called_again(frame, declared)).agg(
+            *(F.count_if(fault).alias(name) for name, fault in again.items())
+        )
         for name, count in counts.collect()[0].asDict().items():
             counted[name] += count
     return counted
 
 
 def _bits(faults: list[Column]) -> Column:
-    from pyspark.sql import functions as F
-
     ones = [F.when(fault, F.lit(1 << number)).otherwise(F.lit(0)) for number, fault in enumerate(faults)]
     return reduce(lambda one, other: one.bitwiseOR(other), ones, F.lit(0).cast("long"))
 
@@ -119,9 +118,9 @@ def _further(name: str, one: Any, other: Any) -> Any:
 
 
 def _called_again(frame: DataFrame, declared: DeclaredFacts) -> Column:
-    from pyspark.sql import functions as F
-
-    calls = [schema.attempts(lookup.name) for lookup in declared.lookups if schema.attempts(lookup.name) in frame.columns]
+    calls = [
+        schema.attempts(lookup.name) for lookup in declared.lookups if schema.attempts(lookup.name) in frame.columns
+    ]
     return _any([F.size(call) > 1 for call in calls])
 
 
@@ -137,8 +136,6 @@ def _rules(frame: DataFrame, declared: DeclaredFacts) -> list[Rule]:
 
 def _outcomes_add_up(declared: DeclaredFacts) -> Rule:
     """One known outcome, which agrees with where the answer came from and with the attempts made."""
-    from pyspark.sql import functions as F
-
     faults, names = [], []
     for lookup in declared.lookups:
         outcome, source = F.col(schema.status(lookup.name)), F.col(schema.source(lookup.name))
@@ -158,8 +155,6 @@ def _outcomes_add_up(declared: DeclaredFacts) -> Rule:
 
 def _time_limit_held(declared: DeclaredFacts, lookup: LookupFacts, limit_s: float) -> Rule:
     """On the row's own clock, which stands still while its gate is closed, and again from the attempts."""
-    from pyspark.sql import functions as F
-
     name = lookup.name
     slack_ms, limit_ms = declared.time_slack * 1000, limit_s * 1000
     outcome, calls = F.col(schema.status(name)), F.col(schema.attempts(name))
@@ -184,9 +179,7 @@ def _time_limit_held(declared: DeclaredFacts, lookup: LookupFacts, limit_s: floa
 
 
 def _retries_held(lookup: LookupFacts) -> Rule:
-    """Attempts that the service throttled use up no retry, and the service, not the strategy, sets the pause after them."""
-    from pyspark.sql import functions as F
-
+    """Attempts that the service throttled use up no retry; the service, not the strategy, sets the pause after them."""
     calls = F.col(schema.attempts(lookup.name))
 
     def counted(some: Column) -> Column:
@@ -212,7 +205,7 @@ def _retries_held(lookup: LookupFacts) -> Rule:
     )
     shown = (schema.status(lookup.name), schema.attempts(lookup.name))
     check = f"{lookup.name}__retries_held"
-    return Rule(check, _any([~repeated & backwards]), shown, shown, F.when(repeated, again).otherwise(F.lit(False)))  # noqa: FBT003
+    return Rule(check, _any([~repeated & backwards]), shown, shown, F.when(repeated, again).otherwise(F.lit(False)))
 
 
 def _pause_us(lookup: LookupFacts, attempts: int) -> int:
@@ -221,8 +214,6 @@ def _pause_us(lookup: LookupFacts, attempts: int) -> int:
 
 
 def _answers_in_range(frame: DataFrame, lookup: LookupFacts) -> Rule:
-    from pyspark.sql import functions as F
-
     columns = tuple(column for column, _ in lookup.returns)
     outcome = F.col(schema.status(lookup.name))
     # A row without a known outcome is the business of outcomes_add_up.
@@ -240,23 +231,17 @@ def _answers_in_range(frame: DataFrame, lookup: LookupFacts) -> Rule:
 
 def _any(faults: list[Column]) -> Column:
     """True where one of them is; null counts as no fault, so a rule that minds nulls asks for them."""
-    from pyspark.sql import functions as F
-
     return reduce(or_, [F.coalesce(fault, F.lit(False)) for fault in faults], F.lit(False))
 
 
 def _span_ms(calls: Column) -> Column:
     """First start to last end."""
-    from pyspark.sql import functions as F
-
     return (F.try_element_at(calls, F.lit(-1))["end"] - F.try_element_at(calls, F.lit(1))["start"]) / 1000
 
 
 # -- from counts to findings -------------------------------------------------------------------------------------------
 def _extremes(frame: DataFrame, lookup: LookupFacts) -> dict[str, Column]:
     """Slowest row, earliest timeout, most attempts; nulls in answers, which add up."""
-    from pyspark.sql import functions as F
-
     name, outcome = lookup.name, F.col(schema.status(lookup.name))
     measures = {}
     if schema.latency_ms(name) in frame.columns and schema.paused_ms(name) in frame.columns:
@@ -274,9 +259,11 @@ def _extremes(frame: DataFrame, lookup: LookupFacts) -> dict[str, Column]:
 def _finding(frame: DataFrame, declared: DeclaredFacts, rule: Rule, faults: int, counted: dict[str, Any]) -> Finding:
     holds, wrong, expected = _sentences(declared, rule, faults, counted)
     if rule.check.endswith("__answers_in_range"):
-        wrong_type = _wrong_types(frame, next(it for it in declared.lookups if rule.check == f"{it.name}__answers_in_range"))
+        wrong_type = _wrong_types(
+            frame, next(it for it in declared.lookups if rule.check == f"{it.name}__answers_in_range")
+        )
         if wrong_type:
-            return Finding(False, wrong_type, counted["rows"], counted["rows"], expected)  # noqa: FBT003
+            return Finding(False, wrong_type, counted["rows"], counted["rows"], expected)
     finding = Finding.judged(holds, wrong, faults, counted["rows"], expected)
     if faults:
         columns = [*identity_columns(declared, frame), *(f"`{name}`" for name in rule.evidence)]
@@ -294,7 +281,11 @@ def _sentences(declared: DeclaredFacts, rule: Rule, faults: int, counted: dict[s
             outcomes = [(known, counted.get(f"{lookup.name}:{known}", 0)) for known in OUTCOMES]
             parts.append(f"{lookup.name}: " + " + ".join(f"{count:,} {known}" for known, count in outcomes if count))
         holds = f"{total} = " + "; ".join(parts) if counted["rows"] else "no rows, no outcomes"
-        return holds, f"{wrong} of {total} without a known outcome that agrees with the calls made", "one outcome per lookup"
+        return (
+            holds,
+            f"{wrong} of {total} without a known outcome that agrees with the calls made",
+            "one outcome per lookup",
+        )
     lookup = next(it for it in declared.lookups if rule.check.startswith(f"{it.name}__"))
     name = lookup.name
     if rule.check.endswith("time_limit_held"):
@@ -302,7 +293,11 @@ def _sentences(declared: DeclaredFacts, rule: Rule, faults: int, counted: dict[s
         limit = f"{lookup.timeout:g} s + {declared.time_slack:g} s"
         parts = [f"slowest row {slowest / 1000:.3f} s of {limit}" if slowest is not None else "no row was called for"]
         parts += [f"timeouts after {earliest / 1000:.3f} s or more"] if earliest is not None else []
-        return ", ".join(parts), f"{wrong} over {limit}, or timed out before it", f"at most {limit}; timeouts not before"
+        return (
+            ", ".join(parts),
+            f"{wrong} over {limit}, or timed out before it",
+            f"at most {limit}; timeouts not before",
+        )
     if rule.check.endswith("retries_held"):
         expected = f"at most {1 + lookup.retries} attempts, pauses of {lookup.initial_delay:g} s or more"
         return (
@@ -322,9 +317,7 @@ def _bounds(lowest: float | None, highest: float | None) -> str:
 
 
 def _wrong_types(frame: DataFrame, lookup: LookupFacts) -> str:
-    from pyspark.sql.types import StructType
-
-    declared = StructType.fromDDL(", ".join(f"`{column}` {kind}" for column, kind in lookup.returns))
+    declared = structure(", ".join(f"`{column}` {kind}" for column, kind in lookup.returns))
     wrong = [
         f"{field.name} is {frame.schema[field.name].dataType.simpleString()}, declared {field.dataType.simpleString()}"
         for field in declared.fields
@@ -337,23 +330,21 @@ def _nulls_tolerated(
     frame: DataFrame, declared: DeclaredFacts, finding: Finding, lookup: LookupFacts, counted: dict[str, Any]
 ) -> Finding:
     """The finding about the answers, red when more of them are null than declared."""
-    from pyspark.sql import functions as F
-
     for column, tolerated in lookup.null_share:
         nulls, answers = counted.get(f"{lookup.name}:null:{column}") or 0, counted[f"{lookup.name}:ok"]
         if finding.success and share(nulls, answers) > tolerated:
-            text = f"{column} is null in {share(nulls, answers):.2%} of {answers:,} answers, declared at most {tolerated:.2%}"
+            text = f"{column} is null in {share(nulls, answers):.2%} of {answers:,} answers; tolerated {tolerated:.2%}"
             at_fault = (F.col(schema.status(lookup.name)) == "ok") & F.col(f"`{column}`").isNull()
             columns = [*identity_columns(declared, frame), schema.status(lookup.name), f"`{column}`"]
-            finding = Finding(False, text, nulls, answers, finding.expected)  # noqa: FBT003
+            finding = Finding(False, text, nulls, answers, finding.expected)
             return finding.with_evidence(rows_at_fault(frame, at_fault, columns))
     return finding
 
 
-def _tolerances(frame: DataFrame, declared: DeclaredFacts, lookup: LookupFacts, counted: dict[str, Any]) -> dict[str, Finding]:
+def _tolerances(
+    frame: DataFrame, declared: DeclaredFacts, lookup: LookupFacts, counted: dict[str, Any]
+) -> dict[str, Finding]:
     """Shares of timeouts and errors against what the declaration tolerates."""
-    from pyspark.sql import functions as F
-
     found = {}
     name, total = lookup.name, counted["rows"]
     kinds = [("errors_tolerated", "error", declared.error_tolerance)]
@@ -372,7 +363,7 @@ def _tolerances(frame: DataFrame, declared: DeclaredFacts, lookup: LookupFacts, 
             columns = [*identity_columns(declared, frame), schema.error(name), schema.latency_ms(name)]
             at_fault = F.col(schema.status(name)) == outcome
             causes = _causes(frame.where(at_fault), schema.error(name)) if outcome == "error" else ""
-            finding = Finding(False, text + causes, count, total, finding.expected)  # noqa: FBT003
+            finding = Finding(False, text + causes, count, total, finding.expected)
             finding = finding.with_evidence(rows_at_fault(frame, at_fault, columns))
         found[check] = finding
     return found
@@ -380,8 +371,6 @@ def _tolerances(frame: DataFrame, declared: DeclaredFacts, lookup: LookupFacts, 
 
 def _causes(errors: DataFrame, column: str) -> str:
     """The commonest errors; numbers are taken out, so that 'HTTP 500 for key 17' and 'for key 18' are one cause."""
-    from pyspark.sql import functions as F
-
     cause = F.regexp_replace(F.substring(F.col(column), 1, 200), r"(?<![A-Z] )\b\d[\d.:-]{3,}", "…")
     top = errors.groupBy(cause.alias("cause")).count().orderBy(F.desc("count"), "cause").limit(3).collect()
     return "".join(f"; {row['count']:,} times {plain(row['cause'])}" for row in top)

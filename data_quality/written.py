@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql.types import IntegralType, LongType, StructField, StructType
 
 from jobs import schema
 from jobs.schema import DayFacts, DeclaredFacts
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 POSITION = "_position"  # long: place of the row in the run's files; grows within a task in the order in which it wrote
 _ROWS_OF_A_FILE = 1 << 40  # more rows than any one file holds; leaves room for 8 million files
@@ -23,8 +22,6 @@ def read(spark: SparkSession, facts: DayFacts) -> DataFrame:
 
     One task writes one file, or several in turn, each in the order in which its rows came.
     """
-    from pyspark.sql import functions as F
-
     if not facts.files:
         return spark.createDataFrame([], _schema_of_an_empty_day(spark, facts))
     frame = spark.read.parquet(*facts.files)
@@ -35,7 +32,9 @@ def read(spark: SparkSession, facts: DayFacts) -> DataFrame:
     # A row whose file is not found would vanish from every check: it stops them all instead.
     place = F.coalesce("_place", F.raise_error(F.concat(F.lit("not a file of the run: "), "_uri")).cast("long"))
     position = place * _ROWS_OF_A_FILE + F.col("_row")
-    return located.join(F.broadcast(places), "_uri", "left").withColumn(POSITION, position).drop("_uri", "_row", "_place")
+    return (
+        located.join(F.broadcast(places), "_uri", "left").withColumn(POSITION, position).drop("_uri", "_row", "_place")
+    )
 
 
 def one_spelling(uri: str) -> str:
@@ -56,9 +55,6 @@ def _in_order_of_writing(uri: str) -> tuple[str, int, str]:
 
 def event_time_ms(frame: DataFrame, column: str) -> Column:
     """An event time as the watermarks count it: whole milliseconds since the epoch, an integer column taken as such."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import IntegralType
-
     if isinstance(frame.schema[column].dataType, IntegralType):
         return F.col(column).cast("long")
     return F.floor(F.unix_micros(F.col(column).cast("timestamp")) / 1000).cast("long")
@@ -66,8 +62,6 @@ def event_time_ms(frame: DataFrame, column: str) -> Column:
 
 def read_input(spark: SparkSession, facts: DayFacts) -> DataFrame:
     """The input read again, with the identity of each row; empty when the day has no input files."""
-    from pyspark.sql import functions as F
-
     if not facts.input_files:
         columns = [f"`{name}` STRING" for name in facts.input_columns if name not in schema.SOURCE_IDENTITY]
         identity = [f"{schema.SOURCE_FILE} STRING", f"{schema.SOURCE_ROW} LONG"]
@@ -79,12 +73,16 @@ def read_input(spark: SparkSession, facts: DayFacts) -> DataFrame:
 
 
 def _schema_of_an_empty_day(spark: SparkSession, facts: DayFacts) -> StructType:
-    from pyspark.sql.types import LongType, StructField, StructType
-
     columns = {field.name: field for field in read_input(spark, facts).schema.fields}
-    for field in StructType.fromDDL(", ".join(audit_ddl(facts.declared))).fields:
+    for field in structure(", ".join(audit_ddl(facts.declared))).fields:
         columns[field.name] = field
     return StructType([*columns.values(), StructField(POSITION, LongType())])
+
+
+def structure(ddl: str) -> StructType:
+    parsed = StructType.fromDDL(ddl)
+    assert isinstance(parsed, StructType)  # a list of columns always is
+    return parsed
 
 
 def audit_ddl(declared: DeclaredFacts) -> list[str]:

@@ -149,7 +149,7 @@ def declare(mode: str = "unordered", *, event_time: bool = True, lookups=(WEATHE
 
 def honest_day(root: Path, mode: str = "unordered", *, sizes=(120, 0, 80), seed: int = 0, files_of_a_task: int = 1,
                **changes) -> Day:  # fmt: skip
-    """A day whose tasks have these numbers of rows; each task reads one input file, and writes one output file or several."""
+    """A day whose tasks have these numbers of rows. Each task reads one input file and writes one or several."""
     declared = declare(mode, **changes)
     dice = random.Random(f"{seed} {mode}")
     inputs, outputs = {}, {}
@@ -159,16 +159,16 @@ def honest_day(root: Path, mode: str = "unordered", *, sizes=(120, 0, 80), seed:
     for partition, size in enumerate(sizes):
         name = f"part-{partition:05d}.parquet"
         source = "file:" + quote(str(root / "raw" / f"date={DAY}" / name), safe="/=")  # as Spark spells it
-        table, columns = _input(dice, partition, size)
+        table, columns = input_table(dice, partition, size)
         inputs[name] = table
-        written = _task(dice, declared, partition, source, columns, [of[partition] for of in shares])
+        written = _task(dice, declared, partition, source, columns=columns, shares=[of[partition] for of in shares])
         step = max(1, math.ceil(size / files_of_a_task))
         for number, first in enumerate(range(0, size, step)):
             outputs[f"part-{partition:05d}-6f1d-c{number:03d}.snappy.parquet"] = written.slice(first, step)
     return Day(root, declared, inputs, outputs, shares)
 
 
-def _input(dice: random.Random, partition: int, size: int) -> tuple[pa.Table, dict[str, list]]:
+def input_table(dice: random.Random, partition: int, size: int) -> tuple[pa.Table, dict[str, list]]:
     """A feed out of order: most rows a little, some far beyond the bound; a few without a time."""
     times, clock = [], START_MS
     for _ in range(size):
@@ -184,7 +184,7 @@ def _input(dice: random.Random, partition: int, size: int) -> tuple[pa.Table, di
     return pa.table({name: pa.array(columns[name], kind) for name, kind in INPUT_FIELDS}), columns
 
 
-def _task(dice, declared: DeclaredFacts, partition: int, source: str, columns: dict[str, list], shares) -> pa.Table:
+def _task(dice, declared: DeclaredFacts, partition: int, source: str, *, columns: dict[str, list], shares) -> pa.Table:
     size = len(columns["flight"])
     segments, late = _marks(columns["departure"])
     if declared.event_time is None:
@@ -234,10 +234,10 @@ def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int]
         if number == size // 2:
             slots = [max(slots) + 10_000_000] * share
         if dice.random() < 0.03:
-            _put(columns, lookup, "skipped", None, [], None, None, dice)
+            _put(dice, columns, lookup, "skipped", None)
             continue
         if dice.random() < 0.05:
-            _put(columns, lookup, "ok", "ledger", [], None, None, dice)
+            _put(dice, columns, lookup, "ok", "ledger")
             continue
         start = heapq.heappop(slots)
         outcome, attempts = _attempts(dice, lookup, start, pauses)
@@ -246,7 +246,8 @@ def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int]
         done[number] = max(done[number], end)
         answered = outcome in ("ok", "miss")
         problem = None if answered else f"{lookup.service}: {outcome}"
-        _put(columns, lookup, outcome, "call" if answered else None, attempts, (end - first) / 1000, problem, dice)
+        source, latency = ("call" if answered else None), (end - first) / 1000
+        _put(dice, columns, lookup, outcome, source, attempts=attempts, latency=latency, problem=problem)
     assert set(columns) == {column for column, _ in fields_of(lookup)}, name
     return columns
 
@@ -272,9 +273,13 @@ def _attempts(dice: random.Random, lookup: LookupFacts, start: int, pauses: list
     return "error", attempts
 
 
-def _put(columns, lookup: LookupFacts, outcome, source, attempts, latency, problem, dice) -> None:
+def _put(dice, columns, lookup: LookupFacts, outcome, source, *, attempts=(), latency=None, problem=None) -> None:
     name = lookup.name
-    values = {"temp_c": dice.uniform(-20, 35), "visibility_m": dice.randrange(0, 16_000), "seats": dice.randrange(2, 400)}
+    values = {
+        "temp_c": dice.uniform(-20, 35),
+        "visibility_m": dice.randrange(0, 16_000),
+        "seats": dice.randrange(2, 400),
+    }
     for column, _ in lookup.returns:
         columns[column].append(values[column] if outcome == "ok" else None)
     columns[f"_{name}_status"].append(outcome)

@@ -1,7 +1,7 @@
 """One fault at a time, planted in the written files of an honest day, with the checks that it must turn red.
 
-Each fault changes as little as the world would: a row moved takes all its columns along, a call that lasts longer has a later
-end. A place (`first`, `middle`, `last`) says where among the rows that can carry the fault.
+Each fault changes as little as the world would: a row moved takes its columns along, a call that lasts longer has a
+later end. A place (`first`, `middle`, `last`) says where among the rows that can carry the fault.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
 from honest_day import Day
 
 ALL_MODES = ("ordered", "unordered", "key_ordered")
@@ -218,7 +217,9 @@ def row_marked_late_wrongly(day: Day, place: str) -> Planted:
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
-def _calls_in_time(day: Day, lookup: str = "weather") -> Iterator[tuple[list[str], list[tuple[int, int, tuple[str, int]]]]]:
+def _calls_in_time(
+    day: Day, lookup: str = "weather"
+) -> Iterator[tuple[list[str], list[tuple[int, int, tuple[str, int]]]]]:
     """Per task: its calls as (first start, last end, place), by start."""
     for names in _tasks(day).values():
         calls = []
@@ -230,7 +231,7 @@ def _calls_in_time(day: Day, lookup: str = "weather") -> Iterator[tuple[list[str
 
 
 def call_over_the_limit(day: Day, place: str) -> Planted:
-    """first: the first call of a task began three seconds earlier; middle, last: the last one before a standstill ended later.
+    """first: a task's first call began three seconds earlier; else: the last one before a standstill ended later.
 
     Only there does a longer call leave the number in flight as it was.
     """
@@ -307,6 +308,7 @@ def one_call_too_many_in_flight(day: Day, place: str) -> Planted:
 
 def one_attempt_too_many(day: Day, place: str) -> Planted:
     """One attempt becomes four, with the declared pauses, in the time of the one."""
+
     def long_enough(table: pa.Table) -> list[bool]:
         attempts = _column(table, "_weather_attempts")
         return [len(of) == 1 and of[0]["end"] - of[0]["start"] > 120_000 for of in attempts]
@@ -315,7 +317,12 @@ def one_attempt_too_many(day: Day, place: str) -> Planted:
     row = _row(day, at)
     (only,) = row["_weather_attempts"]
     start, end = only["start"], only["end"]
-    pieces = [(start, start + 1_000), (start + 31_000, start + 32_000), (start + 63_000, start + 64_000), (start + 95_000, end)]
+    pieces = [
+        (start, start + 1_000),
+        (start + 31_000, start + 32_000),
+        (start + 63_000, start + 64_000),
+        (start + 95_000, end),
+    ]
     row["_weather_attempts"] = [{"start": s, "end": e, "throttled": False} for s, e in pieces]
     _put(day, at, row)
     return _planted("weather__retries_held", rows=[row])

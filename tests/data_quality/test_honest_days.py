@@ -1,0 +1,121 @@
+import asyncio
+import random
+import time
+
+import pyarrow as pa
+import pytest
+from honest_day import ATTEMPT, DAY, Day, declare, honest_day, input_table
+from operator_day import operator_day
+
+from data_quality.day import check, verdicts
+from data_quality.written import read
+from jobs.schema import LookupFacts
+
+pytestmark = pytest.mark.spark
+
+
+def not_passed(found) -> dict[str, str]:
+    return {verdict.check: verdict.sentence for verdict in found if verdict.status != "passed"}
+
+
+NO_HISTORY = {"input_day_complete": "not run: no earlier day of the same weekday to compare with"}
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+def test_fifty_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode):
+    day = operator_day(tmp_path, mode, seeds=range(50))
+    facts, figures = day.write()
+    found = verdicts(read(spark, facts), facts, figures)
+    assert not_passed(found) == NO_HISTORY
+    outcomes = figures.lookups[0].outcomes
+    assert min(outcomes[name] for name in ("ok", "miss", "error", "timeout")) > 0  # the service did misbehave
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_path, mode):
+    facts, figures = honest_day(tmp_path, mode, event_time=False).write()
+    found = verdicts(read(spark, facts), facts, figures)
+    assert not_passed(found) == NO_HISTORY
+    assert "watermarks_not_crossed" not in {verdict.check for verdict in found}
+
+
+def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path):
+    """Eight calls at a time between barriers, none of our operator: within its limits, until it takes a ninth."""
+    lookup = LookupFacts("geo", "function", "geo", (("lat", "DOUBLE"),), timeout=5.0, max_concurrency=8)
+    declared = declare("ordered", event_time=False, lookups=(lookup,))
+    table, _ = input_table(random.Random(1), 0, 64)
+    source = f"file:{tmp_path}/raw/date={DAY}/part-00000.parquet"
+
+    async def call(row, epoch_us):
+        start = epoch_us + int(time.monotonic() * 1e6)
+        await asyncio.sleep(0.001)
+        end = epoch_us + int(time.monotonic() * 1e6)
+        return row, start, end
+
+    async def by_hand(batch: int):
+        epoch_us = time.time_ns() // 1000 - int(time.monotonic() * 1e6)
+        done = []
+        for first in range(0, table.num_rows, batch):
+            numbers = range(first, min(first + batch, table.num_rows))
+            done += await asyncio.gather(*(call(number, epoch_us) for number in numbers))
+        return done
+
+    def written(batch: int) -> Day:
+        done = asyncio.run(by_hand(batch))
+        size = len(done)
+        columns = {
+            "_partition": pa.array([0] * size, pa.int32()),
+            "_input_seq": pa.array([row for row, _, _ in done], pa.int64()),
+            "_output_seq": pa.array(range(size), pa.int64()),
+            "_segment": pa.array([0] * size, pa.int64()),
+            "_late": pa.array([False] * size),
+            "_source_file": [source] * size,
+            "_source_row": pa.array([row for row, _, _ in done], pa.int64()),
+            "lat": [0.5] * size,
+            "_geo_status": ["ok"] * size,
+            "_geo_source": ["call"] * size,
+            "_geo_attempts": pa.array([[{"start": s, "end": e, "throttled": False}] for _, s, e in done],
+                                      pa.list_(ATTEMPT)),
+            "_geo_latency_ms": [(end - start) / 1000 for _, start, end in done],
+            "_geo_paused_ms": [0.0] * size,
+            "_geo_error": pa.nulls(size, pa.string()),
+        }  # fmt: skip
+        output = pa.table({**{name: table[name] for name in table.column_names}, **columns})
+        return Day(tmp_path, declared, {"part-00000.parquet": table}, {"part-0.parquet": output}, ((8,),))
+
+    facts, figures = written(8).write()
+    assert not_passed(verdicts(read(spark, facts), facts, figures)) == NO_HISTORY
+    facts, figures = written(9).write()
+    assert set(not_passed(verdicts(read(spark, facts), facts, figures))) == {"geo__concurrency_held", *NO_HISTORY}
+
+
+def test_a_day_of_one_row_is_judged(spark, tmp_path):
+    facts, figures = honest_day(tmp_path, "ordered", sizes=(1,), seed=3).write()
+    assert not_passed(check(spark, facts, figures).verdicts) == NO_HISTORY
+
+
+def test_an_empty_day_holds_when_the_input_is_empty_too(spark, tmp_path):
+    day = honest_day(tmp_path, "ordered", sizes=(0,))
+    day.outputs.clear()
+    facts, figures = day.write()
+    result = check(spark, facts, figures)
+    assert not_passed(result.verdicts) == NO_HISTORY
+    assert {verdict.element_count for verdict in result.verdicts} == {0}
+
+
+def test_a_day_without_input_files_and_without_files_holds(spark, tmp_path):
+    day = honest_day(tmp_path, "unordered", sizes=())
+    facts, figures = day.write()
+    assert not_passed(check(spark, facts, figures).verdicts) == NO_HISTORY
+
+
+def test_a_day_whose_files_are_missing_is_lost_and_nothing_else_is_said_to_hold(spark, tmp_path):
+    day = honest_day(tmp_path, "unordered", sizes=(5,))
+    day.outputs.clear()
+    facts, figures = day.write()
+    found = {verdict.check: verdict for verdict in check(spark, facts, figures).verdicts}
+    assert found["every_row_once"].status == "failed"
+    assert found["every_row_once"].unexpected_count == 5
+    rest = [verdict for name, verdict in found.items() if name != "every_row_once"]
+    assert {verdict.status for verdict in rest} == {"not_run"}
+    assert {verdict.sentence for verdict in rest} == {"not run: no files to check"}

@@ -1,0 +1,87 @@
+import copy
+
+import pytest
+from honest_day import honest_day
+from planted_faults import FAULTS, PLACES, Day, Fault, Planted
+
+from data_quality.day import verdicts
+from data_quality.written import read
+from jobs.schema import Verdict
+
+NO_HISTORY = {"input_day_complete"}  # a warning that says "not run": there are no earlier days
+EVERY_FAULT_ONCE = [
+    pytest.param(
+        fault, fault.modes[number % len(fault.modes)], PLACES[number % 3], id=f"{fault.name}, {PLACES[number % 3]}"
+    )
+    for number, fault in enumerate(FAULTS)
+]
+EVERYWHERE = [
+    pytest.param(fault, mode, place, id=f"{fault.name}, {mode}, {place}")
+    for fault in FAULTS
+    for mode in fault.modes
+    for place in PLACES
+]
+SIZE = 1_000_000
+
+
+def judge(spark, day: Day) -> tuple[Verdict, ...]:
+    facts, figures = day.write()
+    return verdicts(read(spark, facts), facts, figures)
+
+
+def names(found: tuple[Verdict, ...], status: str) -> set[str]:
+    return {verdict.check for verdict in found if verdict.status == status}
+
+
+def rows_in_evidence(verdict: Verdict) -> set[tuple[str, int]]:
+    """(input file, row): flights are numbered by input file and row, see honest_day."""
+    found = set()
+    for row in verdict.evidence:
+        file, number = divmod(row["flight"], 10_000_000) if row.get("flight") is not None else (None, None)
+        if "_source_row" in row:
+            found.add((row["_source_file"].rsplit("/", 1)[-1], row["_source_row"]))
+        else:
+            found.add((f"part-{file:05d}.parquet", number))
+    return found
+
+
+def assert_seen(found: tuple[Verdict, ...], planted: Planted) -> None:
+    assert names(found, "failed") == planted.red
+    assert names(found, "not_run") == NO_HISTORY
+    for verdict in found:
+        if verdict.status == "failed":
+            assert rows_in_evidence(verdict) == planted.rows, verdict
+            assert verdict.unexpected_count >= 1
+            assert verdict.holds_back
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("fault", "mode", "place"), EVERY_FAULT_ONCE)
+def test_a_fault_turns_its_checks_red_names_its_rows_and_nothing_else(spark, tmp_path, fault: Fault, mode, place):
+    day = honest_day(tmp_path / "with space", mode, files_of_a_task=2)
+    planted = fault.plant(day, place)
+    assert_seen(judge(spark, day), planted)
+
+
+@pytest.fixture(scope="module")
+def large_days(tmp_path_factory):
+    """One honest day of a million rows per mode, made when first asked for: three tasks with rows, one without."""
+    made: dict[str, Day] = {}
+
+    def get(mode: str) -> Day:
+        if mode not in made:
+            sizes = (SIZE * 3 // 10, SIZE * 3 // 10, 0, SIZE * 4 // 10)
+            made[mode] = honest_day(tmp_path_factory.mktemp(mode), mode, sizes=sizes, files_of_a_task=2, seed=7)
+        return copy.copy(made[mode])
+
+    return get
+
+
+@pytest.mark.proof
+@pytest.mark.spark
+@pytest.mark.parametrize(("fault", "mode", "place"), sorted(EVERYWHERE, key=lambda case: case.values[1]))
+def test_a_fault_in_a_million_rows_is_found(spark, large_days, fault: Fault, mode, place):
+    day = large_days(mode)
+    day.outputs = dict(day.outputs)
+    planted = fault.plant(day, place)
+    assert_seen(judge(spark, day), planted)
