@@ -21,16 +21,21 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from demo.nights import Nights, Outcome
+from demo.nights import Nights, record_of
 from demo.surroundings import CALLS, DATA, FAULT_SHARES, describe, environment, prepare
 from demo.table import agreement, counted_by_the_service, counted_by_us, day_table
 from demo.watching import Watch
 from demo.weather_service import WeatherService, running
 from enrichments.flights import flights
 from jobs.schema import DayRecord
+from orchestration.outcome import Outcome
 
 REPORTS = DATA / "reports" / flights.name
 DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
+LEGEND = """\
+  rows = the sum of the outcomes, for each lookup; late rows are among them and are asked like all others
+  wall = first call to last; limit = sum of the calls' times / calls allowed in flight: no program can be faster
+  lookups run side by side, row by row: a fast one takes as long as the slowest beside it"""
 
 
 class NotReady(Exception):  # noqa: N818  # a state of this machine
@@ -104,13 +109,9 @@ def run_nights(days: Sequence[str], service: WeatherService, watch: Watch) -> in
     nights = Nights(flights.name, days, environment(service.url))
     outcomes = nights.run(watch)
     watch.end()
-    done = [record for outcome in outcomes if (record := outcome.record(flights.name)) is not None]
+    done = [record for outcome in outcomes if (record := record_of(outcome, flights.name)) is not None]
     if done:
-        print(f"\n{day_table(done)}")
-        print(
-            "  rows = the sum of the outcomes, for each lookup; late rows are among them and are asked like all others"
-        )
-        print("  limit = sum of the calls' times / calls allowed in flight: no program can be faster")
+        print(f"\n{day_table(done)}\n{LEGEND}")
     if len(outcomes) < len(days) or not outcomes[-1].success:
         print(f"\n{not_published(outcomes, days, nights.log)}")
         return 1
@@ -126,7 +127,7 @@ def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -
     if outcomes and not outcomes[-1].success:
         failed = outcomes[-1]
         day, reason = failed.day, failed.reason.removeprefix("Not published: ")
-        record = failed.record(flights.name)
+        record = record_of(failed, flights.name)
     else:
         day, reason, record = days[len(outcomes)], f"Dagster ended before the day was done; {log} says why.", None
     cure = f"open {REPORTS / day / 'index.html'}, mend the cause, " if record else ""

@@ -9,32 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jobs import records
 from jobs.schema import DayRecord
 from orchestration.guard import command_under_guard
 from orchestration.home import dagster_home
+from orchestration.outcome import Outcome
 
 GRACE = 30.0  # s; the run under way ends its Spark before it goes
 LOOK_EVERY = 0.25  # s
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How the run of one day ended, as Dagster tells it."""
-
-    day: str
-    run_id: str
-    success: bool
-    reason: str
-    next_step: str
-
-    def record(self, enrichment: str) -> DayRecord | None:
-        """The record of this run; a try that Dagster made anew has the run's id and a number."""
-        of_run = [r for r in records.load(enrichment, self.day) if r.facts.run_id.startswith(self.run_id)]
-        return of_run[-1] if of_run else None
+def record_of(outcome: Outcome, enrichment: str) -> DayRecord | None:
+    """The record of this run, if it got so far; a try that Dagster made anew has the run's id and a number."""
+    of_day = records.load(enrichment, outcome.day)
+    return next((record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)), None)
 
 
 class Nights:
@@ -81,7 +71,7 @@ class Nights:
 
     def outcomes(self) -> list[Outcome]:
         lines = self._outcomes.read_text().splitlines() if self._outcomes.exists() else []
-        return [Outcome(**json.loads(line)) for line in lines]
+        return [Outcome.from_json(line) for line in lines]
 
     def _progress(self, day: str) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError):

@@ -8,8 +8,10 @@ from jobs.declarations import Summary
 from orchestration import enriching
 from orchestration.checks import check_specs
 from orchestration.declared import Declared
+from orchestration.report_server import served
 from orchestration.resources import SparkProgram
 
+RED_DAYS = "A day that is not published says why under Events: state, reason, next step, what readers see."
 POOL = "spark"  # runs of Spark on this machine at a time: dagster.yaml
 CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s; longer than a killed Spark needs to be gone
 
@@ -34,13 +36,17 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
     @dg.asset(
         key=declared.key,
         deps=[declared.raw_key],
-        description=declared.enrichment.description or f"{declared.name}, declared in {declared.reference}.",
+        description=f"{declared.enrichment.description}\n\n{RED_DAYS}".strip(),
         group_name=declared.name,
         owners=list(declared.enrichment.owners),
         kinds={"spark", "delta"},
         partitions_def=declared.days,
         check_specs=check_specs(declared),
-        metadata={"path": declared.enrichment.output.path, "declared_in": declared.reference},
+        metadata={
+            "path": declared.enrichment.output.path,
+            "declared_in": declared.reference,
+            "reports": dg.MetadataValue.url(served(f"reports/{declared.name}/index.html")),
+        },
         pool=POOL,
         retry_policy=CRASH,
     )

@@ -49,12 +49,9 @@ def check_results(declared: Declared, record: DayRecord | None, report: str) -> 
 
 
 def _metadata(verdict: Verdict, report: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "status": verdict.status.replace("_", " "),
-        "unexpected_count": verdict.unexpected_count,
-        "element_count": verdict.element_count,
-        "report": dg.MetadataValue.url(report),
-    }
+    metadata: dict[str, Any] = {"status": verdict.status.replace("_", " "), "report": dg.MetadataValue.url(report)}
+    if verdict.status != "not_run":  # a count of nothing would be a point in Dagster's plots
+        metadata |= {"unexpected_count": verdict.unexpected_count, "element_count": verdict.element_count}
     if verdict.expected:
         metadata["expected"] = verdict.expected
     if verdict.evidence:

@@ -17,8 +17,9 @@ from orchestration.resources import STOPPED, Ended, SparkProgram
 
 Event = dg.AssetCheckResult | dg.MaterializeResult[None]
 REPORTS = Path("data/reports")
-AGAIN = "Materialize the day again."
-MEND = f"Open the report and mend the cause. {AGAIN}"
+AGAIN = "materialize the day again; the days published before stay as they are."
+MEND = f"Open the report, mend the cause, then {AGAIN}"
+IN_WORDS = {"running": "Running", "published": "Published"}  # every other state is told as "Not published"
 
 
 def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
@@ -54,7 +55,8 @@ class DayRun:
     @classmethod
     def of(cls, context: dg.AssetExecutionContext, declared: Declared) -> "DayRun":
         tries = context.retry_number
-        return cls(context, declared, context.partition_key, f"{context.run_id}-{tries}" if tries else context.run_id)
+        run_id = context.run.run_id
+        return cls(context, declared, context.partition_key, f"{run_id}-{tries}" if tries else run_id)
 
     @property
     def log(self) -> Path:
@@ -79,7 +81,7 @@ class DayRun:
         try:
             return spark.run(self.context, self.declared.reference, day=self.day, run_id=self.run_id, log=self.log)
         except dg.DagsterExecutionInterruptedError:
-            self.observe("cancelled", "Somebody cancelled the run; its Spark is ended.", AGAIN)
+            self.observe("cancelled", "Somebody cancelled the run; its Spark is ended.", f"To have the day, {AGAIN}")
             raise
 
     def published_or_held_back(self, record: DayRecord) -> DayRecord:
@@ -99,9 +101,11 @@ class DayRun:
     def unwritten(self, ended: Ended) -> dg.Failure:
         """The failure of a run that left no files to publish, told on the asset's page too."""
         state = "stopped: service" if ended.code == STOPPED else "failed"
-        self.observe(state, ended.reason, ended.next_step)
+        again = ended.crashed and self.context.retry_number == 0
+        next_step = "Nothing: it is tried once more by itself." if again else f"Once that is mended, {AGAIN}"
+        self.observe(state, ended.reason, next_step)
         self.render_report()
-        return self.failure(ended.reason, ended.next_step, allow_retries=ended.crashed)
+        return self.failure(ended.reason, next_step, allow_retries=ended.crashed)
 
     def observe(self, state: str, reason: str, next_step: str) -> None:
         """Dagster shows no metadata of a failed step and leaves the last success standing: this stands beside it."""
@@ -109,7 +113,7 @@ class DayRun:
             dg.AssetObservation(
                 asset_key=self.declared.key,
                 partition=self.day,
-                description=f"{state}: {reason}",
+                description=f"{IN_WORDS.get(state, f'Not published ({state})')}: {reason}",
                 metadata={
                     "state": state,
                     "reason": dg.MetadataValue.md(reason),

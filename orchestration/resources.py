@@ -26,7 +26,6 @@ class Ended:
     code: int
     record: DayRecord | None
     reason: str  # one sentence; empty when all went well
-    next_step: str
 
     @property
     def crashed(self) -> bool:
@@ -55,7 +54,9 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
             die_with_parent()  # a step process whose run worker is killed ends too, and takes Spark with it
         log.parent.mkdir(parents=True, exist_ok=True)
         with dg.open_pipes_session(
-            context=context, context_injector=dg.PipesEnvContextInjector(), message_reader=WholeLineReader()
+            context=context.op_execution_context,  # with the other one Dagster calls what it has deprecated itself
+            context_injector=dg.PipesEnvContextInjector(),
+            message_reader=WholeLineReader(),
         ) as session:
             environment = self._environment() | dict(session.get_bootstrap_env_vars())
             command = self._command(reference, day, run_id)
@@ -95,22 +96,22 @@ def _run_to_the_end(command: list[str], environment: dict[str, str], output: int
 
 
 def _ended(code: int, messages: object, log: Path) -> Ended:
-    record, reason, next_step = None, "", ""
+    record, reason = None, ""
     for message in messages if isinstance(messages, tuple) else ():
         match message:
             case {"kind": "checked", "record": values}:
                 record = DayRecord.from_dict(values)
-            case {"kind": "stopped" | "failed", "reason": reason, "next_step": next_step}:
+            case {"kind": "stopped" | "failed", "reason": reason}:
                 pass
     if code == 0 and record is not None:
-        return Ended(code, record, "", "")
+        return Ended(code, record, "")
     if not reason:
         reason = (
             _last_line(log)
             if code in (WRONG, STOPPED, BUG)
             else f"Spark ended with status {code} before the day was done."
         )
-    return Ended(code, None, reason, next_step or "Read the Spark log, then materialize the day again.")
+    return Ended(code, None, reason)
 
 
 def _last_line(log: Path) -> str:

@@ -7,18 +7,22 @@ Dagster's own start of some ten seconds per day. FILE gets one JSON line per day
 """
 
 import argparse
-import json
 import os
 import socket
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
+from orchestration.outcome import Outcome
+
 STARTED_BY = "tidegate/started_by"  # host:pid:start time of the process a run lives in
 REPOSITORY = {".dagster/repository": "__repository__@tidegate"}  # by it the web page lists a run under its job
-QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+MORE = "Its page in Dagster says more."
 UNFINISHED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.STARTING,
@@ -27,33 +31,33 @@ UNFINISHED = [
 ]
 
 
-def run_days(job: dg.JobDefinition, days: list[str], instance: dg.DagsterInstance, outcomes: Path) -> bool:
-    """Run the days until one fails. True when all are published."""
+def run_days(
+    job: dg.JobDefinition, days: Iterable[str], instance: dg.DagsterInstance, tell: Callable[[Outcome], None]
+) -> bool:
+    """Run the days until one fails; `tell` hears of each when it is over. True when all are published."""
     end_dead_runs(instance)
-    with outcomes.open("a") as lines:
-        for day in days:
-            result = job.execute_in_process(
-                partition_key=day,
-                instance=instance,
-                raise_on_error=False,
-                tags=REPOSITORY | {STARTED_BY: _identity(os.getpid())},
-                run_config=QUIET,
-            )
-            reason, next_step = _why_not(result)
-            outcome = {"day": day, "run_id": result.run_id, "success": result.success}
-            print(json.dumps(outcome | {"reason": reason, "next_step": next_step}), file=lines, flush=True)
-            if not result.success:
-                return False
+    for day in days:
+        result = job.execute_in_process(
+            partition_key=day,
+            instance=instance,
+            raise_on_error=False,
+            tags=REPOSITORY | {STARTED_BY: _identity(os.getpid())},
+            run_config=QUIET,
+        )
+        reason, next_step = _why_not(result)
+        tell(Outcome(day, result.run_id, result.success, reason, next_step))
+        if not result.success:
+            return False
     return True
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> None:
     """Mark as failed what a killed process left unfinished, and free its slot: the next run does not wait for it."""
     for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
-        started_by = run.tags.get(STARTED_BY)
-        if started_by and started_by.startswith(f"{socket.gethostname()}:"):
-            if started_by == _identity(int(started_by.split(":")[1])):
-                continue
+        started_by = run.tags.get(STARTED_BY, "")
+        if not started_by.startswith(f"{socket.gethostname()}:"):
+            continue  # started by Dagster's own launcher, or on another machine
+        if started_by != _identity(int(started_by.split(":")[1])):
             instance.report_run_failed(run, "The process that ran it is gone.")
             instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
@@ -74,23 +78,34 @@ def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:
             failure = event.step_failure_data
             told = failure.user_failure_data
             if told is None or told.description is None:
-                return failure.error_display_string.strip().splitlines()[0], "Its page in Dagster says more."
+                return _root_cause(failure.error), MORE
             next_step = told.metadata.get("next_step")
             return told.description, str(next_step.value) if next_step else ""
-    return ("", "") if result.success else ("The run failed before a step did.", "Its page in Dagster says more.")
+    return ("", "") if result.success else ("The run failed before a step did.", MORE)
+
+
+def _root_cause(error: Any) -> str:
+    """What went wrong first: Dagster wraps the exception of a step, and once more when it has tried twice."""
+    while error is not None and error.cause is not None:
+        error = error.cause
+    lines = error.message.strip().splitlines() if error else []
+    return lines[0] if lines else "A step failed without a word."
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run days of a nightly job here and now, until one fails.")
     parser.add_argument("job")
     parser.add_argument("days", nargs="+", metavar="day")
-    parser.add_argument("--outcomes", type=Path, required=True)
+    parser.add_argument("--outcomes", type=Path, required=True, help="gets one JSON line per day")
     options = parser.parse_args(arguments)
     from orchestration.definitions import defs
 
-    with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance, options.outcomes.open("a") as lines:
         job = defs.resolve_job_def(options.job)
-        return 0 if run_days(job, options.days, instance, options.outcomes) else 1
+        published = run_days(
+            job, options.days, instance, lambda outcome: print(outcome.to_json(), file=lines, flush=True)
+        )
+    return 0 if published else 1
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from orchestration.guard import command_under_guard
 from orchestration.home import dagster_home
 from orchestration.report_server import REPORTS_PORT, REPORTS_URL
 
+WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
 GRACE = 20.0  # s; Dagster cancels the runs under way, each of which ends its Spark
 
 
@@ -28,13 +29,14 @@ def serve(environment: Mapping[str, str], others: Sequence[list[str]] = ()) -> i
         "DAGSTER_HOME": str(dagster_home()),
         REPORTS_PORT: reports,
         REPORTS_URL: f"http://127.0.0.1:{reports}",
+        "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded",  # advice to us, not to the user
         **environment,
     }
     dagster = Path(sys.executable).parent / "dagster"
     commands = [
         [sys.executable, "-m", "orchestration.report_server"],
         *others,
-        [str(dagster), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", port],
+        [str(dagster), "dev", "-w", str(WORKSPACE), "-h", "127.0.0.1", "-p", port],
     ]
     print(f"Dagster: http://127.0.0.1:{port}   reports: http://127.0.0.1:{reports}   Ctrl-C ends both.", flush=True)
     processes: list[subprocess.Popen[bytes]] = []

@@ -13,7 +13,7 @@ from data_quality import catalogue
 from enrichments.flights import flights
 from jobs.errors import DeclarationError
 from orchestration.declared import Declared, enrichments_in
-from orchestration.definitions import defs, definitions_of
+from orchestration.definitions import definitions_of, defs
 from orchestration.resources import SparkProgram
 
 HEAVY = ("pyspark", "great_expectations", "plotly", "pandas", "deltalake")
@@ -24,7 +24,7 @@ def test_loading_imports_no_spark_no_great_expectations_no_plotting_and_opens_no
     program = f"""
 import sys
 def offline(event, arguments):
-    if event in ("socket.connect", "socket.getaddrinfo"): raise SystemExit(f"loading opened a connection: {{arguments}}")
+    if event in ("socket.connect", "socket.getaddrinfo"): raise SystemExit(f"a connection to {{arguments}}")
 sys.addaudithook(offline)
 from orchestration.definitions import defs
 defs.get_repository_def().get_all_jobs()
@@ -52,8 +52,11 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
         "flights_enriched": (["raw/flights"], "flights_enriched", ours, ["delta", "spark"], True),
         "delays_by_weather": (["flights_enriched"], "flights_enriched", ours, ["delta"], True),
     }
-    jobs = {job.name: sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys) for job in REPOSITORY.get_all_jobs()
-            if not job.name.startswith("__")}  # fmt: skip
+    jobs = {
+        job.name: sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys)
+        for job in REPOSITORY.get_all_jobs()
+        if not job.name.startswith("__")  # Dagster's own
+    }
     assert jobs == {"flights_enriched_nightly": ["delays_by_weather", "flights_enriched"]}
     schedules = [(s.name, s.cron_schedule, s.execution_timezone, s.job_name) for s in REPOSITORY.schedule_defs]
     assert schedules == [("flights_enriched_nightly_schedule", "15 2 * * *", "UTC", "flights_enriched_nightly")]
@@ -61,9 +64,8 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
 
 def test_every_check_of_the_catalogue_is_a_check_of_the_asset_and_errors_block():
     graph = REPOSITORY.asset_graph
-    declared = {
-        key.name: (graph.get_check_spec(key).description, graph.get_check_spec(key).blocking) for key in graph.asset_check_keys
-    }
+    specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
+    declared = {spec.name: (spec.description, spec.blocking) for spec in specs}
     assert declared == {
         check.name: (check.description, check.severity == "error") for check in catalogue.checks(flights.facts())
     }
@@ -152,8 +154,8 @@ def write_package(folder, monkeypatch, *, later):
     (package / "flights.py").write_text("from enrichments.flights import flights\n")
     name, path = later
     (package / "later.py").write_text(
-        "import dataclasses\nfrom enrichments.flights import flights\n"
-        f"later = dataclasses.replace(flights, name={name!r}, output=dataclasses.replace(flights.output, path={path!r}))\n"
+        "from dataclasses import replace\nfrom enrichments.flights import flights\n"
+        f"later = replace(flights, name={name!r}, output=replace(flights.output, path={path!r}))\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     for module in [module for module in sys.modules if module.startswith("more_enrichments")]:

@@ -35,7 +35,8 @@ def test_progress_is_a_line_every_few_seconds_and_the_rest_is_sent_at_once():
 def test_a_progress_line_says_what_is_known_and_nothing_else():
     assert progress_line(PROGRESS) == "460 of 920 rows (50%), 88 rows/s, 10 in flight"
     full = PROGRESS | {"p50_ms": 48.2, "p99_ms": 201.0, "retries": 3, "timeouts": 0, "left_s": None}
-    assert progress_line(full) == "460 of 920 rows (50%), 88 rows/s, 10 in flight, p50 48 ms, p99 201 ms, 3 retries, 0 timeouts"
+    said = "460 of 920 rows (50%), 88 rows/s, 10 in flight, p50 48 ms, p99 201 ms, 3 retries, 0 timeouts"
+    assert progress_line(full) == said
     assert progress_line({"kind": "progress", "rows": 0, "rows_total": 0}) == "0 rows"
 
 
@@ -60,11 +61,13 @@ class Handler:
 def test_a_message_seen_half_written_is_handed_on_whole():
     handler = Handler()
     small, large = json.dumps({"a": 1}).encode(), json.dumps({"pictures": "x" * 300_000}).encode()
-    with WholeLineReader().read_messages(handler) as parameters:
-        with Path(parameters[PipesDefaultMessageWriter.FILE_PATH_KEY]).open("ab", buffering=0) as file:
-            file.write(small + b"\n" + large[:100_000])
-            assert handler.got_one.wait(10)  # the reader has now seen the half
-            file.write(large[100_000:] + b"\n")
+    with (
+        WholeLineReader().read_messages(handler) as parameters,
+        Path(parameters[PipesDefaultMessageWriter.FILE_PATH_KEY]).open("ab", buffering=0) as file,
+    ):
+        file.write(small + b"\n" + large[:100_000])
+        assert handler.got_one.wait(10)  # the reader has now seen the half
+        file.write(large[100_000:] + b"\n")
     assert handler.messages == [json.loads(small), json.loads(large)]
 
 

@@ -43,7 +43,8 @@ def test_the_first_page_leads_to_the_reports(address):
 
 
 @pytest.mark.parametrize(
-    "path", ["/raw/flights/date=2013-01-10/part.parquet", "/dagster/storage.db", "/reports/../dagster/storage.db", "/reportsx"]
+    "path",
+    ["/raw/flights/date=2013-01-10/part.parquet", "/dagster/storage.db", "/reports/../dagster/storage.db", "/reportsx"],
 )
 def test_nothing_else_is_served(address, path):
     with pytest.raises(urllib.error.HTTPError, match="404"):

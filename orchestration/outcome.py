@@ -1,0 +1,23 @@
+"""How the run of one day ended, as plain data: it crosses from the process of the run to whoever waits for it."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """reason and next_step are empty for a day that was published."""
+
+    day: str
+    run_id: str
+    success: bool
+    reason: str = ""
+    next_step: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls(**json.loads(text))

@@ -1,0 +1,41 @@
+"""`python -m demo` as a newcomer runs it: to the end, again, and with a service that dies."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from deltalake import DeltaTable
+
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
+
+
+def demo(folder, *arguments):
+    command = [sys.executable, "-m", "demo", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_the_demo_ends_with_the_table_also_the_second_time_and_with_a_sentence_when_a_service_dies(tmp_path):
+    days = ("--days", "2013-01-10,2013-01-12")
+    for version in (1, 3):
+        done = demo(tmp_path, *days)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        for day, rows in (("2013-01-10", 932), ("2013-01-12", 690)):
+            line = next(line for line in done.stdout.splitlines() if line.startswith(f"{day}  weather"))
+            numbers = [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", line.split("|")[0])[3:]]
+            assert numbers[0] == rows == sum(numbers[1:])
+        assert "the same for every key" in done.stdout
+        assert f"version {version}" in done.stdout
+
+    stopped = demo(tmp_path, *days, "--stop-service-at", "0.5")
+    assert stopped.returncode == 1
+    assert (stopped.stderr, "Traceback" in stopped.stdout) == ("", False)
+    said = stopped.stdout.splitlines()
+    assert re.fullmatch(
+        r"NOT PUBLISHED 2013-01-12: weather_api at 127\.0\.0\.1:\d+ stopped answering at .* gave up\.", said[-2]
+    )
+    assert said[-1] == (
+        "Safe: 2013-01-10 is published; readers still see 2013-01-12 as it was before.   Next: `make demo` again."
+    )
+    table = DeltaTable(str(tmp_path / "data/published/flights_enriched"))
+    assert table.version() == 4  # the day before was published anew, the day of the fault was not touched

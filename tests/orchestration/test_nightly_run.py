@@ -1,0 +1,272 @@
+"""One day through Dagster, for real: spark-submit, the services, the checks, the commit."""
+
+import collections
+import contextlib
+import datetime as dt
+import json
+import threading
+import urllib.parse
+from pathlib import Path
+
+import dagster as dg
+import pyarrow.parquet as pq
+import pytest
+from dagster import DagsterEventType, DagsterRunStatus
+from deltalake import DeltaTable
+
+from data_quality import catalogue
+from demo.table import counted_by_us
+from demo.weather_service import running
+from enrichments.flights import flights
+from jobs import records
+from jobs.declarations import load
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of, defs
+from orchestration.resources import SparkProgram
+
+pytestmark = pytest.mark.spark
+
+TABLE = "data/published/flights_enriched"
+ROW_ID = ["carrier", "flight", "origin", "scheduled_departure"]
+
+
+def days_in(table: str = TABLE) -> list[str]:
+    if not DeltaTable.is_deltatable(table):
+        return []
+    return sorted({partition["date"] for partition in DeltaTable(table).partitions()})
+
+
+def identities(table) -> collections.Counter:
+    return collections.Counter(tuple(row.values()) for row in table.select(ROW_ID).to_pylist())
+
+
+def status_of(project, outcome) -> DagsterRunStatus:
+    return project.instance.get_run_by_id(outcome.run_id).status
+
+
+@pytest.fixture(scope="module")
+def published(dagster_project):
+    """One day that went well."""
+    outcome = dagster_project.run(defs, "2013-01-10")
+    assert outcome.success, outcome
+    return outcome
+
+
+def test_a_day_is_published_with_every_row_exactly_once_and_its_summary_is_made(dagster_project, published):
+    raw = pq.ParquetFile("data/raw/flights/date=2013-01-10/part-00000.parquet").read()
+    table = DeltaTable(TABLE).to_pyarrow_table(filters=[("date", "=", dt.date(2013, 1, 10))])
+    assert identities(table) == identities(raw)
+    summary = DeltaTable("data/published/delays_by_weather").to_pyarrow_table()
+    assert sum(summary["flights"].to_pylist()) == raw.num_rows
+
+
+def test_the_materialization_says_what_the_published_day_is(dagster_project, published):
+    told = dagster_project.materialized(published.run_id)
+    assert list(told) == ["flights_enriched", "delays_by_weather"]
+    day = told["flights_enriched"]
+    rows = day["rows_in"]
+    assert rows == day["rows_out"] == day["dagster/row_count"] == 932
+    for lookup in ("weather", "plane"):
+        assert sum(count for key, count in day.items() if key.startswith(f"{lookup}/rows_")) == rows
+        assert day[f"{lookup}/requests_sent"] >= day[f"{lookup}/rows_ok"] + day[f"{lookup}/rows_miss"]
+    assert (day["state"], day["published_version"]) == ("published", 0)
+    assert day["readers_see"] == "2013-01-10, version 0, complete"
+    columns = [column.name for column in day["dagster/column_schema"].columns]
+    assert {"carrier", "temp_c", "weather_status", "weather_answered_at", "manufacturer", "date"} <= set(columns)
+    assert [name for name in columns if name.startswith("_")] == []
+
+
+def test_every_declared_check_has_its_result_for_the_day(dagster_project, published):
+    judged = dagster_project.judged(published.run_id)
+    assert set(judged) == {check.name for check in catalogue.checks(flights.facts())}
+    assert {evaluation.partition for evaluation in judged.values()} == {"2013-01-10"}
+    red = {name: evaluation.description for name, evaluation in judged.items() if not evaluation.passed}
+    assert list(red) == ["input_day_complete"]  # with no earlier day to compare with it could not run: never "passed"
+    assert judged["input_day_complete"].metadata["status"].value == "not run"
+
+
+def test_the_run_tells_its_state_from_start_to_end(dagster_project, published):
+    told = dagster_project.observed(published.run_id)
+    assert [(one["partition"], one["state"]) for one in told] == [
+        ("2013-01-10", "running"),
+        ("2013-01-10", "published"),
+    ]
+    assert [one["readers_see"] for one in told] == [
+        "nothing: no day is published yet",
+        "2013-01-10, version 0, complete",
+    ]
+    (read,) = dagster_project.observed(published.run_id, "raw/flights")
+    assert read == {"partition": "2013-01-10", "dagster/row_count": 932, "files": 1}
+
+
+def test_progress_is_in_the_run_log_and_spark_itself_in_a_file(dagster_project, published):
+    lines = dagster_project.log(published.run_id)
+    assert [line for line in lines if " of 932 rows" in line]
+    assert [line for line in lines if "WARN" in line] == []
+    log = records.spark_log("flights_enriched", "2013-01-10", published.run_id)
+    assert "932 rows" in log.read_text()
+
+
+def test_report_and_spark_log_are_where_their_links_point(dagster_project, published):
+    day = dagster_project.materialized(published.run_id)["flights_enriched"]
+    for link in ("report", "spark_log"):
+        assert Path("data", urllib.parse.urlsplit(day[link]).path.lstrip("/")).is_file()
+
+
+def test_the_services_own_log_agrees_with_the_audit_by_key(dagster_project, published):
+    (record,) = records.load("flights_enriched", "2013-01-10")
+    assert counted_by_us([record]) == collections.Counter(call.key for call in dagster_project.service.calls())
+
+
+# -- a fault in the written files --------------------------------------------------------------------------------------
+# A `--checks` hook that first edits the file of the run, as a bug of ours might, then judges it as always.
+HOOK = """
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data_quality import day
+
+
+def check(spark, facts, figures):
+    file = facts.files[0]
+    pq.write_table(fault(pq.ParquetFile(file).read()), file)
+    for checksum in Path(file).parent.glob(".*.crc"):  # Hadoop's own, of the file before the fault
+        checksum.unlink()
+    return day.check(spark, facts, figures)
+"""
+ROW_DOUBLED = """
+def fault(table):
+    return pa.concat_tables([table.slice(0, 6), table.slice(5)])
+"""
+ROW_MOVED_OVER_A_WATERMARK = """
+def fault(table):
+    segments = table["_segment"].to_pylist()
+    border = next(row for row in range(1, len(segments)) if segments[row] != segments[row - 1])
+    places = list(range(len(segments)))
+    places[border - 1], places[border] = border, border - 1
+    return table.take(places)
+"""
+
+
+def with_fault(root: Path, name: str, fault: str) -> dg.Definitions:
+    (root / f"{name}.py").write_text(HOOK + fault)
+    spark = SparkProgram(checks=f"{name}:check")
+    return definitions_of([Declared("enrichments.flights:flights", flights)], spark)
+
+
+def held_back(project, day: str, name: str, fault: str) -> dict:
+    """Runs the day with the fault; what must hold whatever the fault. Returns the failed checks by name."""
+    outcome = project.run(with_fault(project.root, name, fault), day)
+    assert status_of(project, outcome) == DagsterRunStatus.FAILURE
+    assert day not in days_in()
+    assert project.materialized(outcome.run_id) == {}  # neither the table nor its summary
+    assert project.events(outcome.run_id, DagsterEventType.STEP_UP_FOR_RETRY) == []
+    last = project.observed(outcome.run_id)[-1]
+    assert last["state"] == "held back"
+    assert last["readers_see"].startswith(f"nothing of {day}; newest day")
+    assert last["reason"] in outcome.reason
+    (record,) = records.load("flights_enriched", day)
+    assert record.state == "held back"
+    assert Path(f"data/reports/flights_enriched/{day}/index.html").is_file()
+    judged = project.judged(outcome.run_id)
+    assert len(judged) == len(catalogue.checks(flights.facts()))
+    return {name: one for name, one in judged.items() if not one.passed and one.metadata["status"].value == "failed"}
+
+
+def test_a_row_doubled_in_the_files_keeps_the_day_back_and_is_a_failed_check_with_the_row(dagster_project, published):
+    red = held_back(dagster_project, "2013-01-11", "row_doubled", ROW_DOUBLED)
+    doubled = red["every_row_once"]
+    assert (doubled.severity, doubled.blocking) == (dg.AssetCheckSeverity.ERROR, True)
+    assert "doubled" in doubled.description
+    raw = pq.ParquetFile("data/raw/flights/date=2013-01-11/part-00000.parquet").read()
+    assert raw["carrier"][5].as_py() in doubled.metadata["rows_at_fault"].value
+
+
+@pytest.mark.proof
+def test_a_row_moved_over_a_watermark_keeps_the_day_back(dagster_project, published):
+    red = held_back(dagster_project, "2013-01-13", "row_moved", ROW_MOVED_OVER_A_WATERMARK)
+    assert red["watermarks_not_crossed"].severity == dg.AssetCheckSeverity.ERROR
+
+
+# -- what stops a day before there are files ---------------------------------------------------------------------------
+def stopped(project, outcome, day: str) -> list[dict]:
+    """What must hold for a day that left no files. Returns its observations."""
+    assert status_of(project, outcome) == DagsterRunStatus.FAILURE
+    assert day not in days_in()
+    assert project.materialized(outcome.run_id) == {}
+    assert project.events(outcome.run_id, DagsterEventType.STEP_UP_FOR_RETRY) == []
+    judged = project.judged(outcome.run_id)
+    assert {one.passed for one in judged.values()} == {False}
+    assert {one.description for one in judged.values()} == {"Not run: there are no files to check."}
+    assert "Traceback" not in outcome.reason
+    return project.observed(outcome.run_id)
+
+
+def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succeeds_when_it_is_back(
+    dagster_project, published, monkeypatch
+):
+    day, data = "2013-01-12", dagster_project.root / "data" / "demo"
+    impatient = impatient_definitions(dagster_project.root)
+    before = days_in()
+    with running(data, data / "slow_calls.jsonl") as service:  # in its own time, so that there is a middle
+        monkeypatch.setenv("WEATHER_URL", service.url)
+        with killed_at(0.3, service, day):
+            outcome = dagster_project.run(impatient, day)
+        told = stopped(dagster_project, outcome, day)
+        assert told[-1]["state"] == "stopped: service"
+        assert f"weather_api at {urllib.parse.urlsplit(service.url).netloc} stopped answering" in outcome.reason
+        assert told[-1]["reason"] in outcome.reason
+        assert days_in() == before
+        service.start()
+        assert dagster_project.run(impatient, day).success
+    assert days_in() == sorted([*before, day])
+
+
+def test_a_day_without_input_is_a_sentence_and_not_a_crash(dagster_project, published):
+    outcome = dagster_project.run(defs, "2013-02-01")
+    told = stopped(dagster_project, outcome, "2013-02-01")
+    assert told[-1]["state"] == "failed"
+    assert "there is no data/raw/flights/date=2013-02-01" in outcome.reason
+
+
+IMPATIENT = """
+from dataclasses import replace
+from datetime import timedelta
+from enrichments.flights import flights
+from tidegate import Outage
+
+outage = Outage(probe_every=timedelta(seconds=0.5), wait_at_most=timedelta(seconds=2))
+weather = replace(flights.lookups[0], service=replace(flights.lookups[0].service, outage=outage))
+flights = replace(flights, lookups=[weather, flights.lookups[1]])
+"""
+
+
+def impatient_definitions(root: Path) -> dg.Definitions:
+    """The flights, but an outage is waited for 2 s only."""
+    (root / "impatient.py").write_text(IMPATIENT)
+    return definitions_of([Declared("impatient:flights", load("impatient:flights"))], SparkProgram())
+
+
+@contextlib.contextmanager
+def killed_at(share: float, service, day: str):
+    """Kills the service once this share of the day's rows is done."""
+    progress = records.progress_file("flights_enriched", day)
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            with contextlib.suppress(FileNotFoundError):
+                event = json.loads(progress.read_text())
+                if event["kind"] == "progress" and event["rows"] >= share * event["rows_total"]:
+                    service.kill()
+                    return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
