@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ROWS_OF_EVIDENCE = 10
+_WORDS = 9  # columns of the first row that a sentence names; the table has them all
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,12 @@ def plain(value: Any) -> Any:
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """A row of evidence as people read it: its identity first, lists left to the table."""
-    return ", ".join(f"{name} {value}" for name, value in row.items() if not isinstance(value, list | dict))
+    """A row of evidence as people read it: its identity first, of a path the end; lists are left to the table."""
+    short = {name.lstrip("_"): value for name, value in row.items() if value is not None}
+    texts = [
+        f"{name} {str(value).rsplit('/', 1)[-1]}" for name, value in short.items() if not isinstance(value, list | dict)
+    ]
+    return ", ".join(texts[:_WORDS])
 
 
 def missing(frame: DataFrame, needed: Iterable[str]) -> str | None:

@@ -74,8 +74,8 @@ def _named(frame: DataFrame, source: DataFrame, facts: DayFacts, rows_in: int, p
     given = source.select(*SOURCE_IDENTITY, F.lit(1).alias("times_in_input"), *row_id)
     same = [given[name].eqNullSafe(written[name]) for name in SOURCE_IDENTITY]
     both = given.join(written, same, "full_outer").select(
-        *(F.coalesce(given[name], written[name]).alias(name) for name in SOURCE_IDENTITY),
         *row_id,
+        *(F.coalesce(given[name], written[name]).alias(name) for name in SOURCE_IDENTITY),
         F.coalesce("times_in_input", F.lit(0)).alias("times_in_input"),
         F.coalesce("times_in_files", F.lit(0)).alias("times_in_files"),
         *places,

@@ -358,7 +358,9 @@ def _tolerances(
             continue
         count = counted[f"{name}:{outcome}"]
         text = f"{outcome}: {rows(count)} of {total:,}, {share(count, total):.2%}; tolerated {tolerated:.2%}"
-        finding = Finding(share(count, total) <= tolerated, text, count, total, f"at most {tolerated:.4%} of the rows")
+        finding = Finding(
+            share(count, total) <= tolerated, text, count, total, f"at most {100 * tolerated:.4g} % of the rows"
+        )
         if not finding.success:
             columns = [*identity_columns(declared, frame), schema.error(name), schema.latency_ms(name)]
             at_fault = F.col(schema.status(name)) == outcome

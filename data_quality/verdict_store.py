@@ -1,0 +1,74 @@
+"""Each verdict of each day as a row of a SQL table, for machines: any database that SQLAlchemy knows."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from jobs.schema import DayRecord
+
+URL = "TIDEGATE_QUALITY_URL"  # environment variable
+DEFAULT_URL = "sqlite:///data/quality.db"
+
+_METADATA = sa.MetaData()
+VERDICTS = sa.Table(
+    "verdicts",
+    _METADATA,
+    sa.Column("enrichment", sa.String(200), primary_key=True),
+    sa.Column("day", sa.String(10), primary_key=True),  # 2013-01-10
+    sa.Column("run_id", sa.String(100), primary_key=True),
+    sa.Column("check_name", sa.String(200), primary_key=True),
+    sa.Column("status", sa.String(10), nullable=False),  # passed, failed, not_run
+    sa.Column("severity", sa.String(10), nullable=False),  # error, warn
+    sa.Column("sentence", sa.Text, nullable=False),
+    sa.Column("unexpected_count", sa.BigInteger, nullable=False),
+    sa.Column("element_count", sa.BigInteger, nullable=False),
+    sa.Column("expected", sa.Text, nullable=False),
+    sa.Column("evidence", sa.Text, nullable=False),  # JSON
+    sa.Column("started_at", sa.String(40), nullable=False),  # of the run; ISO 8601, UTC
+    sa.Column("fingerprint", sa.String(100), nullable=False),  # of the declaration
+    sa.Column("versions", sa.Text, nullable=False),  # JSON
+)
+
+
+def save(record: DayRecord, url: str | None = None) -> int:
+    """Keep the verdicts of a run in place of what was kept of it before; returns how many.
+
+    All or none are kept. The table is made when it is not there.
+
+    Raises:
+        sqlalchemy.exc.SQLAlchemyError: the database refused.
+    """
+    url = url or os.environ.get(URL) or DEFAULT_URL
+    path = sa.make_url(url).database
+    if url.startswith("sqlite") and path and path != ":memory:":
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    facts, engine = record.facts, sa.create_engine(url, poolclass=sa.NullPool)
+    of_the_run = {"enrichment": facts.declared.enrichment, "day": facts.day, "run_id": facts.run_id}
+    rows = [
+        of_the_run
+        | {
+            "check_name": verdict.check,
+            "status": verdict.status,
+            "severity": verdict.severity,
+            "sentence": verdict.sentence,
+            "unexpected_count": verdict.unexpected_count,
+            "element_count": verdict.element_count,
+            "expected": verdict.expected,
+            "evidence": json.dumps(verdict.evidence),
+            "started_at": facts.started_at,
+            "fingerprint": facts.declared.fingerprint,
+            "versions": json.dumps(facts.versions),
+        }
+        for verdict in record.verdicts
+    ]
+    with engine.begin() as connection:
+        _METADATA.create_all(connection)
+        connection.execute(sa.delete(VERDICTS).where(*(VERDICTS.c[name] == it for name, it in of_the_run.items())))
+        if rows:
+            connection.execute(sa.insert(VERDICTS), rows)
+    engine.dispose()
+    return len(rows)
