@@ -143,19 +143,27 @@ class Calls:
 
     async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912 - one place: each call from here costs 5 %
         backlog, due, undecided = self.backlog, self._due, self._undecided
-        pool, invoke, on_completed = self.pool, self._invoke, self._on_completed
-        judges_results = self._strategy.on_result is not None
-        cancelling = worker.task.cancelling
+        pool, invoke, time, on_completed = self.pool, self._invoke, self._time, self._on_completed
+        limited, judges_results = self._limit is not None, self._strategy.on_result is not None
         pool.arrived(worker)
+        cancelling = worker.task.cancelling
         while True:
             if not self._may_start or not (backlog or due):
                 if self._closing:
                     return
                 await self._rest()
                 continue
-            entry = self._next_retry(worker) if due else self._next_first(worker)
-            if entry is None:
-                continue
+            if due:
+                entry = self._next_retry(worker)
+                if entry is None:
+                    continue
+            else:
+                entry = backlog.popleft()
+                worker.attempts = 1
+                worker.started = time() - self._stood_still
+                undecided[entry] = worker
+                if limited and self._timer is None:
+                    self._arm()
             if pool.spare and not pool.looking and (backlog or due):
                 pool.wake()
             try:
@@ -181,15 +189,6 @@ class Calls:
             entry = results = None  # a waiting worker holds no record
             if cancelling():  # by somebody else, at the end of the loop for instance: the next call must not feel it
                 raise asyncio.CancelledError
-
-    def _next_first(self, worker: Worker) -> Entry:
-        entry = self.backlog.popleft()
-        worker.attempts = 1
-        worker.started = self._time() - self._stood_still
-        self._undecided[entry] = worker
-        if self._timer is None:
-            self._arm()
-        return entry
 
     async def _rest(self) -> None:
         if self.producer_due and self._may_start:

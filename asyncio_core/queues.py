@@ -280,13 +280,10 @@ class _KeyedEntry(_SegmentEntry):
             raise TypeError(_NO_RESULTS)
         first = self.results is None
         self.results = results
-        if first and not self.behind:
-            self._release()
-
-    def _release(self) -> None:
-        """Let this one go, and those after it that were only waiting for their turn."""
+        if not first or self.behind:
+            return
         segment = self.segment
-        entry = self
+        entry = self  # it may leave, and so may those after it that were only waiting for their turn
         while True:
             del segment.blocked[entry]
             segment.ready.append(entry)

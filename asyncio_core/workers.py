@@ -73,12 +73,16 @@ class WorkerPool:
             self.spare -= 1
             self.looking += 1
             worker = Worker()
-            worker.task = asyncio.get_running_loop().create_task(self._work(worker), name="asyncio_core worker")
-            worker.task.add_done_callback(partial(self._left, worker))
-            self._workers[worker.task] = worker
+            task = asyncio.get_running_loop().create_task(self._work(worker), name="asyncio_core worker")
+            task.add_done_callback(partial(self._left, worker))
+            worker.task = task
+            self._workers[task] = worker
 
     def arrived(self, worker: Worker) -> None:
         """A new worker's first step: it looks for work now."""
+        task = asyncio.current_task()
+        assert task is not None
+        worker.task = task  # an eager task factory runs this before create_task() has returned
         worker.arrived = True
         self.looking -= 1
 
