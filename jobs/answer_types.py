@@ -60,7 +60,7 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
     match kind.this:
         case simple if simple in _simple_types():
             return _simple_types()[simple]
-        case exp.DataType.Type.DECIMAL:
+        case exp.DType.DECIMAL:
             precision, scale = (
                 ([int(size.name) for size in kind.expressions] + [0])[:2] if kind.expressions else (10, 0)
             )
@@ -68,10 +68,10 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
             if not 0 <= scale <= precision <= LARGEST_PRECISION:
                 raise ValueError(f"{name} has more than {LARGEST_PRECISION} digits, or fewer than its scale.")
             return name, pa.decimal128(precision, scale), _decimal(precision, scale)
-        case exp.DataType.Type.ARRAY if kind.expressions:
+        case exp.DType.ARRAY if kind.expressions:
             inner, arrow, cast = _read_type(kind.expressions[0])
             return f"ARRAY<{inner}>", pa.list_(arrow), _list_of(cast)
-        case exp.DataType.Type.STRUCT if kind.expressions:
+        case exp.DType.STRUCT if kind.expressions:
             if len({field.name.lower() for field in kind.expressions}) < len(kind.expressions):
                 raise ValueError(f"{kind.sql(dialect='spark')} names a field twice.")
             fields = {field.name: _read_type(field.args["kind"]) for field in kind.expressions}
@@ -82,8 +82,8 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
 
 
 @functools.cache
-def _simple_types() -> dict[exp.DataType.Type, tuple[str, pa.DataType, Cast]]:
-    type_ = exp.DataType.Type
+def _simple_types() -> dict[exp.DType, tuple[str, pa.DataType, Cast]]:
+    type_ = exp.DType
     text = "STRING", pa.string(), _text
     binary = "BINARY", pa.binary(), _bytes
     timestamp = "TIMESTAMP", pa.timestamp("us", tz="UTC"), _timestamp

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,9 +17,10 @@ from jobs.partition import PartitionPlan
 from jobs.preflight import check_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from jobs.declarations import Enrichment
+    from jobs.lookups import Lookup
 
 
 def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -35,16 +36,16 @@ def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
 def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, PartitionPlan]:
     """The input as the tasks read it, and what each of them needs to know."""
     check_columns(enrichment, df.columns)
+    check_event_time(enrichment, df)
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
-    concurrency = [lookup.concurrency for lookup in enrichment.lookups]
+    concurrency = concurrencies(enrichment.lookups)
     partitions, slots = prepared.rdd.getNumPartitions(), df.sparkSession.sparkContext.defaultParallelism
-    at_once = max(1, min(partitions, slots, *concurrency))
-    if at_once < min(partitions, slots):  # more tasks at once than calls: each would need a part of a call
-        prepared = prepared.coalesce(at_once)
-        partitions = at_once
+    tasks = max(1, min(partitions, slots, *concurrency))
+    if tasks < partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said
+        prepared = prepared.coalesce(tasks)
     return prepared, PartitionPlan(
         lookups=tuple(enrichment.lookups),
-        shares=tuple(shares(total, max(1, partitions), at_once) for total in concurrency),
+        shares=tuple(shares(total, tasks) for total in concurrency),
         mode=enrichment.mode,
         layout=layout,
         progress=None,
@@ -60,12 +61,32 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
     return prepared.mapInArrow(task, written_schema(prepared.schema, plan.layout))
 
 
-def shares(total: int, partitions: int, at_once: int) -> tuple[int, ...]:
-    """Calls in flight of each partition: the tasks that run at once never have more than `total` between them."""
-    if partitions > at_once:
-        return (total // at_once,) * partitions
-    share, left = divmod(total, partitions)
-    return tuple(share + (number < left) for number in range(partitions))
+def shares(total: int, parts: int) -> tuple[int, ...]:
+    """`total` calls in flight, divided over so many parts as evenly as whole calls can be."""
+    share, left = divmod(total, parts)
+    return tuple(share + (number < left) for number in range(parts))
+
+
+def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
+    """Calls in flight of each lookup; those that ask one service divide what it allows."""
+    asking: dict[tuple[str, str], list[int]] = {}
+    for place, lookup in enumerate(lookups):
+        asking.setdefault(lookup.service_key, []).append(place)
+    found = [0] * len(lookups)
+    for places in asking.values():
+        for place, share in zip(places, shares(lookups[places[0]].concurrency, len(places)), strict=True):
+            found[place] = share
+    return tuple(found)
+
+
+def check_event_time(enrichment: Enrichment, df: DataFrame) -> None:
+    if enrichment.event_time is not None:
+        field = df.select(f"`{enrichment.event_time.column}`").schema.fields[0]
+        if not isinstance(field.dataType, T.TimestampType | T.TimestampNTZType):
+            raise DeclarationError(
+                f"{enrichment.name}: event_time: {field.name!r} is {field.dataType.simpleString()}; "
+                "it must be a timestamp."
+            )
 
 
 def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -90,19 +111,20 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
     """The keys of every lookup as columns of their own, and what each column of a batch is."""
-    expressions = {}
+    expressions: dict[str, Column] = {}
     keys = []
-    for lookup in enrichment.lookups:
-        named = {f"__key_{lookup.name}_{name}": expression for name, expression in lookup.keys.items()}
+    for place, lookup in enumerate(enrichment.lookups):  # numbers: names of lookups and keys could run into each other
+        named = {f"__key_{place}_{number}": key for number, key in enumerate(lookup.keys.values())}
         expressions |= {name: F.expr(expression) for name, expression in named.items()}
         keys.append(tuple(named))
+    spelt = {column.lower(): column for column in df.columns}  # Spark does not mind case, Arrow does
     event_time = enrichment.event_time
     bound = 0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
     layout = BatchLayout(
         carried=tuple(df.columns),
         keys=tuple(keys),
-        order_key=tuple(enrichment.key),
-        event_time=None if event_time is None else event_time.column,
+        order_key=tuple(spelt[name.lower()] for name in enrichment.key),
+        event_time=None if event_time is None else spelt[event_time.column.lower()],
         max_out_of_orderness_ms=bound,
         lookups=tuple(lookup.name for lookup in enrichment.lookups),
         answers=tuple(lookup.columns for lookup in enrichment.lookups),
@@ -140,4 +162,6 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
             f"{schema.paused_ms(lookup)} DOUBLE",
             f"{schema.error(lookup)} STRING",
         ]
-    return T.StructType([known[name] for name in names] + T.StructType.fromDDL(", ".join(ddl)).fields)
+    added = T.StructType.fromDDL(", ".join(ddl))
+    assert isinstance(added, T.StructType)
+    return T.StructType([known[name] for name in names] + added.fields)

@@ -46,7 +46,7 @@ AGAIN = "run the same day again once that is mended; days published before stay 
 def main(arguments: list[str] | None = None) -> int:
     """Run one day from the command line. Never raises what a person would see as a traceback of ours."""
     options = _options(arguments)
-    reports = [terminal]
+    reports: list[Report] = [terminal]
     try:
         if options.reporter:
             reports.append(_named(options.reporter)())

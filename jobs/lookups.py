@@ -72,8 +72,8 @@ class Lookup:
         for name, expression in self.keys.items():
             columns_in(f"keys.{name}", expression)
         answers = {column.name for column in self.columns}
-        for name, value in (("ranges", self.ranges), ("null_share", self.null_share)):
-            unknown = sorted(set(value) - answers)
+        for name, named in (("ranges", set(self.ranges)), ("null_share", set(self.null_share))):
+            unknown = sorted(named - answers)
             if unknown:
                 raise DeclarationError(
                     f"{name}: {unknown[0]!r} is not a column of returns ({', '.join(sorted(answers))})."
@@ -100,6 +100,11 @@ class Lookup:
     def service_name(self) -> str:
         """What people call the other side, in messages."""
         raise NotImplementedError
+
+    @property
+    def service_key(self) -> tuple[str, str]:
+        """The same for lookups that ask one service: they share its gate and divide its calls in flight."""
+        return self.kind, self.service_name
 
     @property
     def address(self) -> str:

@@ -147,10 +147,10 @@ class PartitionRun:
 
     async def _enrich(self) -> None:
         self._main = asyncio.current_task()
-        if self._left:
-            return
         async with AsyncExitStack() as stack:
             stack.callback(self._sender.close)
+            if self._left:
+                return
             operators, links = self._chain()
             for operator in operators:
                 stack.push_async_callback(operator.close)
@@ -168,20 +168,20 @@ class PartitionRun:
             self._tell(operators)
         self._flush()
 
-    def _chain(self) -> tuple[list[AsyncWaitOperator[Row, Row]], list[Link]]:
+    def _chain(self) -> tuple[list[AsyncWaitOperator], list[Link]]:
         """One operator per lookup, and the links that carry what each lets out into the next one."""
         plan = self._plan
-        watched: dict[str, tuple[Gate, OutageWatch]] = {}
+        watched: dict[tuple[str, str], tuple[Gate, OutageWatch]] = {}
         for lookup in plan.lookups:  # lookups of one service share its gate
             gate = Gate()
             called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
             watch = OutageWatch(lookup.outage_rule, called, gate, self.now_us)
-            watched.setdefault(lookup.service_name, (gate, watch))
-        operators: list[AsyncWaitOperator[Row, Row]] = []
+            watched.setdefault(lookup.service_key, (gate, watch))
+        operators: list[AsyncWaitOperator] = []
         links: list[Link] = []
         output: Callable[[StreamElement], None] = self._collect
         for place, lookup in reversed(list(enumerate(plan.lookups))):
-            gate, watch = watched[lookup.service_name]
+            gate, watch = watched[lookup.service_key]
             asking = Asking(
                 lookup,
                 lookup.caller(self._shares[place]),
@@ -199,7 +199,7 @@ class PartitionRun:
 
     def _operator(
         self, asking: Asking, lookup: Lookup, share: int, gate: Gate, output: Callable[[StreamElement], None]
-    ) -> AsyncWaitOperator[Row, Row]:
+    ) -> AsyncWaitOperator:
         retry = lookup.retry
         return AsyncWaitOperator(
             asking,
@@ -220,7 +220,7 @@ class PartitionRun:
             ),
         )
 
-    async def _feed(self, operator: AsyncWaitOperator[Row, Row], link: Link | None) -> None:
+    async def _feed(self, operator: AsyncWaitOperator, link: Link | None) -> None:
         """All input through the first operator, with a watermark wherever the event time calls for one."""
         layout = self._plan.layout
         event_times = EventTimes(layout.max_out_of_orderness_ms)
@@ -263,14 +263,14 @@ class PartitionRun:
         if answered:
             progress.answered(seconds)
 
-    async def _tick(self, operators: list[AsyncWaitOperator[Row, Row]]) -> None:
+    async def _tick(self, operators: list[AsyncWaitOperator]) -> None:
         """Four times a second: tell the driver; let finished rows out, lest a few fat ones fill the window."""
         while True:
             await asyncio.sleep(EVERY)
             self._flush()
             self._tell(operators)
 
-    def _tell(self, operators: list[AsyncWaitOperator[Row, Row]]) -> None:
+    def _tell(self, operators: list[AsyncWaitOperator]) -> None:
         self._progress.in_flight = sum(operator.statistics().running for operator in operators)
         self._sender.send(self._progress)
 
@@ -280,7 +280,7 @@ class Link:
 
     BOUND = 1000  # elements waiting before the feeder is held back
 
-    def __init__(self, operator: AsyncWaitOperator[Row, Row], onward: Link | None) -> None:
+    def __init__(self, operator: AsyncWaitOperator, onward: Link | None) -> None:
         self._operator = operator
         self._onward = onward
         self._waiting: deque[StreamElement] = deque()
@@ -352,7 +352,7 @@ class InputWindow:
             self._changed.notify()
 
 
-async def raise_failure(operator: AsyncWaitOperator[Row, Row]) -> None:
+async def raise_failure(operator: AsyncWaitOperator) -> None:
     """End with the operator's error as soon as it fails, even when nobody is about to give it an element."""
     failed = asyncio.Event()
     operator.call_on_failure(failed.set)

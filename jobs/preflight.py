@@ -6,9 +6,10 @@ import asyncio
 import difflib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -18,7 +19,10 @@ from jobs.declarations import Enrichment, written_columns
 from jobs.errors import DeclarationError
 from jobs.lookups import HttpLookup, Lookup, SqlLookup, columns_in
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns
-from jobs.services import resolve
+from jobs.services import Env, resolve
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 TRIES = 3
 PAUSE = 0.5  # s between them
@@ -135,20 +139,20 @@ async def check_services(enrichment: Enrichment) -> None:
     for lookup in enrichment.lookups:
         try:
             if isinstance(lookup, HttpLookup):
-                await _reach(lookup.service.name, _secret(lookup, lambda service=lookup.service: service.base_url))
+                _require_secret(lookup, lookup.service.url)
+                await _reach(lookup.service.name, lookup.service.base_url)
             elif isinstance(lookup, SqlLookup):
-                await _inspect(lookup, _secret(lookup, lambda url=lookup.url: resolve(url)))
+                _require_secret(lookup, lookup.url)
+                await _inspect(lookup)
         except DeclarationError as error:
             raise DeclarationError(f"{enrichment.name}: {error}") from error
 
 
-def _secret(lookup: Lookup, read: Callable[[], str]) -> str:
-    """What `read` reads from the environment; what is missing there is said with the lookup that wants it."""
+def _require_secret(lookup: Lookup, value: str | Env) -> None:
     try:
-        return read()
+        resolve(value)
     except DeclarationError as error:
-        said = str(error)
-        raise DeclarationError(said if said.startswith("service ") else f"lookup {lookup.name}: {said}") from error
+        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
 
 
 async def _reach(service: str, url: str) -> None:
@@ -176,14 +180,14 @@ async def _reach(service: str, url: str) -> None:
             return
 
 
-async def _inspect(lookup: SqlLookup, address: str) -> None:
+async def _inspect(lookup: SqlLookup) -> None:
     import sqlalchemy as sa
     from sqlalchemy.ext.asyncio import create_async_engine
 
     from jobs.sql_lookup import dispose
 
     try:
-        url = sa.make_url(address)
+        url = sa.make_url(resolve(lookup.url))
         engine = create_async_engine(url)
     except (sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError) as error:
         why = type(error).__name__  # the message may hold the whole address, and the address a password
@@ -197,7 +201,7 @@ async def _inspect(lookup: SqlLookup, address: str) -> None:
         raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {url.database}. Nothing was called.")
     try:
         async with engine.connect() as connection:
-            columns = await connection.run_sync(lambda sync: _columns_of(sync, lookup.table))
+            columns = await connection.run_sync(_columns_of, lookup.table)
     except (sa.exc.SQLAlchemyError, OSError) as error:
         raise DeclarationError(
             f"lookup {lookup.name}: {shown} cannot be reached: {getattr(error, 'orig', error)}."
@@ -213,7 +217,7 @@ async def _inspect(lookup: SqlLookup, address: str) -> None:
             )
 
 
-def _columns_of(connection: object, table: str) -> list[str] | None:
+def _columns_of(connection: Connection, table: str) -> list[str] | None:
     import sqlalchemy as sa
 
     inspector = sa.inspect(connection)

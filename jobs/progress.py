@@ -56,7 +56,11 @@ class ProgressListener:
 
     def __init__(self, host: str, rows_total: int, report: Callable[[dict[str, Any]], None]) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind((host, 0))
+        self._host = host
+        try:
+            self._socket.bind((host, 0))
+        except OSError:  # the driver's name is for others: behind a container's door it is no address of ours
+            self._socket.bind(("", 0))
         self._socket.settimeout(0.2)
         self._rows_total = rows_total
         self._report = report
@@ -67,8 +71,7 @@ class ProgressListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self._socket.getsockname()
-        return host, port
+        return self._host, self._socket.getsockname()[1]
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -9,33 +9,41 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from pathlib import Path
-from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake.transaction import AddAction
 
-from jobs import records, schema
+from jobs import audit, records, schema
 from jobs.errors import PublishConflict
+from jobs.publishers import alone_with
 from jobs.schema import DayFacts, DayRecord
+
+COMMIT_TRIES = 20  # against other days that are published at the same time
 
 
 def publish(record: DayRecord) -> DayRecord:
     """Make this run's files the day that readers see; first the audit rows, then the table. Returns the record, saved.
 
     Raises PublishConflict when a verdict holds the day back, or another run published the same day meanwhile. A crash
-    before the commit leaves readers what they had.
+    before the commit leaves readers what they had; the audit then holds rows of a run that is not the published one,
+    told apart by their run_id, until the day is published again.
     """
     red = [verdict for verdict in record.verdicts if verdict.holds_back]
     facts = record.facts
     if red:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
-    _publish_audit(facts)
-    version = _commit(record)
+    with alone_with(facts.declared.table):
+        audit.write(facts)
+        try:
+            version = replace_day(_table(facts), record)
+        except PublishConflict:
+            audit.remove(facts)
+            raise
+        audit.keep_only(facts)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return records.save(dataclasses.replace(record, state="published", published_version=version, published_at=now))
 
@@ -49,62 +57,78 @@ def published_columns(facts: DayFacts) -> list[str]:
     return columns
 
 
-def _commit(record: DayRecord) -> int:
+def _table(facts: DayFacts) -> DeltaTable:
+    """The published table, made empty where there is none: a first commit with files in it may be doubled by Delta."""
+    if DeltaTable.is_deltatable(facts.declared.table):
+        return DeltaTable(facts.declared.table)
+    return DeltaTable.create(
+        facts.declared.table, _delta_schema(facts), mode="error",
+        partition_by=[facts.declared.partition], name=facts.declared.enrichment,
+    )  # fmt: skip
+
+
+def replace_day(table: DeltaTable, record: DayRecord) -> int:
+    """One commit on top of `table` as it was loaded: the day's files out, this run's in. Returns its version.
+
+    Raises PublishConflict when the day was published by another run since then, or a column changed its type. Other
+    days that were published since then are no conflict.
+    """
     facts = record.facts
-    root, partition = facts.declared.table, facts.declared.partition
-    actions = [_add_action(Path(file), Path(root).resolve(), facts) for file in facts.files]
-    actions = [action for action in actions if action is not None]
-    transaction = f"{partition}={facts.day}"
-    if not DeltaTable.is_deltatable(root):
-        try:
-            create_table_with_add_actions(
-                root, _delta_schema(facts), actions, mode="error", partition_by=[partition],
-                name=facts.declared.enrichment, commit_properties=_properties(record, transaction, 1),
-            )  # fmt: skip
-        except DeltaError:  # another day's first run made the table meanwhile; any other cause fails below again
-            pass
-        else:
-            return 0
-    table = DeltaTable(root)
+    partition = facts.declared.partition
     _add_columns(table, _delta_schema(facts))
-    before = table.transaction_version(transaction) or 0
-    try:
-        table.create_write_transaction(
-            actions, mode="overwrite", schema=table.schema(), partition_by=[partition],
-            partition_filters=[(partition, "=", facts.day)], commit_properties=_properties(record, transaction, before
-            + 1),
-        )  # fmt: skip
-    except CommitFailedError as error:
-        raise PublishConflict(
-            f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did not. "
-            "Nothing is lost: readers see the other run's day."
-        ) from error
-    return DeltaTable(root).version()
+    before = table.transaction_version(_transaction(facts)) or 0
+    for _ in range(COMMIT_TRIES):
+        try:
+            table.create_write_transaction(
+                [*_add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
+                partition_filters=[(partition, "=", facts.day)], commit_properties=_properties(record, before + 1),
+            )  # fmt: skip
+        except CommitFailedError:
+            table.update_incremental()
+            if (table.transaction_version(_transaction(facts)) or 0) != before:
+                break
+            _add_columns(table, _delta_schema(facts))
+        else:
+            return DeltaTable(facts.declared.table).version()
+    raise PublishConflict(
+        f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did not. "
+        "Nothing is lost: readers see the other run's day."
+    )
 
 
-def _properties(record: DayRecord, transaction: str, version: int) -> CommitProperties:
+def _transaction(facts: DayFacts) -> str:
+    return f"{facts.declared.partition}={facts.day}"
+
+
+def _properties(record: DayRecord, version: int) -> CommitProperties:
     metadata = {
         "tidegate.run_id": record.facts.run_id,
         "tidegate.rows": str(record.figures.rows_out),
         "tidegate.declaration": record.facts.declared.fingerprint,
     }
     # a transaction of the day makes the second of two first commits of one day fail, where Delta would double it
-    return CommitProperties(custom_metadata=metadata, app_transactions=[Transaction(transaction, version)])
-
-
-def _add_action(file: Path, root: Path, facts: DayFacts) -> AddAction | None:
-    rows = pq.read_metadata(file).num_rows
-    if rows == 0:
-        return None
-    stat = file.stat()
-    return AddAction(
-        path=quote(str(file.relative_to(root))),
-        size=stat.st_size,
-        partition_values={facts.declared.partition: facts.day},
-        modification_time=int(stat.st_mtime * 1000),
-        data_change=True,
-        stats=f'{{"numRecords": {rows}}}',
+    return CommitProperties(
+        custom_metadata=metadata, app_transactions=[Transaction(_transaction(record.facts), version)]
     )
+
+
+def _add_actions(facts: DayFacts) -> list[AddAction]:
+    root = Path(facts.declared.table).resolve()
+    actions: list[AddAction] = []
+    for file in map(Path, facts.files):
+        rows = pq.read_metadata(file).num_rows
+        if rows:
+            stat = file.stat()
+            action = AddAction(
+                path=str(file.relative_to(root)),
+                size=stat.st_size,
+                partition_values={facts.declared.partition: facts.day},
+                modification_time=int(stat.st_mtime * 1000),
+                data_change=True,
+                stats=f'{{"numRecords": {rows}}}',
+            )
+            actions.append(action)
+    return actions
 
 
 def _delta_schema(facts: DayFacts) -> Schema:
@@ -128,23 +152,3 @@ def _add_columns(table: DeltaTable, wanted: Schema) -> None:
             )
     if new:
         table.alter.add_columns(new)
-
-
-def _publish_audit(facts: DayFacts) -> None:
-    """The audit columns, by row identity, in a table of their own; nothing is asked of a service again."""
-    files = [file for file in facts.files if pq.read_metadata(file).num_rows]
-    if not files:
-        return
-    dataset = ds.dataset(files, format="parquet")
-    names = [*facts.declared.row_id, *schema.ROW_COLUMNS]
-    for lookup in facts.declared.lookups:
-        names += schema.audit_columns(lookup.name)
-    names = list(dict.fromkeys(names))
-    partition = facts.declared.partition
-    columns = {name: ds.field(name) for name in names}
-    columns["run_id"] = ds.scalar(facts.run_id)
-    columns[partition] = ds.scalar(dt.date.fromisoformat(facts.day))
-    reader = dataset.scanner(columns=columns).to_reader()
-    root = f"{facts.declared.table}__audit"
-    replaced = {"predicate": f"{partition} = '{facts.day}'"} if DeltaTable.is_deltatable(root) else {}
-    write_deltalake(root, reader, mode="overwrite", partition_by=[partition], schema_mode="merge", **replaced)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from jobs.declarations import Enrichment, Summary
+from jobs.publishers import alone_with
 
 
 def table_of(enrichment: Enrichment, summary: Summary) -> str:
@@ -24,9 +25,12 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
     dates = pa.array([dt.date.fromisoformat(day)] * rows.num_rows, pa.date32())
     rows = rows.append_column(partition, dates)
     target = table_of(enrichment, summary)
-    replaced = {"predicate": f"{partition} = '{day}'"} if DeltaTable.is_deltatable(target) else {}
-    write_deltalake(target, rows, mode="overwrite", partition_by=[partition], schema_mode="merge", **replaced)
-    return rows.num_rows
+    with alone_with(target):
+        if DeltaTable.is_deltatable(target):
+            write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=f"{partition} = '{day}'")
+        else:
+            write_deltalake(target, rows, mode="append", partition_by=[partition])
+    return int(rows.num_rows)
 
 
 def _query(source: DeltaTable, name: str, condition: str, sql: str) -> pa.Table:
