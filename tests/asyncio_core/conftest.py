@@ -2,9 +2,12 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from hypothesis import Phase, settings
 
 from asyncio_core import AsyncWaitOperator, OutputMode, StreamRecord
 from asyncio_core.testing import ScriptedFunction
+
+settings.register_profile("plant-faults", phases=(Phase.explicit, Phase.generate))  # that it fails is enough there
 
 
 class Run:

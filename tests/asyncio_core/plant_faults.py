@@ -20,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = Path("tests/asyncio_core")
 SLOW = "test_operator_properties.py"  # asked only when the others have noticed nothing
-SECONDS = 240  # a run of the tests that takes longer hangs, which is noticed too
+PROFILE = "--hypothesis-profile=plant-faults"
+SECONDS = 150  # a run of the tests that takes longer hangs, which is noticed too
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def plant(fault: Fault, copy: Path) -> None:
 def noticed_by(copy: Path) -> str:
     """The first test that fails, or an empty string."""
     for arguments in ([f"--ignore={TESTS / SLOW}", str(TESTS)], [str(TESTS / SLOW)]):
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", PROFILE, *arguments]
         environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             run = subprocess.run(

@@ -104,7 +104,10 @@ def test_a_cancelled_open_closes_the_function():
 
 @pytest.mark.parametrize("ending", ["raises CancelledError", "returns", "raises an error", "goes on"])
 def test_an_expired_call_does_not_disturb_the_next_call_of_its_task(opened, ending):
+    tasks = []
+
     async def expired():
+        tasks.append(asyncio.current_task())
         try:
             await hang()
         except asyncio.CancelledError:
@@ -121,6 +124,7 @@ def test_an_expired_call_does_not_disturb_the_next_call_of_its_task(opened, endi
         """Would be cut short by any cancellation left over, and by a count of cancellations left over."""
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(1.0))
+        assert asyncio.current_task() is tasks[0], "the task serves on"
         assert asyncio.current_task().cancelling() == 0
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
