@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from data_quality import charts
-from jobs.schema import DayRecord, LookupFigures
+from jobs.schema import OUTCOMES, DayRecord, LookupFigures
 
 PLOTLY = "plotly.min.js"  # once, beside the pages
 DAYS_SHOWN = 60
@@ -65,6 +65,9 @@ def _of_a_day(enrichment: str, days: list[DayRecord], place: int) -> dict[str, A
         "verdicts": verdicts,
         "lookups": lookups,
         "outcomes": charts.outcomes_of_a_day(record.figures),
+        "outcomes_seen": [
+            outcome for outcome in OUTCOMES if any(it.outcomes.get(outcome) for it in record.figures.lookups)
+        ],
         "weekday": dt.date.fromisoformat(record.facts.day).strftime("%A"),
         "before": days[place - 1].facts.day if place else None,
         "after": days[place + 1].facts.day if place + 1 < len(days) else None,

@@ -299,9 +299,9 @@ def _sentences(declared: DeclaredFacts, rule: Rule, faults: int, counted: dict[s
             f"at most {limit}; timeouts not before",
         )
     if rule.check.endswith("retries_held"):
-        expected = f"at most {1 + lookup.retries} attempts, pauses of {lookup.initial_delay:g} s or more"
+        expected = f"at most {1 + lookup.retries}, throttled ones aside; pauses of {lookup.initial_delay:g} s or more"
         return (
-            f"at most {counted.get(f'{name}:attempts') or 0} attempts a row, all pauses kept",
+            f"at most {counted.get(f'{name}:attempts') or 0} attempts a row, throttled ones included; all pauses kept",
             f"{wrong} with an attempt too many, or one too soon",
             expected,
         )

@@ -94,12 +94,19 @@ class Day:
     history: dict[str, DayFigures] = field(default_factory=dict)
 
     def write(self) -> tuple[DayFacts, DayFigures]:
-        raw, run = self.root / "raw" / f"date={DAY}", self.root / "published" / "runs" / "r1"
+        raw, run = self._folders()
         for folder, tables in ((raw, self.inputs), (run, self.outputs)):
             folder.mkdir(parents=True, exist_ok=True)
             for name, table in tables.items():
                 pq.write_table(table, folder / name, row_group_size=100_000)
-        facts = DayFacts(
+        return self.facts(), self.figures()
+
+    def _folders(self) -> tuple[Path, Path]:
+        return self.root / "raw" / f"date={DAY}", self.root / "published" / "runs" / "r1"
+
+    def facts(self) -> DayFacts:
+        raw, run = self._folders()
+        return DayFacts(
             declared=self.declared,
             day=DAY,
             run_id="r1",
@@ -112,7 +119,6 @@ class Day:
             finished_at="2013-01-11T00:20:00Z",
             versions={"tidegate": "0"},
         )
-        return facts, self.figures()
 
     def figures(self) -> DayFigures:
         """As the run counts them: on the files it wrote."""

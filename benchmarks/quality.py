@@ -1,0 +1,134 @@
+"""What judging a day costs: the whole suite on N rows against one lag-window query plus one aggregation, in one session.
+
+    .venv/bin/python benchmarks/quality.py [--rows 1000000] [--rounds 5] [--heap 1g]
+
+Both read the same columns of the same files. Wall time and CPU time of the JVM, best of the rounds after the first; the
+number of Spark jobs; the largest heap in use. Imports, making the day, pictures and report are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "data_quality"))  # honest_day
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+from honest_day import honest_day  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession, Window  # noqa: E402
+from pyspark.sql import functions as F  # noqa: E402, N812
+from pyspark.sql.types import ArrayType  # noqa: E402
+
+from data_quality import written  # noqa: E402
+from data_quality.day import verdicts  # noqa: E402
+
+
+def session(heap: str) -> SparkSession:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", heap)
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def judged_columns(frame: DataFrame) -> DataFrame:
+    """What the suite reads: the audit columns, the answers, the event time, the identity."""
+    return frame.drop("distance")
+
+
+def lag_window(frame: DataFrame) -> None:
+    by_files = Window.partitionBy("_partition").orderBy(written.POSITION)
+    before = F.lag("_input_seq").over(by_files)
+    judged_columns(frame).withColumn("_before", before).where("_before > _input_seq").count()
+
+
+def aggregation(frame: DataFrame) -> None:
+    measures = [F.count("*")]
+    for field in judged_columns(frame).schema.fields:
+        column = F.size(field.name) if isinstance(field.dataType, ArrayType) else F.col(field.name)
+        measures += [F.min(column), F.max(column)]
+    frame.agg(*measures).collect()
+
+
+class Meter:
+    """Wall time, CPU time of the JVM, and Spark jobs of a piece of work."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        management = self._context._jvm.java.lang.management.ManagementFactory
+        self._system = management.getOperatingSystemMXBean()
+        self._pools = management.getMemoryPoolMXBeans()
+        self._measured: dict[str, list[tuple[float, float, int]]] = {}
+
+    def _cpu_s(self) -> float:
+        fields = Path(f"/proc/{self._context._jvm.java.lang.ProcessHandle.current().pid()}/stat").read_text()
+        user, system = fields.rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def measure(self, name: str, work: Callable[[], Any]) -> Any:
+        group = f"{name} {len(self._measured.get(name, []))}"
+        self._context.setJobGroup(group, group)
+        wall, cpu = time.perf_counter(), self._cpu_s()
+        result = work()
+        spent = time.perf_counter() - wall, self._cpu_s() - cpu
+        jobs = len(self._context.statusTracker().getJobIdsForGroup(group))
+        self._measured.setdefault(name, []).append((*spent, jobs))
+        return result
+
+    def best(self, name: str) -> tuple[float, float, int]:
+        warm = self._measured[name][1:] or self._measured[name]
+        return min(wall for wall, _, _ in warm), min(cpu for _, cpu, _ in warm), warm[-1][2]
+
+    def largest_heap_mb(self) -> float:
+        heap = [pool for pool in self._pools if str(pool.getType()) == "Heap memory"]
+        return sum(pool.getPeakUsage().getUsed() for pool in heap) / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--heap", default="1g")
+    parser.add_argument("--mode", default="unordered", choices=["ordered", "unordered", "key_ordered"])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = (options.rows * 3 // 10, options.rows * 3 // 10, options.rows - options.rows * 3 // 10 * 2)
+        facts, figures = honest_day(Path(folder), options.mode, sizes=sizes).write()
+        spark = session(options.heap)
+        meter = Meter(spark)
+        frame = written.read(spark, facts)
+        for _ in range(options.rounds):
+            meter.measure("lag window", lambda: lag_window(frame))
+            meter.measure("aggregation", lambda: aggregation(frame))
+            found = meter.measure("validation", lambda: verdicts(frame, facts, figures))
+        red = [verdict for verdict in found if verdict.status == "failed"]
+        assert not red, red
+        print(
+            f"{options.rows:,} rows, {options.mode}, {len(found)} checks, heap {options.heap}, {os.cpu_count()} cores"
+        )
+        print(f"{'':14}{'wall s':>8}{'cpu s':>8}{'jobs':>6}")
+        for name in ("lag window", "aggregation", "validation"):
+            wall, cpu, jobs = meter.best(name)
+            print(f"{name:14}{wall:8.2f}{cpu:8.2f}{jobs:6}")
+        wall, cpu = (meter.best("lag window")[n] + meter.best("aggregation")[n] for n in (0, 1))
+        judged = meter.best("validation")
+        print(f"validation / (lag window + aggregation): wall {judged[0] / wall:.2f}, cpu {judged[1] / cpu:.2f}")
+        print(f"largest heap in use: {meter.largest_heap_mb():,.0f} MB")
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+import pytest
+from honest_day import PLANE, WEATHER, declare
+
+from data_quality.catalogue import checks
+from jobs.schema import ExpectationFacts, LookupFacts
+
+OF_A_LOOKUP = [
+    "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held", "answers_in_range"
+]  # fmt: skip
+
+
+def names(declared) -> list[str]:
+    return [spec.name for spec in checks(declared)]
+
+
+def test_every_lookup_gets_its_checks_after_those_of_the_row():
+    assert names(declare("ordered")) == [
+        "every_row_once",
+        "outcomes_add_up",
+        "order_held",
+        "watermarks_not_crossed",
+        "late_rows_marked",
+        "input_day_complete",
+        *(f"weather__{rule}" for rule in OF_A_LOOKUP),
+        *(f"plane__{rule}" for rule in OF_A_LOOKUP),
+    ]
+
+
+def test_what_the_declaration_does_not_ask_for_is_not_there():
+    untimed = LookupFacts("geo", "function", "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2)
+    found = names(declare("unordered", event_time=False, lookups=(untimed,)))
+    absent = {
+        "order_held",
+        "watermarks_not_crossed",
+        "late_rows_marked",
+        "geo__time_limit_held",
+        "geo__miss_share_usual",
+    }
+    assert not absent & set(found)
+
+
+def test_a_watched_miss_share_and_the_input_day_warn_and_all_else_stops_the_day():
+    severities = {spec.name: spec.severity for spec in checks(declare(miss_change=0.05))}
+    warns = {name for name, severity in severities.items() if severity == "warn"}
+    assert warns == {"input_day_complete", "weather__miss_share_usual", "plane__miss_share_usual"}
+
+
+def test_the_declaration_sets_a_severity():
+    changed = declare(lookups=(WEATHER,), severities={"weather__timeouts_tolerated": "warn"})
+    assert {spec.name: spec.severity for spec in checks(changed)}["weather__timeouts_tolerated"] == "warn"
+
+
+def test_a_severity_for_a_check_that_there_is_not_is_refused_with_the_names():
+    with pytest.raises(ValueError, match=r"severities: no check 'every_row_twice'\. The checks are: every_row_once, "):
+        checks(declare(severities={"every_row_twice": "warn"}))
+
+
+def test_the_users_expectations_are_named_by_type_and_column_each_once():
+    declared = declare(
+        lookups=(PLANE,),
+        expectations=(
+            ExpectationFacts("expect_column_values_to_not_be_null", {"column": "distance"}),
+            ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "min_value": 1}, "warn"),
+            ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "max_value": 9}),
+            ExpectationFacts("expect_table_row_count_to_be_between", {"min_value": 1}),
+        ),
+    )
+    assert [(spec.name, spec.severity) for spec in checks(declared)][-4:] == [
+        ("expect_column_values_to_not_be_null__distance", "error"),
+        ("expect_column_values_to_be_between__distance", "warn"),
+        ("expect_column_values_to_be_between__distance_2", "error"),
+        ("expect_table_row_count_to_be_between", "error"),
+    ]
+
+
+def test_names_are_what_dagster_allows():
+    declared = declare(expectations=(ExpectationFacts("expect_column_to_exist", {"column": "an odd.name"}),))
+    assert all(name.replace("_", "").isalnum() for name in names(declared))

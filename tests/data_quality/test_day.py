@@ -1,0 +1,135 @@
+import datetime as dt
+import json
+from dataclasses import replace
+
+import pytest
+from honest_day import DAY, PLANE, honest_day
+
+from data_quality import order
+from data_quality.day import check, verdicts
+from data_quality.findings import Finding
+from data_quality.written import _in_order_of_writing, read
+from jobs.schema import DayFigures, DayRecord, ExpectationFacts, LookupFigures
+
+pytestmark = pytest.mark.spark
+
+
+def judge(spark, facts, figures=None, frame=None):
+    found = verdicts(read(spark, facts) if frame is None else frame, facts, figures)
+    return {verdict.check: verdict for verdict in found}
+
+
+def test_a_missing_column_keeps_its_own_checks_from_running_and_no_other(spark, tmp_path):
+    facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
+    found = judge(spark, facts, frame=read(spark, facts).drop("_plane_latency_ms"))
+    not_run = {name: verdict.sentence for name, verdict in found.items() if verdict.status == "not_run"}
+    assert not_run.pop("input_day_complete")
+    assert not_run == {"plane__time_limit_held": "not run: the files have no column _plane_latency_ms"}
+    assert found["plane__time_limit_held"].holds_back
+
+
+def test_a_check_that_breaks_names_the_cause_and_stops_no_other(spark, tmp_path, monkeypatch):
+    def broken(frame, facts) -> dict[str, Finding]:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr("data_quality.expectations.OrderMetric.judge", staticmethod(broken))
+    facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
+    found = judge(spark, facts)
+    for name in (order.ORDER, order.WATERMARKS, order.LATE_ROWS):
+        assert (found[name].status, found[name].sentence) == ("not_run", "not run: the disk is gone")
+    assert found["every_row_once"].status == "passed"
+
+
+def test_a_sum_of_outcomes_that_the_files_contradict_is_red(spark, tmp_path):
+    facts, figures = honest_day(tmp_path, "unordered", sizes=(40,), lookups=(PLANE,)).write()
+    (plane,) = figures.lookups
+    wrong = replace(figures, lookups=(replace(plane, outcomes=plane.outcomes | {"ok": plane.outcomes["ok"] + 2}),))
+    verdict = judge(spark, facts, wrong)["outcomes_add_up"]
+    assert verdict.status == "failed"
+    assert verdict.sentence.startswith(f"the run counted {plane.outcomes['ok'] + 2} ok for plane, the files have")
+
+
+def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path):
+    day = honest_day(tmp_path, "unordered", sizes=(200,), timeout_tolerance=0.001, error_tolerance=0.001)
+    facts, _ = day.write()
+    found = judge(spark, facts)
+    red = {name for name, verdict in found.items() if verdict.status == "failed"}
+    assert red == {"weather__timeouts_tolerated", "plane__timeouts_tolerated", "plane__errors_tolerated"}
+    errors = found["plane__errors_tolerated"]
+    assert len(errors.evidence) == min(10, errors.unexpected_count)
+    assert f"{errors.unexpected_count} times planes: error" in errors.sentence
+
+
+def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):
+    facts, _ = honest_day(tmp_path, "unordered", sizes=(30,)).write()
+    frame = read(spark, facts)
+    frame = frame.withColumn("seats", frame["seats"].cast("string"))
+    verdict = judge(spark, facts, frame=frame)["plane__answers_in_range"]
+    assert (verdict.status, verdict.sentence) == ("failed", "seats is string, declared int")
+
+
+def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
+    expectations = (
+        ExpectationFacts("expect_column_values_to_not_be_null", {"column": "departure"}, "warn"),
+        ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "min_value": 0}),
+        ExpectationFacts("expect_column_to_be_lucky", {"column": "distance"}),
+        ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "smallest": 0}),
+        ExpectationFacts("expect_column_values_to_not_be_null", {"column": "not_there"}),
+    )
+    facts, _ = honest_day(tmp_path, "unordered", sizes=(200,), expectations=expectations).write()
+    found = judge(spark, facts)
+    null_times = found["expect_column_values_to_not_be_null__departure"]
+    assert (null_times.status, null_times.severity, null_times.holds_back) == ("failed", "warn", False)
+    assert 0 < null_times.unexpected_count < null_times.element_count == 200
+    assert found["expect_column_values_to_be_between__distance"].status == "passed"
+    unknown = found["expect_column_to_be_lucky__distance"]
+    assert (unknown.status, unknown.sentence) == (
+        "not_run",
+        "not run: Great Expectations has no expect_column_to_be_lucky",
+    )
+    assert "smallest" in found["expect_column_values_to_be_between__distance_2"].sentence
+    assert "not_there" in found["expect_column_values_to_not_be_null__not_there"].sentence
+    assert {found[name].status for name in found if "not_there" in name or name.endswith("_2")} == {"not_run"}
+
+
+def keep(day: str, *, rows: int, misses: int, state: str = "published") -> None:
+    from pathlib import Path
+
+    facts = honest_day(Path("/nowhere"), sizes=()).facts()
+    lookups = (LookupFigures("weather", {"ok": rows - misses, "miss": misses}, rows, 0, 1.0, 1.0, 50.0, 200.0),)
+    record = DayRecord(replace(facts, day=day), DayFigures(rows, rows, 0, lookups), state=state, published_at=day)
+    path = Path("data/runs/flights_enriched") / day / "r1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(record.to_json())
+    (path.parent / "progress.json").write_text(json.dumps({"rows": 5}))
+
+
+def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    day = dt.date.fromisoformat(DAY)
+    for back, rows in ((1, 40), (7, 200), (14, 210), (21, 190), (35, 9_000)):
+        keep((day - dt.timedelta(days=back)).isoformat(), rows=rows, misses=rows // 2)
+    keep((day - dt.timedelta(days=28)).isoformat(), rows=9_000, misses=0, state="held back")
+    facts, _ = honest_day(tmp_path, "unordered", sizes=(100,), miss_change=0.1).write()
+    found = judge(spark, facts)
+    rows = found["input_day_complete"]
+    assert (rows.status, rows.holds_back) == ("failed", False)
+    assert rows.sentence == "100 rows; 200 on the same weekday of 3 weeks before"
+    misses = found["weather__miss_share_usual"]
+    assert (misses.status, misses.severity) == ("failed", "warn")
+    assert "50.00% on the 4 days before" in misses.sentence
+    assert found["plane__miss_share_usual"].sentence == "not run: no earlier days to compare with"
+
+
+def test_pictures_count_every_row_that_was_called_for(spark, tmp_path):
+    facts, figures = honest_day(tmp_path, "unordered", sizes=(200, 0, 50)).write()
+    picture = check(spark, facts, figures).pictures["weather"]
+    called = read(spark, facts).where("size(_weather_attempts) > 0").count()
+    assert sum(one["rows"] for one in picture["latency"]) == called
+    assert sum(sum(slot["outcomes"].values()) for slot in picture["slots"]) == called
+    assert json.loads(json.dumps(picture)) == picture
+
+
+def test_the_thousandth_file_of_a_task_comes_after_its_second():
+    names = [f"file:/x/part-00001-ab-c{number:03d}.snappy.parquet" for number in (0, 2, 999, 1000)]
+    assert sorted(names[::-1], key=_in_order_of_writing) == names

@@ -1,0 +1,142 @@
+import datetime as dt
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from honest_day import Day, declare
+
+from data_quality.report import PLOTLY, render
+from jobs.schema import OUTCOMES, DayFigures, DayRecord, LookupFigures, Verdict
+
+PICTURE = {
+    "width_s": 5,
+    "slots": [
+        {
+            "start_s": 1_357_863_300 + 5 * n,
+            "outcomes": {"ok": 90 + n, "timeout": 2},
+            "p50_ms": 50.0,
+            "p99_ms": 200.0 + n,
+        }
+        for n in range(40)
+    ],
+    "latency": [
+        {"from_ms": 10.0 * n, "to_ms": 10.0 * (n + 1), "outcome": "ok", "rows": 1000 // n} for n in range(1, 40)
+    ],
+}
+DOUBLED = Verdict(
+    "every_row_once",
+    "failed",
+    "error",
+    "0 rows lost, 1 doubled; first: flight 17",
+    1,
+    900,
+    "each row once",
+    ({"flight": 17, "times_in_files": 2, "note": "<script>alert(1)</script>"},),
+)
+
+
+def record(day: dt.date, *, red: bool = False) -> DayRecord:
+    lookups = tuple(
+        LookupFigures(lookup.name, dict.fromkeys(OUTCOMES, 0) | {"ok": 800, "miss": 90, "timeout": 10}, 910, 10, 12.5,
+                      11.0, 50.0, 210.0)
+        for lookup in declare().lookups
+    )  # fmt: skip
+    facts = Day(Path("/nowhere"), declare(), {}, {}, ()).facts()
+    verdicts = (
+        DOUBLED if red else Verdict("every_row_once", "passed", "error", "900 rows in, 900 rows out"),
+        Verdict("input_day_complete", "not_run", "warn", "not run: no earlier days"),
+        Verdict("weather__miss_share_usual", "failed", "warn", "20 % misses; 10 % usual"),
+    )
+    return DayRecord(
+        replace(facts, day=day.isoformat()),
+        DayFigures(900, 900, 60, lookups, 14.0),
+        verdicts,
+        {"weather": PICTURE},
+        state="held back" if red else "published",
+        published_version=None if red else day.toordinal(),
+    )
+
+
+def days(count: int) -> list[DayRecord]:
+    first = dt.date(2013, 1, 1)
+    return [record(first + dt.timedelta(days=n), red=n in (count // 2, count - 1)) for n in range(count)]
+
+
+def test_the_page_of_a_held_back_day_says_why_and_what_readers_see(tmp_path):
+    render("flights_enriched", days(2), tmp_path)
+    page = (tmp_path / "2013-01-02" / "index.html").read_text()
+    assert "not published: held back" in page
+    assert "every_row_once: 0 rows lost, 1 doubled" in page
+    assert "nothing new of 2013-01-02; what was published of it before stays" in page
+
+
+def test_a_check_that_did_not_run_is_not_shown_as_passed(tmp_path):
+    render("flights_enriched", [record(dt.date(2013, 1, 1))], tmp_path)
+    page = (tmp_path / "2013-01-01" / "index.html").read_text()
+    assert 'badge not_run">– not run' in page
+    assert "1 checks passed; a warning: weather__miss_share_usual" in page
+
+
+def test_values_from_the_data_are_text_and_never_markup(tmp_path):
+    render("flights_enriched", days(1), tmp_path)
+    assert "<script>alert(1)" not in (tmp_path / "2013-01-01" / "index.html").read_text()
+
+
+def test_a_written_day_with_a_red_error_check_reads_as_held_back(tmp_path):
+    written = replace(record(dt.date(2013, 1, 1), red=True), state="written")
+    render("flights_enriched", [written], tmp_path)
+    assert "held back" in (tmp_path / "index.html").read_text()
+
+
+def test_rendering_again_after_a_rerun_replaces_the_day(tmp_path):
+    red = record(dt.date(2013, 1, 1), red=True)
+    green = record(dt.date(2013, 1, 1))
+    green = replace(green, facts=replace(green.facts, run_id="r2", started_at="2013-01-12T00:15:00Z"))
+    render("flights_enriched", [red], tmp_path)
+    render("flights_enriched", [green, red], tmp_path)
+    assert "held back" not in (tmp_path / "2013-01-01" / "index.html").read_text()
+
+
+def test_no_day_yet_gives_a_page_that_says_so(tmp_path):
+    assert "No day has run yet" in render("flights_enriched", [], tmp_path).read_text()
+
+
+@pytest.mark.ui
+@pytest.mark.parametrize("count", [1, 60])
+def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
+    from playwright.sync_api import sync_playwright
+
+    index = render("flights_enriched", days(count), tmp_path)
+    last = index.parent / days(count)[-1].facts.day / "index.html"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        for page_file, charts in ((index, 6), (last, 3)):
+            page = browser.new_context(offline=True).new_page()
+            asked, problems = [], []
+            page.on("request", lambda request, asked=asked: asked.append(request.url))
+            page.on("console", lambda message, problems=problems: problems.append(message.text))
+            page.on("pageerror", lambda error, problems=problems: problems.append(str(error)))
+            page.goto(page_file.as_uri())
+            page.wait_for_selector(".chart .main-svg")
+            outside = [url for url in asked if not url.startswith(("file:", "data:"))]
+            assert outside == []
+            assert problems == []
+            assert {url for url in asked if url.startswith("file:")} == {
+                page_file.as_uri(),
+                (tmp_path / PLOTLY).as_uri(),
+            }
+            assert page.locator(".chart").count() == charts
+            assert page.locator(".chart .plot-container").count() == charts
+        browser.close()
+
+
+def test_the_report_needs_neither_spark_nor_great_expectations():
+    import subprocess
+
+    script = (
+        "import sys, data_quality.report, data_quality.catalogue, data_quality.verdict_store\n"
+        "print([name for name in ('pyspark', 'great_expectations', 'pandas', 'plotly') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
