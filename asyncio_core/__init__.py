@@ -1,5 +1,6 @@
 """Many asynchronous calls in flight, with the semantics of Flink's Async I/O, on asyncio. Standard library only."""
 
+from asyncio_core.arguments import OutputMode
 from asyncio_core.elements import StreamElement, StreamRecord, Watermark
 from asyncio_core.errors import AsyncInvokeError
 from asyncio_core.function import AsyncFunction
@@ -12,7 +13,7 @@ from asyncio_core.queues import (
 from asyncio_core.retry import NO_RETRY, RetryStrategy, exponential_backoff, fixed_delay
 from asyncio_core.statistics import OperatorStatistics
 from asyncio_core.streams import key_ordered_wait, ordered_wait, unordered_wait
-from asyncio_core.wait_operator import AsyncWaitOperator, OutputMode
+from asyncio_core.wait_operator import AsyncWaitOperator
 from asyncio_core.watermarks import WatermarkGenerator, WatermarkStrategy
 
 __all__ = [

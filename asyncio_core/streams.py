@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Hashable, Iterable
 from typing import Any
 
+from asyncio_core.arguments import OutputMode
 from asyncio_core.elements import StreamElement
 from asyncio_core.retry import NO_RETRY, RetryStrategy
-from asyncio_core.wait_operator import AsyncWaitOperator, OutputMode
+from asyncio_core.wait_operator import AsyncWaitOperator
 
 Elements = Iterable[StreamElement] | AsyncIterable[StreamElement]
 

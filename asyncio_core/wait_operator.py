@@ -2,33 +2,19 @@
 
 import asyncio
 import enum
-import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from asyncio_core.arguments import OutputMode, check_concurrency, check_strategy, check_timeout, queue_for
 from asyncio_core.calls import Calls
 from asyncio_core.elements import StreamElement, StreamRecord
 from asyncio_core.function import call_hook, check_function
 from asyncio_core.gate import Gate
-from asyncio_core.queues import (
-    Entry,
-    KeyOrderedStreamElementQueue,
-    OrderedStreamElementQueue,
-    StreamElementQueue,
-    UnorderedStreamElementQueue,
-)
+from asyncio_core.queues import Entry, OrderedStreamElementQueue
 from asyncio_core.retry import NO_RETRY, RetryStrategy
 from asyncio_core.statistics import OperatorStatistics
-
-
-class OutputMode(enum.Enum):
-    """In which order results leave. In every mode no record crosses a watermark."""
-
-    ORDERED = "ordered"  # the order of the input
-    UNORDERED = "unordered"  # the order of completion
-    KEY_ORDERED = "key_ordered"  # the order of the input among records of one key
 
 
 class _Stage(enum.Enum):
@@ -72,10 +58,10 @@ class AsyncWaitOperator:
         runtime_context: Any = None,
     ) -> None:
         check_function(function)
-        self._queue = _queue_for(mode, capacity, key)
-        self._concurrency = _check_concurrency(concurrency, capacity)
-        _check_timeout(timeout)
-        _check_strategy(retry_strategy)
+        self._queue = queue_for(mode, capacity, key)
+        self._concurrency = check_concurrency(concurrency, capacity)
+        check_timeout(timeout)
+        check_strategy(retry_strategy)
         self._function = function
         self._output = output
         self._runtime_context = runtime_context
@@ -360,38 +346,3 @@ class AsyncWaitOperator:
             failures=calls.failures,
             cancelled=calls.cancelled,
         )
-
-
-def _queue_for(mode: OutputMode, capacity: int, key: Callable[[Any], Hashable] | None) -> StreamElementQueue:
-    if mode is OutputMode.KEY_ORDERED:
-        if key is None:
-            raise ValueError("KEY_ORDERED needs key, a function that gives the key of a value")
-        return KeyOrderedStreamElementQueue(capacity, key)
-    if key is not None:
-        raise ValueError(f"key belongs to KEY_ORDERED; leave it out for {mode}")
-    if mode is OutputMode.ORDERED:
-        return OrderedStreamElementQueue(capacity)
-    if mode is OutputMode.UNORDERED:
-        return UnorderedStreamElementQueue(capacity)
-    raise ValueError(f"mode must be a member of OutputMode, got {mode!r}")
-
-
-def _check_concurrency(concurrency: int | None, capacity: int) -> int:
-    if concurrency is None:
-        return capacity
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= capacity:
-        raise ValueError(
-            f"concurrency is the number of calls that run at once, from 1 to capacity ({capacity}), got {concurrency!r}"
-        )
-    return concurrency
-
-
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
-        raise ValueError(f"timeout must be a finite number of seconds above 0, or None for no limit, got {timeout!r}")
-
-
-def _check_strategy(strategy: RetryStrategy) -> None:
-    for name in ("can_retry", "delay", "on_result", "on_exception"):
-        if not hasattr(strategy, name):
-            raise TypeError(f"a retry strategy needs {name}; {strategy!r} has none. For no retry use NO_RETRY")
