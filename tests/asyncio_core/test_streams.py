@@ -136,6 +136,23 @@ def test_an_error_of_the_function_comes_after_the_results_already_out_though_the
     assert run_virtual(main) == ([1], 2.0, 1)
 
 
+def test_a_slow_reader_gets_all_results_that_came_before_an_error():
+    async def main():
+        function = ScriptedFunction({1: Reply([1, 11], 1.0), 2: Fail(ValueError("boom"), 2.0)})
+        seen = []
+
+        async def read_slowly():
+            async for element in ordered_wait(map(StreamRecord, (1, 2)), function, timeout=None):
+                seen.append(element.value)
+                await asyncio.sleep(5.0)
+
+        with pytest.raises(AsyncInvokeError, match="boom"):
+            await read_slowly()
+        return seen
+
+    assert run_virtual(main) == [1, 11]
+
+
 def test_an_expired_time_limit_ends_the_generator_with_its_error():
     async def main():
         return await collect(ordered_wait([StreamRecord(1)], ScriptedFunction({1: Hang()}), timeout=1.0))
