@@ -141,7 +141,7 @@ class Asking(AsyncFunction[Row, Row]):
         if not failure.passing:
             self._watch.succeeded()
             return
-        self._watch.failed(reason)
+        self._watch.failed(reason, repeated=asked.failures > 0)
         if self._watch.is_down:  # the service is at fault, not this row: it keeps its retries
             asked.again = True
         else:
@@ -183,7 +183,7 @@ class Asking(AsyncFunction[Row, Row]):
                 asked.status = "fallback" if asked.status == "ok" else asked.status
         self._settle(asked, now)
         if hangs:  # a row that waited for its next attempt has told the watch of each failure already
-            self._watch.failed(f"no answer within {self._lookup.timeout} s")
+            self._watch.failed(f"no answer within {self._lookup.timeout} s", repeated=asked.failures > 0)
         return [value]
 
     def _settle(self, asked: Asked, now: int) -> None:

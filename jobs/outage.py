@@ -59,8 +59,14 @@ class OutageWatch:
             )
         self._gate.close(seconds)
 
-    def failed(self, reason: str) -> None:
-        """An attempt got no answer. Raises RunStopped when the service was waited for as long as declared."""
+    def failed(self, reason: str, *, repeated: bool = False) -> None:
+        """An attempt got no answer. Raises RunStopped when the service was waited for as long as declared.
+
+        repeated: of a row that failed before; it says nothing new of a service that is up. A few rows that always fail
+        would else look like an outage at the end of a partition, where nothing else is left to succeed.
+        """
+        if repeated and not self.is_down:
+            return
         now = self._now_us()
         if self._in_a_row == 0:
             self._first_failure_us = now

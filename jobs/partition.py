@@ -75,21 +75,23 @@ class PartitionRun:
         self._progress = TaskProgress(partition, attempt)
         self._window = InputWindow(PREFETCH_ROWS + CAPACITY_PER_CALL * sum(self._shares), PREFETCH_BYTES)
         self._out: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop
+        self._sender: ProgressSender
         self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
         self._ready: list[Row] = []
         self._assembler = Assembler(plan.layout, partition)
-        self._epoch_us = time.time_ns() // 1000 - int(self._loop.time() * 1e6)
-        self._sender = ProgressSender(plan.progress)
+        self._epoch_us = time.time_ns() // 1000 - int(time.monotonic() * 1e6)
         self._main: asyncio.Task[None] | None = None
         self._left = False
 
     def now_us(self) -> int:
         """µs since the epoch on this partition's one monotonic clock."""
-        return self._epoch_us + int(self._loop.time() * 1e6)
+        return self._epoch_us + int(time.monotonic() * 1e6)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end."""
+        self._loop = asyncio.new_event_loop()
+        self._sender = ProgressSender(self._plan.progress)
         loop_thread = threading.Thread(target=self._run_loop, name="tidegate-loop", daemon=True)
         reader = threading.Thread(target=self._read, args=(batches,), name="tidegate-reader", daemon=True)
         loop_thread.start()

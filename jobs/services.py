@@ -60,7 +60,7 @@ class Retry:
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """A service is down after `after` failures in a row without one success.
+    """A service is down after `after` rows in a row failed without one success.
 
     Then the gate closes: no call starts, record clocks stand still, and every `probe_every` the next calls try again.
     After `wait_at_most` the run stops, unpublished and resumable.

@@ -327,10 +327,10 @@ def test_a_service_that_goes_down_is_probed_and_its_rows_keep_their_retries():
 
 
 def test_a_service_that_stays_down_stops_the_run_in_its_own_words():
-    function = Scripted({"a": [fail(OSError("down"))]})
+    function = Scripted({k: [fail(OSError("down"))] for k in "ab"})
     outage = Outage(after=2, probe_every=timedelta(seconds=30), wait_at_most=timedelta(seconds=60))
     with pytest.raises(AsyncInvokeError) as stopped:
-        ask(function, "a", outage=outage)
+        ask(function, "a", "b", outage=outage)
     assert isinstance(stopped.value.__cause__, RunStopped)
     assert str(stopped.value.__cause__).startswith(
         "mood stopped answering at 00:00:00 UTC (OSError: down); gate closed"

@@ -73,6 +73,21 @@ def test_a_probe_that_fails_closes_the_gate_again_and_one_that_succeeds_ends_the
     assert virtual(main) == (True, True, True)
 
 
+def test_a_row_that_fails_again_says_nothing_new_of_a_service_that_is_up_but_is_a_probe_of_one_that_is_down():
+    async def main():
+        service = Watched()
+        service.fail(2)
+        for _ in range(100):
+            service.watch.failed("500", repeated=True)
+        up = service.gate.is_open
+        service.fail(1)
+        await asyncio.sleep(31)
+        service.watch.failed("500", repeated=True)
+        return up, service.gate.is_open
+
+    assert virtual(main) == (True, False)
+
+
 def test_calls_that_were_under_way_may_fail_at_once_without_stopping_the_run():
     async def main():
         service = Watched()
