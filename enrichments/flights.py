@@ -61,7 +61,7 @@ flights = Enrichment(
     summaries=[
         Summary(
             name="delays_by_weather",
-            description="Mean departure delay by visibility and wind, so that a reader sees what weather does to a day.",
+            description="Mean departure delay by visibility and wind, to show what weather does to a day.",
             sql="""
                 SELECT CASE WHEN weather_status <> 'ok' THEN 'weather unknown'
                             WHEN visibility_m < 5000 THEN 'low visibility' ELSE 'clear' END AS visibility,

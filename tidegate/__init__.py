@@ -23,6 +23,6 @@ __all__ = [
     "Service",
     "SqlLookup",
     "Summary",
-    "Tolerance",
     "TidegateError",
+    "Tolerance",
 ]
