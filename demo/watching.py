@@ -26,6 +26,7 @@ class Watch:
     stop_at: float = 0.5  # share of its rows
     _day: str = ""
     _progress: Mapping[str, Any] = field(default_factory=dict)  # the last that told of rows
+    _shown: str = ""
     _moves: bool = False  # in place, in a terminal
 
     def __post_init__(self) -> None:
@@ -40,14 +41,19 @@ class Watch:
             self._progress = event
             self._stop_service()
         if self._moves:
-            stage = AFTER_THE_ROWS.get(kind, "" if self._progress else "Spark starts")
-            print(f"\r\x1b[K{self._line()}   {stage}".rstrip(), end="", flush=True)
+            stage = AFTER_THE_ROWS.get(kind, "" if self._progress else "Dagster and Spark start")
+            self._show(f"{self._line()}   {stage}".rstrip())
 
     def end(self) -> None:
         """The line of the day, for good."""
         if self._day:
             print(f"\r\x1b[K{self._line()}" if self._moves else self._line(), flush=True)
             self.heading, self._day = " " * len(self.heading), ""
+
+    def _show(self, text: str) -> None:
+        if text != self._shown:
+            self._shown = text
+            print(f"\r\x1b[K{text}", end="", flush=True)
 
     def _line(self) -> str:
         rows = terminal.progress_line(dict(self._progress)) if self._progress else ""

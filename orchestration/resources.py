@@ -14,6 +14,7 @@ from orchestration.guard import command_under_guard, die_with_parent
 from orchestration.messages import WholeLineReader
 
 HERE = Path(__file__).resolve().parent
+LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "jobs" / "enrich_day.py"
 WRONG, STOPPED = 2, 3  # exit statuses of the program: wrong declaration or input; a service is down or refuses us
 BUG = 1
@@ -36,14 +37,15 @@ class Ended:
 class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Runs `jobs/enrich_day.py` for one day with spark-submit, in a session of its own under a guard (`guard.py`).
 
-    master, conf: as spark-submit takes them. checks: the hook that judges the written files, module:function.
-    environment: for driver and executors, on top of ours. grace: s between SIGTERM and SIGKILL.
+    master, conf: as spark-submit takes them; java_options: for the driver; environment: for driver and executors, on
+    top of ours. checks: the hook that judges the written files, module:function. grace: s between SIGTERM and SIGKILL.
 
     On a cancel, and whatever kills this process, Spark is ended; nothing of the day is published by then.
     """
 
     master: str = "local[2]"
     conf: dict[str, str] = {}  # noqa: RUF012  # a field of a pydantic model, copied for each instance
+    java_options: str = ""
     checks: str = "data_quality.day:check"
     environment: dict[str, str] = {}  # noqa: RUF012
     grace: float = 10.0
@@ -69,7 +71,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         conf = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{HERE / 'log4j2.properties'}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOGGING} {self.java_options}".strip(),
         } | self.conf
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         return [
@@ -119,9 +121,11 @@ def _last_line(log: Path) -> str:
     return lines[-1].strip() if lines else "The Spark program ended without a word."
 
 
-def spark_program() -> SparkProgram:
-    """The Spark program as the environment wants it: TIDEGATE_SPARK_MASTER, TIDEGATE_SPARK_DRIVER_MEMORY."""
+def spark_program(checks: str = "data_quality.day:check") -> SparkProgram:
+    """The Spark program as the environment wants it: TIDEGATE_SPARK_MASTER, _DRIVER_MEMORY, _JAVA_OPTIONS."""
     return SparkProgram(
         master=os.environ.get("TIDEGATE_SPARK_MASTER", "local[2]"),
         conf={"spark.driver.memory": os.environ.get("TIDEGATE_SPARK_DRIVER_MEMORY", "1g")},
+        java_options=os.environ.get("TIDEGATE_SPARK_JAVA_OPTIONS", ""),
+        checks=checks,
     )

@@ -21,8 +21,8 @@ from enrichments.flights import flights
 from jobs import records
 from jobs.declarations import load
 from orchestration.declared import Declared
-from orchestration.definitions import definitions_of, defs
-from orchestration.resources import SparkProgram
+from orchestration.definitions import definitions_of
+from orchestration.resources import spark_program
 
 pytestmark = pytest.mark.spark
 
@@ -44,10 +44,14 @@ def status_of(project, outcome) -> DagsterRunStatus:
     return project.instance.get_run_by_id(outcome.run_id).status
 
 
+def house_definitions(checks: str = "data_quality.day:check") -> dg.Definitions:
+    return definitions_of([Declared("enrichments.flights:flights", flights)], spark_program(checks))
+
+
 @pytest.fixture(scope="module")
 def published(dagster_project):
     """One day that went well."""
-    outcome = dagster_project.run(defs, "2013-01-10")
+    outcome = dagster_project.run(house_definitions(), "2013-01-10")
     assert outcome.success, outcome
     return outcome
 
@@ -152,8 +156,7 @@ def fault(table):
 
 def with_fault(root: Path, name: str, fault: str) -> dg.Definitions:
     (root / f"{name}.py").write_text(HOOK + fault)
-    spark = SparkProgram(checks=f"{name}:check")
-    return definitions_of([Declared("enrichments.flights:flights", flights)], spark)
+    return house_definitions(f"{name}:check")
 
 
 def held_back(project, day: str, name: str, fault: str) -> dict:
@@ -225,7 +228,7 @@ def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succ
 
 
 def test_a_day_without_input_is_a_sentence_and_not_a_crash(dagster_project, published):
-    outcome = dagster_project.run(defs, "2013-02-01")
+    outcome = dagster_project.run(house_definitions(), "2013-02-01")
     told = stopped(dagster_project, outcome, "2013-02-01")
     assert told[-1]["state"] == "failed"
     assert "there is no data/raw/flights/date=2013-02-01" in outcome.reason
@@ -246,7 +249,7 @@ flights = replace(flights, lookups=[weather, flights.lookups[1]])
 def impatient_definitions(root: Path) -> dg.Definitions:
     """The flights, but an outage is waited for 2 s only."""
     (root / "impatient.py").write_text(IMPATIENT)
-    return definitions_of([Declared("impatient:flights", load("impatient:flights"))], SparkProgram())
+    return definitions_of([Declared("impatient:flights", load("impatient:flights"))], spark_program())
 
 
 @contextlib.contextmanager
