@@ -112,6 +112,7 @@ def _of_the_row(declared: DeclaredFacts) -> list[CheckSpec]:
 
 def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec]:
     name, slack = lookup.name, f"{declared.time_slack:g} s"
+    attempts = "1 attempt" if lookup.retries == 0 else f"{1 + lookup.retries} attempts"
     limit = "no limit" if lookup.timeout is None else f"{lookup.timeout:g} s"
     texts: list[tuple[str, Severity, str]] = []
     if lookup.timeout is not None:
@@ -121,14 +122,14 @@ def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec
                 "error",
                 f"No row took longer than {limit} (+ {slack}); every row that timed out waited {limit}.",
             ),
-            ("timeouts_tolerated", "error", f"At most {declared.timeout_tolerance:.4g} of the rows timed out."),
+            ("timeouts_tolerated", "error", f"At most {100 * declared.timeout_tolerance:.4g} % of the rows timed out."),
         ]
     texts += [
-        ("errors_tolerated", "error", f"At most {declared.error_tolerance:.4g} of the rows ended in an error."),
+        ("errors_tolerated", "error", f"At most {100 * declared.error_tolerance:.4g} % of the rows ended in an error."),
         (
             "retries_held",
             "error",
-            f"No row made more than {1 + lookup.retries} attempts, and each pause was as long as declared.",
+            f"No row made more than {attempts}, and each pause between them was as long as declared.",
         ),
         (
             "concurrency_held",
@@ -149,4 +150,4 @@ def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec
                 f"The share of misses is within {declared.miss_change:g} of that of the last {DAYS_OF_HISTORY} days.",
             )
         )
-    return [CheckSpec(f"{name}__{rule}", severity, text, name) for rule, severity, text in texts]
+    return [CheckSpec(f"{name}__{rule}", severity, f"{name}: {text}", name) for rule, severity, text in texts]

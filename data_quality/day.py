@@ -38,10 +38,9 @@ def check(spark: SparkSession, facts: DayFacts, figures: DayFigures) -> QualityR
 def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = None) -> tuple[Verdict, ...]:
     """The verdicts on any Spark table with the audit columns; `figures` are the run's own counts, to be checked too."""
     specs = checks(facts.declared)
-    earlier = history.earlier_days(facts.declared.enrichment, facts.day)
     expectations, unknown = [], {}
-    with _quiet():
-        for spec, expectation in _expectations(specs, facts, figures, earlier):
+    with quiet():
+        for spec, expectation in expectations_of(specs, facts, figures):
             if isinstance(expectation, str):
                 unknown[spec.name] = expectation
             else:
@@ -63,8 +62,8 @@ def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = Non
     )
 
 
-def _expectations(
-    specs: tuple[CheckSpec, ...], facts: DayFacts, figures: DayFigures | None, earlier: dict[str, DayFigures]
+def expectations_of(
+    specs: tuple[CheckSpec, ...], facts: DayFacts, figures: DayFigures | None
 ) -> Iterator[tuple[CheckSpec, Any]]:
     """The expectation of each check, or the reason why there is none."""
     import great_expectations.expectations as gxe
@@ -72,6 +71,7 @@ def _expectations(
     from data_quality.expectations import BY_RULE
 
     users = dict(further(facts.declared))
+    earlier = history.earlier_days(facts.declared.enrichment, facts.day)
     for spec in specs:
         common = {"severity": _SEVERITY[spec.severity], "description": spec.description, "meta": {"check": spec.name}}
         if spec.name in users:
@@ -114,7 +114,7 @@ def _validate(frame: DataFrame, facts: DayFacts, expectations: list[Any]) -> dic
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Great Expectations logs and warns about its own ways, which tell nobody anything about the day."""
     import logging
     import warnings
