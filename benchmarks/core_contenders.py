@@ -47,6 +47,16 @@ class Count:
         self.last = element
 
 
+def with_watermarks(records, every):
+    """The records with a watermark after each so many."""
+    elements = []
+    for number, record in enumerate(records, start=1):
+        elements.append(record)
+        if number % every == 0:
+            elements.append(Watermark(number))
+    return elements
+
+
 async def operator(function, records, take, *, mode, capacity, concurrency=IN_FLIGHT, watermark_every=0, keys=1000):
     """Our operator through its public methods, with a time limit and a retry strategy on."""
     operator = AsyncWaitOperator(
@@ -59,17 +69,12 @@ async def operator(function, records, take, *, mode, capacity, concurrency=IN_FL
         retry_strategy=fixed_delay(max_retries=2, delay=0.1, on_exception=lambda _: True),
         key=(lambda value: value % keys) if mode is OutputMode.KEY_ORDERED else None,
     )
+    elements = with_watermarks(records, watermark_every) if watermark_every else records
     await operator.open()
     process_element = operator.process_element
     started = time.process_time()
-    if watermark_every:
-        for number, record in enumerate(records):
-            await process_element(record)
-            if number % watermark_every == 0:
-                await process_element(Watermark(number))
-    else:
-        for record in records:
-            await process_element(record)
+    for element in elements:
+        await process_element(element)
     await operator.end_input()
     spent = time.process_time() - started
     await operator.close()

@@ -230,7 +230,7 @@ def records_of(elements):
     return [element for element in elements if isinstance(element, StreamRecord)]
 
 
-PROFILE = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PROFILE = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @PROFILE
