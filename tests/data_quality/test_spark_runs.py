@@ -1,0 +1,91 @@
+import asyncio
+import datetime as dt
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from honest_day import DAY, input_table
+
+from data_quality.day import check
+from jobs.enrich import carry_out, prepare
+from jobs.figures import count
+from jobs.schema import DayFacts
+from jobs.services import Retry
+from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Tolerance
+
+pytestmark = pytest.mark.spark
+ROWS = 300
+
+
+def weather(seed: int):
+    """Made here, so that it travels to the executors by value: misses, errors and hangs beside answers."""
+
+    class Weather:
+        def __init__(self):
+            self.dice = random.Random(seed)
+
+        async def async_invoke(self, value):
+            happens = self.dice.random()
+            await asyncio.sleep(30 if happens < 0.02 else self.dice.uniform(0.001, 0.03))
+            if happens < 0.12:
+                raise ConnectionError("reset by peer")
+            return [] if happens < 0.2 else [{"temp_c": self.dice.uniform(-20, 35)}]
+
+    return Weather
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_path, monkeypatch, mode):
+    monkeypatch.chdir(tmp_path)
+    raw = tmp_path / "raw" / f"date={DAY}"
+    raw.mkdir(parents=True)
+    for number in range(2):
+        table, _ = input_table(random.Random(number), number, ROWS)
+        pq.write_table(table, raw / f"part-{number}.parquet")
+    enrichment = Enrichment(
+        name="flights_enriched",
+        input=Input(path="raw", row_id=["flight"]),
+        lookups=[
+            AsyncFunctionLookup(
+                name="weather",
+                keys={"carrier": "carrier"},
+                returns="temp_c DOUBLE",
+                timeout=0.5,
+                max_concurrency=8,
+                function=weather(1),
+                retry=Retry(retries=2, initial_delay=0.01, jitter=0.5),
+            )
+        ],
+        output=Output(path="published"),
+        mode=mode,
+        event_time=EventTime("departure", max_out_of_orderness=dt.timedelta(seconds=60)),
+        tolerance=Tolerance(timeout=0.2, error=0.2),
+        **({"key": ["carrier"]} if mode == "key_ordered" else {}),
+    )
+    inputs = sorted(str(path) for path in raw.glob("*.parquet"))
+    rows, plan = prepare(spark.read.parquet(*inputs), enrichment)
+    folder = tmp_path / "published" / "runs" / "r1"
+    carry_out(rows, plan).write.parquet(str(folder))
+    now = dt.datetime.now(dt.UTC).isoformat()
+    facts = DayFacts(
+        declared=replace(enrichment.facts(), time_slack=5.0),  # two busy cores: the clock is not on trial here
+        day=DAY,
+        run_id="r1",
+        input_files=tuple(inputs),
+        input_columns=tuple(table.column_names),
+        folder=str(folder),
+        files=tuple(sorted(str(path) for path in Path(folder).glob("*.parquet"))),
+        shares=plan.shares,
+        started_at=now,
+        finished_at=now,
+    )
+    figures = count(spark.read.parquet(*facts.files), facts.declared, rows_in=2 * ROWS, job_s=1.0)
+    found = {verdict.check: verdict for verdict in check(spark, facts, figures).verdicts}
+    assert {name: verdict.sentence for name, verdict in found.items() if verdict.status != "passed"} == {
+        "input_day_complete": "not run: no earlier day of the same weekday to compare with"
+    }
+    outcomes = figures.lookups[0].outcomes
+    assert outcomes["ok"] > 0 < outcomes["miss"]
+    assert outcomes["timeout"] > 0
