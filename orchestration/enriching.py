@@ -80,9 +80,11 @@ class DayRun:
     def with_spark(self, spark: SparkProgram) -> Ended:
         try:
             return spark.run(self.context, self.declared.reference, day=self.day, run_id=self.run_id, log=self.log)
-        except dg.DagsterExecutionInterruptedError:
-            self.observe("cancelled", "Somebody cancelled the run; its Spark is ended.", f"To have the day, {AGAIN}")
-            raise
+        except dg.DagsterExecutionInterruptedError as cancel:
+            # passed on as it is, the policy for crashes would start the cancelled day anew
+            reason, next_step = "somebody cancelled the run; its Spark is ended.", f"To have the day, {AGAIN}"
+            self.observe("cancelled", reason, next_step)
+            raise self.failure(reason, next_step) from cancel
 
     def published_or_held_back(self, record: DayRecord) -> DayRecord:
         """Keep the verdicts, then publish the day in one commit unless one of them holds it back."""

@@ -36,7 +36,7 @@ def test_a_backfill_runs_each_day_by_itself_and_one_spark_at_a_time(dagster_proj
     with daemon():
         asked = [*("job", "backfill", "-w", WORKSPACE), *("-j", "flights_enriched_nightly")]
         subprocess.run([BIN / "dagster", *asked, "--partitions", ",".join(DAYS), "--noprompt"], check=True)
-        deadline = time.monotonic() + 480
+        deadline = time.monotonic() + 1_200
         while len(finished := ended_runs(dagster_project)) < len(DAYS):
             assert time.monotonic() < deadline, f"{len(finished)} of {len(DAYS)} runs ended in time"
             time.sleep(1)

@@ -19,7 +19,7 @@ from jobs import records
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 TABLE = "data/published/flights_enriched"
-IN_TIME = 60.0  # s; a promise broken, not a slow machine
+IN_TIME = 240.0  # s; longer means a broken promise, not a slow machine
 
 
 def run_day(day: str) -> subprocess.Popen:
@@ -61,6 +61,12 @@ def slow_service(dagster_project, monkeypatch):
         yield service
 
 
+def published_days() -> list[str]:
+    if not DeltaTable.is_deltatable(TABLE):
+        return []
+    return [partition["date"] for partition in DeltaTable(TABLE).partitions()]
+
+
 def last_run(project, day: str):
     (run,) = project.instance.get_runs(limit=1)
     assert run.tags["dagster/partition"] == day
@@ -89,10 +95,10 @@ def test_a_run_stopped_in_the_middle_leaves_nothing_and_the_day_can_be_run_again
     stopped = last_run(dagster_project, day)
     assert dagster_project.observed(stopped.run_id)[-1]["state"] == told
     assert dagster_project.materialized(stopped.run_id) == {}
-    assert not DeltaTable.is_deltatable(TABLE) or not DeltaTable(TABLE).partitions([("date", "=", day)])
+    assert day not in published_days()
 
-    assert run_day(day).wait(180) == 0
+    assert run_day(day).wait(2 * IN_TIME) == 0
     assert last_run(dagster_project, day).status == DagsterRunStatus.SUCCESS
-    assert DeltaTable(TABLE).partitions([("date", "=", day)])
+    assert day in published_days()
     ended = dagster_project.instance.get_run_by_id(stopped.run_id)
     assert ended.is_finished  # also the one that could say nothing any more

@@ -9,10 +9,11 @@ import urllib.parse
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dagster import DagsterEventType, DagsterRunStatus
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from data_quality import catalogue
 from demo.table import counted_by_us
@@ -273,3 +274,27 @@ def killed_at(share: float, service, day: str):
     finally:
         over.set()
         thread.join()
+
+
+OTHER_TABLE = """
+from dataclasses import replace
+from enrichments.flights import flights
+
+clashing = replace(
+    flights, name="clashing", summaries=[], output=replace(flights.output, path="data/published/clashing")
+)
+"""
+
+
+@pytest.mark.proof
+def test_a_day_that_cannot_be_committed_is_held_back_with_the_reason(dagster_project):
+    (dagster_project.root / "other_table.py").write_text(OTHER_TABLE)
+    date = pa.array([dt.date(2013, 1, 9)])
+    write_deltalake("data/published/clashing", pa.table({"temp_c": ["cold"], "date": date}), partition_by=["date"])
+    clashing = definitions_of([Declared("other_table:clashing", load("other_table:clashing"))], spark_program())
+    outcome = dagster_project.run(clashing, "2013-01-10")
+    assert status_of(dagster_project, outcome) == DagsterRunStatus.FAILURE
+    assert "column 'temp_c' is" in outcome.reason
+    assert dagster_project.observed(outcome.run_id, "clashing")[-1]["state"] == "held back"
+    assert dagster_project.materialized(outcome.run_id) == {}
+    assert days_in("data/published/clashing") == ["2013-01-09"]
