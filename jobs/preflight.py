@@ -66,6 +66,9 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
 def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     """Every column that the declaration reads is there; none that it writes is. Names are compared as Spark does."""
     known = {column.lower(): column for column in columns}
+    dotted = [column for column in known.values() if "." in column]
+    if dotted:  # PySpark's mapInArrow takes the dot for a field of a struct
+        raise DeclarationError(f"{enrichment.name}: input: {dotted[0]!r} has a dot in its name. Rename the column.")
     for where, column in _columns_read(enrichment):
         if column.lower() not in known:
             close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)

@@ -136,6 +136,11 @@ def test_an_input_column_that_would_be_overwritten_by_the_audit_is_refused(colum
         check_columns(flights, ["carrier", "flight", "origin", "scheduled_departure", "tail_number", column])
 
 
+def test_an_input_column_with_a_dot_in_its_name_is_refused():
+    with pytest.raises(DeclarationError, match="input: 'a.b' has a dot in its name. Rename the column."):
+        check_columns(flights, ["carrier", "a.b"])
+
+
 def test_a_lookup_whose_status_column_the_input_has_is_to_be_renamed():
     columns = ["carrier", "flight", "origin", "scheduled_departure", "tail_number", "weather_status"]
     with pytest.raises(DeclarationError, match=r"'weather_status' exists in the input. Rename the lookup: its name"):
