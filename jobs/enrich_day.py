@@ -91,12 +91,12 @@ def run_day(
     policy "fail".
     """
     input_day = preflight(enrichment, day)
+    facts = _facts(enrichment, day, run_id, input_day)
     from jobs import figures  # Spark is loaded once the declaration is known to be right
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     spark = session(f"{enrichment.name} {day}")
     started = time.monotonic()
-    facts = _facts(enrichment, day, run_id, input_day)
     try:
         facts = _write(spark, enrichment, facts, input_day, report)
     except Exception as error:

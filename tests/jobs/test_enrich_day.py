@@ -71,6 +71,7 @@ def test_a_day_is_written_counted_and_recorded_and_nothing_is_published(project,
     assert "Traceback" not in again.stderr
 
 
+@pytest.mark.proof
 def test_spark_submit_runs_the_same_program(project, weather_service):
     ended = run("--run-id", "r2", submit=True)
     assert ended.returncode == 0, ended.stderr
@@ -152,6 +153,7 @@ flights = dataclasses.replace(flights, lookups=[dataclasses.replace(weather, ser
     assert (progress["kind"], progress["reason"]) == ("stopped", last_line(stopped))
 
 
+@pytest.mark.proof
 def test_a_bug_outside_ends_with_1_and_a_last_line_that_is_one_sentence(project, weather_service):
     shutil.copytree("data/raw/flights", "damaged")
     path = Path(f"damaged/date={DAY}/part-00000.parquet")
