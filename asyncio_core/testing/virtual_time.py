@@ -49,6 +49,7 @@ class _Clock(selectors.DefaultSelector):
         else:
             self.turns += 1
             if self.turns > _TURNS_WITHOUT_TIME:
+                self.turns = 0  # the tasks, which are cancelled now, may need some turns to clean up
                 raise StuckError(
                     "the program runs without ever waiting for time to pass\n" + _describe_tasks(self.loop)
                 )

@@ -72,6 +72,7 @@ def fresh_copy(folder: Path) -> Path:
     shutil.copytree(ROOT / "asyncio_core", copy / "asyncio_core", ignore=unwanted)
     shutil.copytree(ROOT / TESTS, copy / TESTS, ignore=unwanted)
     (copy / TESTS / "test_faults_fit.py").unlink()  # would notice every fault, by its text
+    shutil.copytree(ROOT / "docs", copy / "docs")
     shutil.copy(ROOT / "pyproject.toml", copy)
     return copy
 

@@ -1,6 +1,7 @@
 """Snapshot and restore: every element in exactly one place."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -63,6 +64,26 @@ def test_more_elements_than_capacity_are_restored_in_their_order_before_new_inpu
 
     values, _ = run_virtual(main)
     assert values == [0, 1, 2, Watermark(2), 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("mode", [OutputMode.ORDERED, OutputMode.UNORDERED])
+def test_at_every_turn_of_a_restore_each_element_is_in_exactly_one_place(opened, mode):
+    async def main():
+        state = [StreamRecord(value) for value in range(12)]
+        script = {value: Reply([value], 0.1 * (value % 3)) for value in range(12)}
+        async with opened(script, mode=mode, capacity=3, concurrency=2) as run:
+            restoring = asyncio.create_task(run.operator.restore_state(state))
+            for pause in itertools.cycle([0, 0, 0, 0.01]):
+                await asyncio.sleep(pause)
+                if restoring.done():
+                    break
+                inside = [record.value for record in run.operator.snapshot_state()]
+                assert sorted(run.values + inside) == list(range(12))
+            await restoring
+            await run.operator.end_input()
+            return len(run.values)
+
+    assert run_virtual(main) == 12
 
 
 def test_a_cancelled_restore_keeps_what_it_has_not_taken_and_takes_it_before_new_input(opened):
