@@ -52,9 +52,9 @@ def build(frame: DataFrame, facts: DayFacts, figures: DayFigures | None, folder:
 
     One at a time on a folder: Great Expectations rebuilds its pages in place.
     """
-    import great_expectations as gx
-
     with quiet():
+        import great_expectations as gx
+
         context = gx.get_context(mode="file", project_root_dir=str(folder))
         context.variables.progress_bars = {"globally": False, "metric_calculations": False}
         name = facts.declared.enrichment

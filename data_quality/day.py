@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyspark.errors import PySparkException
+
 from data_quality import history, pictures, written
 from data_quality.catalogue import CheckSpec, checks, further
 from data_quality.findings import plain
@@ -32,7 +34,12 @@ def check(spark: SparkSession, facts: DayFacts, figures: DayFigures) -> QualityR
     A check that could not run is `not_run`, with the reason, and stops no other. Nothing is written.
     """
     frame = written.read(spark, facts)
-    return QualityResult(verdicts(frame, facts, figures), pictures.count(frame, facts))
+    found = verdicts(frame, facts, figures)
+    try:
+        drawn = pictures.count(frame, facts)
+    except PySparkException:  # audit columns of a wrong type: the verdicts say so, and must not be lost for a picture
+        drawn = {}
+    return QualityResult(found, drawn)
 
 
 def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = None) -> tuple[Verdict, ...]:

@@ -47,9 +47,15 @@ def count(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
 
 
 def _width_s(facts: DayFacts) -> int:
-    began, ended = (dt.datetime.fromisoformat(moment) for moment in (facts.started_at, facts.finished_at))
-    span = (ended - began).total_seconds()
-    return next((width for width in _WIDTHS_S if span <= width * SLOTS), _WIDTHS_S[-1])
+    began_s, ended_s = _span_s(facts)
+    return next((width for width in _WIDTHS_S if ended_s - began_s <= width * SLOTS), _WIDTHS_S[-1])
+
+
+def _span_s(facts: DayFacts) -> tuple[float, float]:
+    """Start and end of the run, in s since the epoch."""
+    began = dt.datetime.fromisoformat(facts.started_at)
+    ended = dt.datetime.fromisoformat(facts.finished_at) if facts.finished_at else began
+    return began.timestamp(), ended.timestamp()
 
 
 def _classes(frame: DataFrame, lookup: LookupFacts, facts: DayFacts, width_s: int) -> DataFrame:
@@ -57,9 +63,7 @@ def _classes(frame: DataFrame, lookup: LookupFacts, facts: DayFacts, width_s: in
     first = F.try_element_at(F.col(schema.attempts(lookup.name)), F.lit(1))["start"]
     latency = F.greatest(F.col(schema.latency_ms(lookup.name)), F.lit(_NARROWEST_MS))
     # A clock that is wrong by years gives one slot at either end, not a million slots.
-    ends = [
-        dt.datetime.fromisoformat(moment).timestamp() // width_s for moment in (facts.started_at, facts.finished_at)
-    ]
+    ends = [moment_s // width_s for moment_s in _span_s(facts)]
     slot = _between(F.floor(first / (width_s * 1_000_000)), int(ends[0]) - SLOTS, int(ends[1]) + SLOTS)
     step = _between(F.floor(F.log10(latency / _NARROWEST_MS) * _STEPS), 0, 10 * _STEPS)
     outcome = F.col(schema.status(lookup.name))
