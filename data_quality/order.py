@@ -173,26 +173,29 @@ def _lost_rows(job: Judge) -> DataFrame:
     there = job.frame.select(file, SOURCE_ROW, PARTITION, INPUT_SEQ, F.lit(True).alias("_there"))
     both = given.join(there, list(SOURCE_IDENTITY), "left")
     place = F.when(F.col("_there"), F.struct(PARTITION, (F.col(INPUT_SEQ) - F.col(SOURCE_ROW)).alias("offset")))
-    in_file = Window.partitionBy(SOURCE_FILE).orderBy(SOURCE_ROW)
-    before = F.last(place, ignorenulls=True).over(in_file.rowsBetween(Window.unboundedPreceding, -1))
-    after = F.first(place, ignorenulls=True).over(in_file.rowsBetween(1, Window.unboundedFollowing))
+    # The nearest after is the last before in the other direction: Spark walks a frame that ends with the file anew for
+    # every row.
+    in_file, gone_by = Window.partitionBy(SOURCE_FILE), (Window.unboundedPreceding, -1)
+    before = F.last(place, ignorenulls=True).over(in_file.orderBy(SOURCE_ROW).rowsBetween(*gone_by))
+    after = F.last(place, ignorenulls=True).over(in_file.orderBy(F.desc(SOURCE_ROW)).rowsBetween(*gone_by))
     lost = both.withColumn("_before", before).withColumn("_after", after).where(F.col("_there").isNull())
     taken = job.frame.select(PARTITION, INPUT_SEQ).distinct().withColumn("_taken", F.lit(True))
 
-    def placed(at: str) -> DataFrame:
+    def placed(at: str, choice: int) -> DataFrame:
         seq = (F.col(at)["offset"] + F.col(SOURCE_ROW)).alias(INPUT_SEQ)
         return lost.where(F.col(at).isNotNull()).select(
-            *SOURCE_IDENTITY, F.col(at)[PARTITION].alias(PARTITION), seq, _TIME
+            *SOURCE_IDENTITY, F.col(at)[PARTITION].alias(PARTITION), seq, _TIME, F.lit(choice).alias("_choice")
         )
 
+    # Behind the last row of a task there is always room; before its first there is none. So the row after decides.
     open_places = (
-        placed("_before")
-        .unionByName(placed("_after"))
+        placed("_after", 1)
+        .unionByName(placed("_before", 2))
         .join(taken, [PARTITION, INPUT_SEQ], "left_anti")
         .where(f"{INPUT_SEQ} >= 0")
     )
-    once = open_places.dropDuplicates(list(SOURCE_IDENTITY))
-    return once.select(PARTITION, INPUT_SEQ, _TIME, F.lit(True).alias(_GHOST))
+    chosen = F.min_by(F.struct(PARTITION, INPUT_SEQ, _TIME), "_choice").alias("chosen")
+    return open_places.groupBy(*SOURCE_IDENTITY).agg(chosen).select("chosen.*", F.lit(True).alias(_GHOST))
 
 
 # -- findings ----------------------------------------------------------------------------------------------------------

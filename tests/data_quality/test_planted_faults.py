@@ -1,5 +1,7 @@
 import copy
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from honest_day import honest_day
 from planted_faults import FAULTS, PLACES, Day, Fault, Planted
@@ -99,3 +101,23 @@ def test_a_fault_in_a_million_rows_is_found(spark, large_days, fault: Fault, mod
     day.outputs = dict(day.outputs)
     planted = fault.plant(day, place)
     assert_seen(judge(spark, day), planted)
+
+
+@pytest.mark.spark
+def test_rows_lost_where_two_tasks_divide_a_file_move_no_other_watermark(spark, tmp_path):
+    """The last row of one task and the first of the next: their event times count where they belong."""
+    day = honest_day(tmp_path, "unordered", sizes=(60, 50), seed=5)
+    (first_in, second_in), (first, second) = day.inputs.values(), day.outputs.values()
+    whole = pa.concat_tables([first_in, second_in])
+    rows = pc.add(second["_source_row"], 60)
+    second = second.set_column(second.schema.get_field_index("_source_row"), "_source_row", rows)
+    file = pa.array([first["_source_file"][0].as_py()] * second.num_rows)
+    second = second.set_column(second.schema.get_field_index("_source_file"), "_source_file", file)
+    first = first.filter(pc.not_equal(first["_input_seq"], 59))
+    second = second.filter(pc.not_equal(second["_input_seq"], 0))
+    day.inputs = {next(iter(day.inputs)): whole}
+    day.outputs = dict(zip(day.outputs, (first, second), strict=True))
+    found = judge(spark, day)
+    assert names(found, "failed") == {"every_row_once"}
+    (lost,) = [verdict for verdict in found if verdict.status == "failed"]
+    assert {row["_source_row"] for row in lost.evidence} == {59, 60}
