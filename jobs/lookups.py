@@ -17,7 +17,7 @@ from sqlglot import expressions as exp
 from jobs.answer_types import AnswerColumn, read_ddl
 from jobs.errors import DeclarationError
 from jobs.schema import LookupFacts
-from jobs.services import Env, Outage, Retry, Service, require_concurrency, resolve
+from jobs.services import Cache, Env, Outage, Retry, Service, require_concurrency, resolve
 
 if TYPE_CHECKING:
     from asyncio_core import AsyncFunction
@@ -35,7 +35,8 @@ class Lookup:
     nullable. timeout: s over all attempts and the waits between them, from the first call; None waits without limit.
     ranges: column -> (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of
     nulls among answers; both are checked on the output, not enforced on the way. version: raise it when the answers
-    must be asked anew.
+    must be asked anew. cache: equal requests in flight in a task are one call, and its answer is used again; with None
+    every row is called for.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Lookup:
     on_error: Policy = "null"
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     null_share: Mapping[str, float] = field(default_factory=dict)
+    cache: Cache | None = field(default_factory=Cache)
     version: int = 1
 
     kind = "lookup"

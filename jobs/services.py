@@ -59,6 +59,25 @@ class Retry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cache:
+    """Answers and misses are kept in each task and used again for equal keys; errors are not.
+
+    max_entries: of one task; the least recently used leave first. ttl: how long one is used; None for the whole task.
+    """
+
+    max_entries: int = 10_000
+    ttl: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        wrong = isinstance(self.max_entries, bool) or not isinstance(self.max_entries, int) or self.max_entries < 1
+        if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
+            raise DeclarationError(
+                f"cache: max_entries={self.max_entries!r}, ttl={self.ttl!r}; max_entries must be a whole number, at "
+                "least 1, and ttl over 0 or None. Without a cache: cache=None."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outage:
     """A service is down after `after` rows in a row failed without one success.
 

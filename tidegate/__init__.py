@@ -3,10 +3,11 @@
 from jobs.declarations import Enrichment, EventTime, Expectation, Input, Output, Summary, Tolerance
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 from jobs.lookups import AsyncFunctionLookup, HttpLookup, Lookup, SqlLookup
-from jobs.services import Env, Outage, Retry, Service
+from jobs.services import Cache, Env, Outage, Retry, Service
 
 __all__ = [
     "AsyncFunctionLookup",
+    "Cache",
     "DeclarationError",
     "Enrichment",
     "Env",

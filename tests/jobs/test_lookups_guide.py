@@ -1,0 +1,68 @@
+"""The examples of docs/lookups.md, as they stand there, against a service that counts what arrives."""
+
+import asyncio
+import re
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from aiohttp import web
+
+from jobs.batches import BatchLayout
+from jobs.lookups import Lookup
+from jobs.partition import PartitionPlan, PartitionRun
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "lookups.md").read_text()
+
+
+def example(heading, **instead):
+    """The lookup that the section declares; words of the example may be replaced, as an address is."""
+    section = GUIDE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    for word, value in instead.items():
+        assert word in code
+        code = code.replace(word, value)
+    names = {}
+    exec(code, names)
+    (declared,) = (value for value in names.values() if isinstance(value, Lookup))
+    return declared
+
+
+def enriched(declared, *keys, share=None, mode="ordered"):
+    """Rows with these keys through one partition, without Spark; what it wrote, row by row."""
+    names = tuple(f"__key_{name}" for name in declared.keys)
+    identity = {"_source_file": ["file"] * len(keys), "_source_row": list(range(len(keys)))}
+    columns = dict(zip(names, zip(*keys, strict=True), strict=True))
+    batch = pa.RecordBatch.from_pydict({**columns, **identity})
+    plan = PartitionPlan(
+        lookups=(declared,),
+        shares=((share or declared.concurrency,),),
+        mode=mode,
+        layout=BatchLayout(tuple(identity), (names,), (), None, 0, (declared.name,), (declared.columns,)),
+        progress=None,
+    )
+    batches = [batch.slice(start, 100) for start in range(0, len(keys), 100)]
+    return [row for written in PartitionRun(plan, 0, 0).run(iter(batches)) for row in written.to_pylist()]
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+def test_equal_requests_are_one_call(service, mode):
+    async def rating(request):
+        await asyncio.sleep(0.01)
+        number = int(request.path.split("/")[2])
+        return web.json_response({"score": number, "grade": "A"}, status=404 if number == 7 else 200)
+
+    service.answer = rating
+    keys = [(str(row % 20),) for row in range(1000)]
+    rows = enriched(example("Equal requests are one call", SERVICE_URL=service.url), *keys, mode=mode)
+    assert Counter(service.log) == {f"/customers/{number}/rating": 1 for number in range(20)}
+    assert service.highest_in_flight <= 4
+    assert Counter(row["_rating_source"] for row in rows) == {"call": 20, "shared": 980}
+    assert Counter(row["rating_status"] for row in rows) == {"ok": 950, "miss": 50}
+    for row in rows:
+        number = row["_source_row"] % 20
+        assert row["score"] == (None if number == 7 else number)
+        assert len(row["_rating_attempts"]) == (row["_rating_source"] == "call")
+        assert (row["_rating_latency_ms"] is None) == (row["_rating_source"] == "shared")
+        assert row["rating_answered_at"] is not None
