@@ -15,9 +15,10 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.answer_types import AnswerColumn, read_ddl
+from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
 from jobs.schema import LookupFacts
-from jobs.services import Cache, Env, Outage, Retry, Service, require_concurrency, resolve
+from jobs.services import Cache, Outage, Retry, Service, require_concurrency
 
 if TYPE_CHECKING:
     from asyncio_core import AsyncFunction

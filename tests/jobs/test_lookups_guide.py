@@ -66,3 +66,21 @@ def test_equal_requests_are_one_call(service, mode):
         assert len(row["_rating_attempts"]) == (row["_rating_source"] == "call")
         assert (row["_rating_latency_ms"] is None) == (row["_rating_source"] == "shared")
         assert row["rating_answered_at"] is not None
+
+
+def test_a_token_is_fetched_once_and_shown_with_every_call(service, monkeypatch):
+    monkeypatch.setenv("GEO_ID", "me")
+    monkeypatch.setenv("GEO_SECRET", "s3cr3t-Zq9")
+
+    async def place(request):
+        if request.path == "/token":
+            return web.json_response({"access_token": "abc", "token_type": "bearer", "expires_in": 3600})
+        known = request.headers.get("Authorization") == "Bearer abc"
+        return web.json_response({"lat": 40.6, "lon": -73.8}, status=200 if known else 401)
+
+    service.answer = place
+    declared = example("A service that wants to know who asks", SERVICE_URL=service.url)
+    rows = enriched(declared, *[(f"street {number}",) for number in range(20)])
+    assert [(row["location_status"], row["lat"]) for row in rows] == [("ok", 40.6)] * 20
+    assert Counter(service.log)["/token"] == 1
+    assert len(service.log) == 21
