@@ -15,6 +15,7 @@ from yarl import URL
 
 from jobs.authorizing import authorizer
 from jobs.callers import CallFailed, Key, Throttled
+from jobs.conditions import Conditions
 from jobs.errors import RunStopped
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class HttpCaller:
         self._base = lookup.service.base_url
         self._authorizer = authorizer(lookup.service.auth, lookup.service_name)
         self._names = tuple(lookup.keys)
+        self._misses = Conditions("miss_when", lookup.miss_when)
+        self._throttles = Conditions("throttled_when", lookup.throttled_when)
         self._readers = [
             (jsonpath.compile(lookup.paths.get(column.name, f"$.{column.name}")), column) for column in lookup.columns
         ]
@@ -64,9 +67,12 @@ class HttpCaller:
                     raise Throttled("401: the token was taken no more, and is renewed", 0.0)
                 self._judge_status(response)
                 self._authorizer.accepted(headers)
-                if response.status in lookup.miss_when:
+                if response.status in self._misses.statuses:
                     return None
-                return json.loads(await response.read(), parse_constant=refuse_constant)
+                answer = json.loads(await self._body(response), parse_constant=refuse_constant)
+                if self._throttles.hold_for(answer):
+                    raise Throttled("throttled, by the answer", retry_after(response.headers.get("Retry-After")))
+                return None if self._misses.hold_for(answer) else answer
         except TimeoutError as error:
             raise CallFailed(f"no answer within {lookup.attempt_timeout} s", passing=True) from error
         except aiohttp.ClientConnectorError as error:
@@ -79,15 +85,25 @@ class HttpCaller:
     def _judge_status(self, response: aiohttp.ClientResponse) -> None:
         """Raise what a status means, unless it means an answer or a miss."""
         lookup, status = self._lookup, response.status
-        if status in lookup.miss_when:
+        if status in self._misses.statuses:
             return
         said = self._authorizer.masked(f"{status} {response.reason}")
-        if status in lookup.throttled_when:
+        if status in self._throttles.statuses:
             raise Throttled(said, retry_after(response.headers.get("Retry-After")))
         if status in lookup.service.stop_on:
             raise RunStopped(f"{lookup.service_name} at {self._base} refuses us: {said}.")
         if status >= 300:
             raise CallFailed(said, passing=status >= 500)
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
+        largest = self._lookup.max_answer_bytes
+        body = bytearray()
+        async for part in response.content.iter_any():
+            body += part
+            if len(body) > largest:
+                raise CallFailed(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
+        return bytes(body)
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         """What others said, without our secrets, should they have said one."""

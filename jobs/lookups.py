@@ -15,6 +15,7 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.answer_types import AnswerColumn, read_ddl
+from jobs.conditions import Conditions
 from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
 from jobs.schema import LookupFacts
@@ -146,16 +147,18 @@ class HttpLookup(Lookup):
 
     request: method and path, with {key} where a key's value goes, escaped. A timestamp is written in UTC as
     2013-01-10T05:00:00Z. paths: column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when,
-    throttled_when: statuses that mean "no such key" and "not now"; the latter closes the gate for Retry-After.
-    attempt_timeout: s for one attempt, by default `timeout`.
+    throttled_when: what means "no such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as
+    "$.status == 'ZERO_RESULTS'"; the latter closes the gate for Retry-After. attempt_timeout: s for one attempt, by
+    default `timeout`. max_answer_bytes: a larger answer is an error; counted as unpacked.
     """
 
     service: Service
     request: str
     paths: Mapping[str, str] = field(default_factory=dict)
     attempt_timeout: float | None = None
-    miss_when: tuple[int, ...] = (404,)
-    throttled_when: tuple[int, ...] = (429, 503)
+    miss_when: tuple[int | str, ...] = (404,)
+    throttled_when: tuple[int | str, ...] = (429, 503)
+    max_answer_bytes: int = 1 << 20
 
     kind = "http"
 
@@ -181,8 +184,15 @@ class HttpLookup(Lookup):
                 ) from error
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
             raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
-        object.__setattr__(self, "miss_when", tuple(self.miss_when))
-        object.__setattr__(self, "throttled_when", tuple(self.throttled_when))
+        for where in ("miss_when", "throttled_when"):
+            declared = getattr(self, where)
+            if isinstance(declared, str | int):
+                raise DeclarationError(f"{where} is {declared!r}; it must be a list, as [{declared!r}].")
+            object.__setattr__(self, where, tuple(declared))
+            Conditions(where, declared)
+        size = self.max_answer_bytes
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
 
     @property
     def path(self) -> str:

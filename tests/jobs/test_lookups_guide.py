@@ -1,6 +1,7 @@
 """The examples of docs/lookups.md, as they stand there, against a service that counts what arrives."""
 
 import asyncio
+import gzip
 import re
 from collections import Counter
 from pathlib import Path
@@ -84,3 +85,29 @@ def test_a_token_is_fetched_once_and_shown_with_every_call(service, monkeypatch)
     assert [(row["location_status"], row["lat"]) for row in rows] == [("ok", 40.6)] * 20
     assert Counter(service.log)["/token"] == 1
     assert len(service.log) == 21
+
+
+def test_answers_of_200_may_be_misses_or_not_now(service):
+    asked = Counter()
+
+    async def place(request):
+        q = request.path.split("/")[2]
+        asked[q] += 1
+        if q == "busy" and asked[q] == 1:
+            return web.json_response({"status": "OVER_LIMIT"}, headers={"Retry-After": "0.2"})
+        if q == "nowhere":
+            return web.json_response({"status": "ZERO_RESULTS"})
+        if q == "huge":
+            return web.Response(
+                body=gzip.compress(b" " * 1_000_000), headers={"Content-Encoding": "gzip"}, content_type="text/json"
+            )
+        return web.json_response({"lat": 40.6, "lon": -73.8, "quota": {"left": 9}})
+
+    service.answer = place
+    declared = example("Services that say everything with 200", SERVICE_URL=service.url)
+    rows = enriched(declared, ("busy",), ("nowhere",), ("huge",), ("here",))
+    assert [row["location_status"] for row in rows] == ["ok", "miss", "error", "ok"]
+    assert rows[2]["_location_error"] == "the answer is larger than 65,536 bytes (max_answer_bytes)"
+    assert [attempt["throttled"] for attempt in rows[0]["_location_attempts"]] == [True, False]
+    assert rows[0]["_location_paused_ms"] > 0
+    assert asked == {"busy": 2, "nowhere": 1, "huge": 1, "here": 1}
