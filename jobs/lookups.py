@@ -56,6 +56,7 @@ class Lookup:
     version: int = 1
 
     kind = "lookup"
+    finish_after_timeout = False  # a call that no row waits for any more is cancelled
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -149,7 +150,8 @@ class HttpLookup(Lookup):
     2013-01-10T05:00:00Z. paths: column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when,
     throttled_when: what means "no such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as
     "$.status == 'ZERO_RESULTS'"; the latter closes the gate for Retry-After. attempt_timeout: s for one attempt, by
-    default `timeout`. max_answer_bytes: a larger answer is an error; counted as unpacked.
+    default `timeout`. max_answer_bytes: a larger answer is an error; counted as unpacked. finish_after_timeout: when a
+    row leaves at its time limit its request, billed anyway, goes on for up to attempt_timeout, and its answer is kept.
     """
 
     service: Service
@@ -159,11 +161,23 @@ class HttpLookup(Lookup):
     miss_when: tuple[int | str, ...] = (404,)
     throttled_when: tuple[int | str, ...] = (429, 503)
     max_answer_bytes: int = 1 << 20
+    finish_after_timeout: bool = False
 
     kind = "http"
 
     def _check(self) -> None:
         super()._check()
+        self._check_request()
+        self._check_answer()
+        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
+            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+        if self.finish_after_timeout and (self.attempt_timeout is None or self.cache is None):
+            raise DeclarationError(
+                "finish_after_timeout needs attempt_timeout, which bounds the request that goes on, and a cache, which "
+                "keeps its answer."
+            )
+
+    def _check_request(self) -> None:
         method, _, path = self.request.partition(" ")
         if method != "GET" or not path.startswith("/"):
             raise DeclarationError(f'request is {self.request!r}; it must be GET and a path, as "GET /v1/{{origin}}".')
@@ -172,6 +186,8 @@ class HttpLookup(Lookup):
             odd = min(used ^ set(self.keys))
             where = "the request, but is no key" if odd in used else "keys, but the request does not use it"
             raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
+
+    def _check_answer(self) -> None:
         unknown = sorted(set(self.paths) - {column.name for column in self.columns})
         if unknown:
             raise DeclarationError(f"paths: {unknown[0]!r} is not a column of returns.")
@@ -182,8 +198,6 @@ class HttpLookup(Lookup):
                 raise DeclarationError(
                     f"paths: {column}: {json_path!r} is not a JSON path; write it as $.a.b."
                 ) from error
-        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
-            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
         for where in ("miss_when", "throttled_when"):
             declared = getattr(self, where)
             if isinstance(declared, str | int):

@@ -101,9 +101,13 @@ class SharedAsking(Asking):
             return await call.reply()
         finally:
             call.waiting -= 1
-            if call.waiting == 0 and call.task is not None and not call.ended:
+            if call.waiting == 0 and call.task is not None and not call.ended and not self._finishes(call):
                 self._forget(call)
                 call.task.cancel("no row waits for it any more")
+
+    def _finishes(self, call: SharedCall) -> bool:
+        """Whether the call goes on although nobody waits: a request that was sent is billed."""
+        return self._lookup.finish_after_timeout and call.has_slot
 
     async def _run(self, call: SharedCall) -> None:
         """Make the call and tell all who wait for it. The attempt ends before its slot is given back."""

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from jobs.batches import BatchLayout
+from jobs.errors import DeclarationError
 from jobs.lookups import Lookup
 from jobs.partition import PartitionPlan, PartitionRun
 
@@ -111,3 +112,28 @@ def test_answers_of_200_may_be_misses_or_not_now(service):
     assert [attempt["throttled"] for attempt in rows[0]["_location_attempts"]] == [True, False]
     assert rows[0]["_location_paused_ms"] > 0
     assert asked == {"busy": 2, "nowhere": 1, "huge": 1, "here": 1}
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_request_whose_row_timed_out_may_finish_and_serve_the_rows_after_it(service, finishes):
+    async def place(request):
+        if request.path.endswith("slow") and len(service.log) == 1:
+            await asyncio.sleep(0.8)
+        return web.json_response({"lat": 40.6, "lon": -73.8})
+
+    service.answer = place
+    instead = {} if finishes else {"finish_after_timeout=True": "finish_after_timeout=False"}
+    declared = example("A request that is billed anyway", SERVICE_URL=service.url, **instead)
+    rows = enriched(declared, ("slow",), ("quick",), ("slow",))
+    assert [row["location_status"] for row in rows] == ["timeout", "ok", "ok"]
+    assert rows[2]["_location_source"] == ("shared" if finishes else "call")
+    assert Counter(service.log) == {"/places/slow": 1 if finishes else 2, "/places/quick": 1}
+    assert service.highest_in_flight == 1
+
+
+@pytest.mark.parametrize(
+    "without", [{"attempt_timeout=5.0": "attempt_timeout=None"}, {"timeout=0.3": "cache=None, timeout=0.3"}]
+)
+def test_what_goes_on_needs_a_bound_and_a_place(without):
+    with pytest.raises(DeclarationError, match=r"finish_after_timeout needs attempt_timeout, .* and a cache"):
+        example("A request that is billed anyway", SERVICE_URL="http://127.0.0.1:1", **without)
