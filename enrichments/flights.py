@@ -30,6 +30,7 @@ weather = HttpLookup(
     paths={"wind_ms": "$.wind.speed"},
     timeout=2.0,
     attempt_timeout=1.0,
+    cache=None,  # a day has few hours and origins: the demo is to show a call per row, and take seconds
     ranges={"temp_c": (-40, 50), "wind_ms": (0, 100), "visibility_m": (0, 20_000)},
 )
 plane = SqlLookup(
@@ -40,6 +41,7 @@ plane = SqlLookup(
     returns="manufacturer STRING, model STRING, seats INT",
     timeout=5.0,
     max_concurrency=4,
+    cache=None,  # as above
     ranges={"seats": (1, 900)},
 )
 flights = Enrichment(

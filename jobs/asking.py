@@ -7,6 +7,7 @@ the one retry loop, the operator's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncio_core import AsyncFunction
@@ -19,12 +20,25 @@ if TYPE_CHECKING:
     from jobs.outage import OutageWatch
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of one attempt: an answer, a miss, an error, or nothing yet (outcome None: come again)."""
+
+    outcome: str | None
+    answer: tuple[Any, ...] | None = None
+    error: str | None = None
+    throttled: bool = False  # the service said "not now"
+    passing: bool = False  # an error that may pass: worth a retry
+    down: bool = False  # the service is at fault, not this row: it keeps its retries
+    answered_at: int | None = None  # µs since the epoch
+
+
 class Asked:
     """What is known of one row at one lookup. Times are µs since the epoch on the partition's clock."""
 
     __slots__ = (
-        "again", "answer", "answered_at", "attempts", "error", "failures",
-        "finished", "key", "paused", "source", "started", "status",
+        "again", "answer", "answered_at", "attempts", "call", "error", "failures",
+        "finished", "key", "paused", "reply", "source", "started", "status",
     )  # fmt: skip
 
     def __init__(self, key: Key | None) -> None:
@@ -40,6 +54,8 @@ class Asked:
         self.paused = 0.0  # s; before the outcome: what the gate read at the first attempt
         self.failures = 0  # attempts that used up a retry
         self.again = False  # the operator is to try once more
+        self.call: Any = None  # a call that it shares with equal requests, until it waits for it
+        self.reply: Reply | None = None  # an answer that was kept, until it takes it
 
 
 class OnAttempt(Protocol):
@@ -95,70 +111,87 @@ class Asking(AsyncFunction[Row, Row]):
     async def async_invoke(self, value: Row) -> list[Row]:
         asked = value.asked[self._place]
         if asked.key is None:
-            if self._lookup.on_null_key == "fail":
-                raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
-            asked.status = "skipped"
-            return [value]
-        asked.started = now = self._now_us()
-        if not asked.attempts:
-            asked.paused = self._gate.closed_seconds
-        asked.again = throttled = False
+            return self._skip(value)
+        self._begin_attempt(asked)
+        asked.again = False
+        reply = None
         try:
             answer = await self._caller.call(asked.key)
         except (Throttled, CallFailed) as failure:
             if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
-                throttled = isinstance(failure, Throttled)
-                self._failed(asked, failure)
+                reply = self._failed(asked, failure)
         else:
             if asked.finished is None:
-                self._watch.succeeded()
-                self._answered(asked, answer)
+                reply = self._answered(answer)
         finally:
             now = self._now_us()
             if asked.started is not None:
-                self._end_attempt(asked, now, throttled=throttled)
-        if not asked.again and asked.finished is None:
-            self._settle(asked, now)
+                self._end_attempt(asked, now, reply)
+        if reply is not None:
+            self._take(asked, reply, "call")
+            if not asked.again:
+                self._settle(asked, now)
         return [value]
 
-    def _end_attempt(self, asked: Asked, now: int, *, throttled: bool = False, timed_out: bool = False) -> None:
+    def _skip(self, row: Row) -> list[Row]:
+        if self._lookup.on_null_key == "fail":
+            raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
+        row.asked[self._place].status = "skipped"
+        return [row]
+
+    def _begin_attempt(self, asked: Asked) -> None:
+        asked.started = self._now_us()
+        if not asked.attempts:
+            asked.paused = self._gate.closed_seconds
+
+    def _end_attempt(self, asked: Asked, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
         """Close the running attempt, once: the time limit may have closed it before the cancelled call ends."""
         assert asked.started is not None
-        answered = asked.status in ("ok", "miss")
+        answered = reply is not None and reply.outcome in ("ok", "miss")
         self._on_attempt(
             (now - asked.started) / 1e6, retried=bool(asked.attempts), answered=answered, timed_out=timed_out
         )
-        asked.attempts.append((asked.started, now, throttled))
+        asked.attempts.append((asked.started, now, reply is not None and reply.throttled))
         asked.started = None
 
-    def _failed(self, asked: Asked, failure: Throttled | CallFailed) -> None:
-        asked.error = reason = in_one_line(str(failure))
+    def _failed(self, asked: Asked, failure: Throttled | CallFailed) -> Reply:
+        """Tell the watch of a call of this row that gave no answer."""
+        reason = in_one_line(str(failure))
         if isinstance(failure, Throttled):
-            asked.again = True
             self._watch.throttled(reason, failure.seconds)
-            return
-        asked.status = "error"
+            return Reply(None, error=reason, throttled=True)
         if not failure.passing:
             self._watch.succeeded()
-            return
+            return Reply("error", error=reason)
         self._watch.failed(reason, repeated=asked.failures > 0)
-        if self._watch.is_down:  # the service is at fault, not this row: it keeps its retries
-            asked.again = True
-        else:
-            asked.failures += 1
-            asked.again = asked.failures <= self._retries
+        return Reply("error", error=reason, passing=True, down=self._watch.is_down)
 
-    def _answered(self, asked: Asked, answer: Any | None) -> None:
-        asked.error = None
+    def _answered(self, answer: Any | None) -> Reply:
+        """Tell the watch of a call that was answered, and read the answer."""
+        self._watch.succeeded()
+        return self._read(answer)
+
+    def _read(self, answer: Any | None) -> Reply:
         if answer is None:
-            asked.status, asked.source = "miss", "call"
-            return
+            return Reply("miss", answered_at=self._now_us())
         try:
-            asked.answer = self._caller.columns(answer)
+            return Reply("ok", self._caller.columns(answer), answered_at=self._now_us())
         except ValueError as error:
-            asked.status, asked.error = "error", in_one_line(f"the answer does not fit: {error}")
+            return Reply("error", error=in_one_line(f"the answer does not fit: {error}"))
+
+    def _take(self, asked: Asked, reply: Reply, source: str) -> None:
+        """What the reply means to this row: its outcome, or that it comes again."""
+        asked.error = reply.error
+        if reply.outcome is None:
+            asked.again = True
+            return
+        asked.status = reply.outcome
+        if reply.outcome == "error":
+            if reply.passing and not reply.down:
+                asked.failures += 1
+            asked.again = reply.passing and (reply.down or asked.failures <= self._retries)
         else:
-            asked.status, asked.source = "ok", "call"
+            asked.answer, asked.answered_at, asked.source = reply.answer, reply.answered_at, source
 
     def timeout(self, value: Row) -> list[Row]:
         """The time limit ran out: the row leaves as fallback or timeout, whatever its call still does."""
@@ -167,10 +200,11 @@ class Asking(AsyncFunction[Row, Row]):
         attempts = len(asked.attempts) + (asked.started is not None)
         hangs = asked.started is not None
         if hangs:
-            self._end_attempt(asked, now, timed_out=True)
+            self._end_attempt(asked, now, None, timed_out=True)
         asked.again = False
         last = f"; before that: {asked.error}" if asked.error else ""
-        asked.error = f"no answer within {self._lookup.timeout} s, {attempts} attempts{last}"
+        calls = f"{attempts} attempts" if attempts else "waiting for an equal request"
+        asked.error = f"no answer within {self._lookup.timeout} s, {calls}{last}"
         asked.status = "timeout"
         assert asked.key is not None
         try:
@@ -179,7 +213,7 @@ class Asking(AsyncFunction[Row, Row]):
             asked.error = in_one_line(f"{asked.error}; its fallback: {failure}")
         else:
             if fallback is not None:
-                self._answered(asked, fallback)
+                self._take(asked, self._read(fallback), "call")
                 asked.status = "fallback" if asked.status == "ok" else asked.status
         self._settle(asked, now)
         if hangs:  # a row that waited for its next attempt has told the watch of each failure already
@@ -189,8 +223,6 @@ class Asking(AsyncFunction[Row, Row]):
     def _settle(self, asked: Asked, now: int) -> None:
         asked.finished = now
         asked.paused = self._gate.closed_seconds - asked.paused
-        if asked.source is not None:
-            asked.answered_at = now
         lookup = self._lookup
         policy = {"miss": lookup.on_miss, "timeout": lookup.on_timeout, "error": lookup.on_error}.get(
             asked.status or ""

@@ -13,7 +13,9 @@ import aiohttp
 import jsonpath
 from yarl import URL
 
+from jobs.authorizing import authorizer
 from jobs.callers import CallFailed, Key, Throttled
+from jobs.conditions import Conditions
 from jobs.errors import RunStopped
 
 if TYPE_CHECKING:
@@ -30,7 +32,10 @@ class HttpCaller:
         self._share = share
         self._session: aiohttp.ClientSession | None = None
         self._base = lookup.service.base_url
+        self._authorizer = authorizer(lookup.service.auth, lookup.service_name)
         self._names = tuple(lookup.keys)
+        self._misses = Conditions("miss_when", lookup.miss_when)
+        self._throttles = Conditions("throttled_when", lookup.throttled_when)
         self._readers = [
             (jsonpath.compile(lookup.paths.get(column.name, f"$.{column.name}")), column) for column in lookup.columns
         ]
@@ -43,8 +48,10 @@ class HttpCaller:
         )
         # aiohttp asks again by itself on a connection that was dropped; every attempt must be one that we count
         self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
+        await self._authorizer.open()
 
     async def close(self) -> None:
+        await self._authorizer.close()
         if self._session is not None:
             await self._session.close()
 
@@ -52,28 +59,55 @@ class HttpCaller:
         assert self._session is not None
         lookup = self._lookup
         path = lookup.path.format_map(dict(zip(self._names, map(escaped, key), strict=True)))
+        url = URL(self._base + path, encoded=True)
+        headers = await self._authorizer.headers()
         try:
-            async with self._session.get(URL(self._base + path, encoded=True), allow_redirects=False) as response:
-                status = response.status
-                if status in lookup.miss_when:
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                if response.status == 401 and self._authorizer.refused(headers):
+                    raise Throttled("401: the token was taken no more, and is renewed", 0.0)
+                self._judge_status(response)
+                self._authorizer.accepted(headers)
+                if response.status in self._misses.statuses:
                     return None
-                if status in lookup.throttled_when:
-                    raise Throttled(f"{status} {response.reason}", retry_after(response.headers.get("Retry-After")))
-                if status in lookup.service.stop_on:
-                    raise RunStopped(f"{lookup.service_name} at {self._base} refuses us: {status} {response.reason}.")
-                if status >= 500:
-                    raise CallFailed(f"{status} {response.reason}", passing=True)
-                if status >= 300:
-                    raise CallFailed(f"{status} {response.reason}", passing=False)
-                return json.loads(await response.read(), parse_constant=refuse_constant)
+                answer = json.loads(await self._body(response), parse_constant=refuse_constant)
+                if self._throttles.hold_for(answer):
+                    raise Throttled("throttled, by the answer", retry_after(response.headers.get("Retry-After")))
+                return None if self._misses.hold_for(answer) else answer
         except TimeoutError as error:
             raise CallFailed(f"no answer within {lookup.attempt_timeout} s", passing=True) from error
         except aiohttp.ClientConnectorError as error:
             raise CallFailed(f"cannot connect: {error.os_error.strerror or error.os_error}", passing=True) from error
         except aiohttp.ClientError as error:
-            raise CallFailed(f"connection lost: {error or type(error).__name__}", passing=True) from error
+            raise self._failure(f"connection lost: {error or type(error).__name__}", passing=True) from error
         except (ValueError, RecursionError) as error:
-            raise CallFailed(f"the answer is not JSON: {error}", passing=False) from error
+            raise self._failure(f"the answer is not JSON: {error}", passing=False) from error
+
+    def _judge_status(self, response: aiohttp.ClientResponse) -> None:
+        """Raise what a status means, unless it means an answer or a miss."""
+        lookup, status = self._lookup, response.status
+        if status in self._misses.statuses:
+            return
+        said = self._authorizer.masked(f"{status} {response.reason}")
+        if status in self._throttles.statuses:
+            raise Throttled(said, retry_after(response.headers.get("Retry-After")))
+        if status in lookup.service.stop_on:
+            raise RunStopped(f"{lookup.service_name} at {self._base} refuses us: {said}.")
+        if status >= 300:
+            raise CallFailed(said, passing=status >= 500)
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
+        largest = self._lookup.max_answer_bytes
+        body = bytearray()
+        async for part in response.content.iter_any():
+            body += part
+            if len(body) > largest:
+                raise CallFailed(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
+        return bytes(body)
+
+    def _failure(self, reason: str, *, passing: bool) -> CallFailed:
+        """What others said, without our secrets, should they have said one."""
+        return CallFailed(self._authorizer.masked(reason), passing=passing)
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         if not isinstance(answer, dict | list):
@@ -84,7 +118,7 @@ class HttpCaller:
             try:
                 values.append(None if match is None else column.cast(match.value))
             except ValueError as error:
-                raise ValueError(f"{column.name}: {error}") from error
+                raise ValueError(self._authorizer.masked(f"{column.name}: {error}")) from error
         return tuple(values)
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # an HTTP lookup has nothing to fall back on

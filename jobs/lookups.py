@@ -15,9 +15,11 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.answer_types import AnswerColumn, read_ddl
+from jobs.conditions import Conditions
+from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
 from jobs.schema import LookupFacts
-from jobs.services import Env, Outage, Retry, Service, require_concurrency, resolve
+from jobs.services import Cache, Outage, Retry, Service, require_concurrency
 
 if TYPE_CHECKING:
     from asyncio_core import AsyncFunction
@@ -35,7 +37,8 @@ class Lookup:
     nullable. timeout: s over all attempts and the waits between them, from the first call; None waits without limit.
     ranges: column -> (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of
     nulls among answers; both are checked on the output, not enforced on the way. version: raise it when the answers
-    must be asked anew.
+    must be asked anew. cache: equal requests in flight in a task are one call, and its answer is used again; with None
+    every row is called for.
     """
 
     name: str
@@ -49,9 +52,11 @@ class Lookup:
     on_error: Policy = "null"
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     null_share: Mapping[str, float] = field(default_factory=dict)
+    cache: Cache | None = field(default_factory=Cache)
     version: int = 1
 
     kind = "lookup"
+    finish_after_timeout = False  # a call that no row waits for any more is cancelled
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -143,21 +148,36 @@ class HttpLookup(Lookup):
 
     request: method and path, with {key} where a key's value goes, escaped. A timestamp is written in UTC as
     2013-01-10T05:00:00Z. paths: column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when,
-    throttled_when: statuses that mean "no such key" and "not now"; the latter closes the gate for Retry-After.
-    attempt_timeout: s for one attempt, by default `timeout`.
+    throttled_when: what means "no such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as
+    "$.status == 'ZERO_RESULTS'"; the latter closes the gate for Retry-After. attempt_timeout: s for one attempt, by
+    default `timeout`. max_answer_bytes: a larger answer is an error; counted as unpacked. finish_after_timeout: when a
+    row leaves at its time limit its request, billed anyway, goes on for up to attempt_timeout, and its answer is kept.
     """
 
     service: Service
     request: str
     paths: Mapping[str, str] = field(default_factory=dict)
     attempt_timeout: float | None = None
-    miss_when: tuple[int, ...] = (404,)
-    throttled_when: tuple[int, ...] = (429, 503)
+    miss_when: tuple[int | str, ...] = (404,)
+    throttled_when: tuple[int | str, ...] = (429, 503)
+    max_answer_bytes: int = 1 << 20
+    finish_after_timeout: bool = False
 
     kind = "http"
 
     def _check(self) -> None:
         super()._check()
+        self._check_request()
+        self._check_answer()
+        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
+            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+        if self.finish_after_timeout and (self.attempt_timeout is None or self.cache is None):
+            raise DeclarationError(
+                "finish_after_timeout needs attempt_timeout, which bounds the request that goes on, and a cache, which "
+                "keeps its answer."
+            )
+
+    def _check_request(self) -> None:
         method, _, path = self.request.partition(" ")
         if method != "GET" or not path.startswith("/"):
             raise DeclarationError(f'request is {self.request!r}; it must be GET and a path, as "GET /v1/{{origin}}".')
@@ -166,6 +186,8 @@ class HttpLookup(Lookup):
             odd = min(used ^ set(self.keys))
             where = "the request, but is no key" if odd in used else "keys, but the request does not use it"
             raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
+
+    def _check_answer(self) -> None:
         unknown = sorted(set(self.paths) - {column.name for column in self.columns})
         if unknown:
             raise DeclarationError(f"paths: {unknown[0]!r} is not a column of returns.")
@@ -176,10 +198,15 @@ class HttpLookup(Lookup):
                 raise DeclarationError(
                     f"paths: {column}: {json_path!r} is not a JSON path; write it as $.a.b."
                 ) from error
-        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
-            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
-        object.__setattr__(self, "miss_when", tuple(self.miss_when))
-        object.__setattr__(self, "throttled_when", tuple(self.throttled_when))
+        for where in ("miss_when", "throttled_when"):
+            declared = getattr(self, where)
+            if isinstance(declared, str | int):
+                raise DeclarationError(f"{where} is {declared!r}; it must be a list, as [{declared!r}].")
+            object.__setattr__(self, where, tuple(declared))
+            Conditions(where, declared)
+        size = self.max_answer_bytes
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
 
     @property
     def path(self) -> str:

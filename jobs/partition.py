@@ -33,6 +33,7 @@ from jobs.errors import TidegateError
 from jobs.lookups import Lookup
 from jobs.outage import OutageWatch
 from jobs.progress import EVERY, ProgressSender, TaskProgress
+from jobs.sharing import SharedAsking, SharingOperator
 
 CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
 ROWS_PER_BATCH = 1000  # of output
@@ -43,6 +44,7 @@ MODES = {
     "unordered": OutputMode.UNORDERED,
     "key_ordered": OutputMode.KEY_ORDERED,
 }
+Operator = AsyncWaitOperator | SharingOperator
 FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which attempts count
 
 
@@ -170,7 +172,7 @@ class PartitionRun:
             self._tell(operators)
         self._flush()
 
-    def _chain(self) -> tuple[list[AsyncWaitOperator], list[Link]]:
+    def _chain(self) -> tuple[list[Operator], list[Link]]:
         """One operator per lookup, and the links that carry what each lets out into the next one."""
         plan = self._plan
         watched: dict[tuple[str, str], tuple[Gate, OutageWatch]] = {}
@@ -179,40 +181,40 @@ class PartitionRun:
             called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
             watch = OutageWatch(lookup.outage_rule, called, gate, self.now_us)
             watched.setdefault(lookup.service_key, (gate, watch))
-        operators: list[AsyncWaitOperator] = []
+        operators: list[Operator] = []
         links: list[Link] = []
         output: Callable[[StreamElement], None] = self._collect
         for place, lookup in reversed(list(enumerate(plan.lookups))):
             gate, watch = watched[lookup.service_key]
-            asking = Asking(
-                lookup,
-                lookup.caller(self._shares[place]),
-                place=place,
-                gate=gate,
-                watch=watch,
-                now_us=self.now_us,
-                on_attempt=self._count_attempt,
-            )
-            operators.insert(0, self._operator(asking, lookup, self._shares[place], gate, output))
+            operators.insert(0, self._operator(lookup, place, gate, watch, output))
             if place > 0:
                 links.insert(0, Link(operators[0], links[0] if links else None))
                 output = links[0].put
         return operators, links
 
     def _operator(
-        self, asking: Asking, lookup: Lookup, share: int, gate: Gate, output: Callable[[StreamElement], None]
-    ) -> AsyncWaitOperator:
-        retry = lookup.retry
-        return AsyncWaitOperator(
-            asking,
-            output,
-            mode=MODES[self._plan.mode],
-            timeout=lookup.timeout,
-            capacity=CAPACITY_PER_CALL * share,
-            concurrency=share,
-            gate=gate,
-            key=order_key_of if self._plan.mode == "key_ordered" else None,
-            retry_strategy=exponential_backoff(
+        self, lookup: Lookup, place: int, gate: Gate, watch: OutageWatch, output: Callable[[StreamElement], None]
+    ) -> Operator:
+        share, retry = self._shares[place], lookup.retry
+        facts: dict[str, Any] = {
+            "place": place,
+            "gate": gate,
+            "watch": watch,
+            "now_us": self.now_us,
+            "on_attempt": self._count_attempt,
+        }
+        caller = lookup.caller(share)
+        shared = (
+            None if lookup.cache is None else SharedAsking(lookup, caller, share=share, cache=lookup.cache, **facts)
+        )
+        asking = shared or Asking(lookup, caller, **facts)
+        options: dict[str, Any] = {
+            "mode": MODES[self._plan.mode],
+            "timeout": lookup.timeout,
+            "capacity": CAPACITY_PER_CALL * share,
+            "gate": gate,
+            "key": order_key_of if self._plan.mode == "key_ordered" else None,
+            "retry_strategy": exponential_backoff(
                 max_retries=FOR_EVER,
                 initial_delay=retry.initial_delay,
                 max_delay=retry.max_delay,
@@ -220,9 +222,12 @@ class PartitionRun:
                 jitter=retry.jitter,
                 on_result=asking.again,
             ),
-        )
+        }
+        if shared is not None:
+            return SharingOperator(shared, output, **options)
+        return AsyncWaitOperator(asking, output, concurrency=share, **options)
 
-    async def _feed(self, operator: AsyncWaitOperator, link: Link | None) -> None:
+    async def _feed(self, operator: Operator, link: Link | None) -> None:
         """All input through the first operator, with a watermark wherever the event time calls for one."""
         layout = self._plan.layout
         event_times = EventTimes(layout.max_out_of_orderness_ms)
@@ -265,15 +270,15 @@ class PartitionRun:
         if answered:
             progress.answered(seconds)
 
-    async def _tick(self, operators: list[AsyncWaitOperator]) -> None:
+    async def _tick(self, operators: list[Operator]) -> None:
         """Four times a second: tell the driver; let finished rows out, lest a few fat ones fill the window."""
         while True:
             await asyncio.sleep(EVERY)
             self._flush()
             self._tell(operators)
 
-    def _tell(self, operators: list[AsyncWaitOperator]) -> None:
-        self._progress.in_flight = sum(operator.statistics().running for operator in operators)
+    def _tell(self, operators: list[Operator]) -> None:
+        self._progress.in_flight = sum(map(calls_in_flight, operators))
         self._sender.send(self._progress)
 
 
@@ -282,7 +287,7 @@ class Link:
 
     BOUND = 1000  # elements waiting before the feeder is held back
 
-    def __init__(self, operator: AsyncWaitOperator, onward: Link | None) -> None:
+    def __init__(self, operator: Operator, onward: Link | None) -> None:
         self._operator = operator
         self._onward = onward
         self._waiting: deque[StreamElement] = deque()
@@ -354,7 +359,11 @@ class InputWindow:
             self._changed.notify()
 
 
-async def raise_failure(operator: AsyncWaitOperator) -> None:
+def calls_in_flight(operator: Operator) -> int:
+    return operator.in_flight if isinstance(operator, SharingOperator) else operator.statistics().running
+
+
+async def raise_failure(operator: Operator) -> None:
     """End with the operator's error as soon as it fails, even when nobody is about to give it an element."""
     failed = asyncio.Event()
     operator.call_on_failure(failed.set)

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.declarations import Enrichment, written_columns
+from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
 from jobs.lookups import HttpLookup, Lookup, SqlLookup, columns_in
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns
-from jobs.services import Env, resolve
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -143,6 +143,8 @@ async def check_services(enrichment: Enrichment) -> None:
         try:
             if isinstance(lookup, HttpLookup):
                 _require_secret(lookup, lookup.service.url)
+                for variable in lookup.service.auth.variables() if lookup.service.auth else ():
+                    _require_secret(lookup, variable)
                 await _reach(lookup.service.name, lookup.service.base_url)
             elif isinstance(lookup, SqlLookup):
                 _require_secret(lookup, lookup.url)

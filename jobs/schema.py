@@ -41,7 +41,7 @@ def status(lookup: str) -> str:
 
 
 def source(lookup: str) -> str:
-    """string, null where nothing answered: call, ledger or shared."""
+    """string, null where nothing answered: call, ledger or shared; shared too where a joined call gave no answer."""
     return f"_{lookup}_source"
 
 

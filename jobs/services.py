@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+from jobs.auth import Auth
+from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
-
-
-@dataclass(frozen=True)
-class Env:
-    """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file."""
-
-    name: str
-
-    def read(self) -> str:
-        """The value. Raises DeclarationError when the variable is not set or empty."""
-        value = os.environ.get(self.name, "")
-        if not value:
-            raise DeclarationError(
-                f"{self.name} is not set. It is read from the environment of the driver and the executors; "
-                "set it there or in dagster.yaml."
-            )
-        return value
-
-
-def resolve(value: str | Env) -> str:
-    return value.read() if isinstance(value, Env) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +39,25 @@ class Retry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cache:
+    """Answers and misses are kept in each task and used again for equal keys; errors are not.
+
+    max_entries: of one task; the least recently used leave first. ttl: how long one is used; None for the whole task.
+    """
+
+    max_entries: int = 10_000
+    ttl: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        wrong = isinstance(self.max_entries, bool) or not isinstance(self.max_entries, int) or self.max_entries < 1
+        if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
+            raise DeclarationError(
+                f"cache: max_entries={self.max_entries!r}, ttl={self.ttl!r}; max_entries must be a whole number, at "
+                "least 1, and ttl over 0 or None. Without a cache: cache=None."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outage:
     """A service is down after `after` rows in a row failed without one success.
 
@@ -84,6 +83,7 @@ class Service:
 
     max_concurrency: calls in flight over all tasks of a run; it is divided over the tasks that run at once.
     stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
+    auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
     """
 
     name: str
@@ -91,6 +91,7 @@ class Service:
     max_concurrency: int
     outage: Outage = field(default_factory=Outage)
     stop_on: tuple[int, ...] = (401, 402, 403)
+    auth: Auth | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop_on", tuple(self.stop_on))

@@ -12,7 +12,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from jobs.callers import CallFailed, Key
-from jobs.services import resolve
+from jobs.environment import resolve
 
 if TYPE_CHECKING:
     from jobs.lookups import SqlLookup

@@ -1,0 +1,89 @@
+"""Every declaration of a package against its input, table, secrets and services; nothing is asked of a service."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from jobs.declarations import Enrichment
+from jobs.errors import DeclarationError, TidegateError
+from jobs.preflight import preflight
+
+
+def check_package(name: str, day: str | None = None) -> Iterator[tuple[str, str, bool]]:
+    """What was checked, what is to be said of it, and whether it is right; one after another, whatever is wrong.
+
+    day: of the input; by default the last one that each enrichment has. Raises DeclarationError without such a package.
+    """
+    try:
+        package = importlib.import_module(name)
+    except ImportError as error:
+        raise DeclarationError(f"there is no package {name!r} here: {error}.") from error
+    checked: list[Enrichment] = []
+    for info in sorted(pkgutil.iter_modules(getattr(package, "__path__", [])), key=lambda info: info.name):
+        module = f"{name}.{info.name}"
+        try:
+            found = [value for value in vars(importlib.import_module(module)).values() if isinstance(value, Enrichment)]
+        except Exception as error:  # noqa: BLE001  # a declaration is code: whatever it raises is what is wrong with it
+            said = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
+            yield module, f"cannot be loaded: {said}", False
+            continue
+        for enrichment in found:
+            if not any(enrichment is other for other in checked):
+                checked.append(enrichment)
+                yield enrichment.name, *_checked(enrichment, day)
+
+
+def _checked(enrichment: Enrichment, day: str | None) -> tuple[str, bool]:
+    try:
+        day = day or last_day(enrichment)
+        input_day = preflight(enrichment, day)
+        check_table(enrichment)
+    except TidegateError as error:
+        return str(error).removeprefix(f"{enrichment.name}: "), False
+    lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
+    return f"{day}: {input_day.rows:,} rows in {len(input_day.files)} files; lookups {lookups}", True
+
+
+def last_day(enrichment: Enrichment) -> str:
+    """The last day that the input has a folder for."""
+    prefix = f"{enrichment.input.partition}="
+    days = []
+    for folder in Path(enrichment.input.path).glob(f"{prefix}*"):
+        try:
+            days.append(dt.date.fromisoformat(folder.name.removeprefix(prefix)))
+        except ValueError:
+            continue
+    if not days:
+        raise DeclarationError(f"input: {enrichment.input.path} has no folder of a day, as {prefix}2013-01-10.")
+    return max(days).isoformat()
+
+
+def check_table(enrichment: Enrichment) -> None:
+    """The published table, if there is one, has the same days and can take the answers' columns."""
+    path = enrichment.output.path
+    if not DeltaTable.is_deltatable(path):
+        return
+    table = DeltaTable(path)
+    partitions = table.metadata().partition_columns
+    if partitions != [enrichment.input.partition]:
+        raise DeclarationError(
+            f"output: {path} is partitioned by {', '.join(partitions) or 'nothing'}, the input by "
+            f"{enrichment.input.partition}. Publish to another path."
+        )
+    published = {field.name: field.type for field in table.schema().fields}
+    for lookup in enrichment.lookups:
+        declared = Schema.from_arrow(pa.schema([(column.name, column.arrow_type) for column in lookup.columns]))
+        for field, column in zip(declared.fields, lookup.columns, strict=True):
+            known = published.get(field.name, field.type)
+            if known != field.type:
+                raise DeclarationError(
+                    f"lookup {lookup.name}: returns: {field.name} is {column.spark_type}, but in {path} it is "
+                    f"{getattr(known, 'type', known)}. A column keeps its type: give it another name here."
+                )

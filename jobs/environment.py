@@ -1,0 +1,29 @@
+"""Names of environment variables in place of values that differ from place to place, or are secret."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from jobs.errors import DeclarationError
+
+
+@dataclass(frozen=True)
+class Env:
+    """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file."""
+
+    name: str
+
+    def read(self) -> str:
+        """The value. Raises DeclarationError when the variable is not set or empty."""
+        value = os.environ.get(self.name, "")
+        if not value:
+            raise DeclarationError(
+                f"{self.name} is not set. It is read from the environment of the driver and the executors; "
+                "set it there or in dagster.yaml."
+            )
+        return value
+
+
+def resolve(value: str | Env) -> str:
+    return value.read() if isinstance(value, Env) else value

@@ -1,0 +1,122 @@
+"""`python -m tidegate check`: what it says of declarations that are right and wrong, and that it asks nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from jobs.check import check_package
+from jobs.errors import DeclarationError
+from tidegate.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+DECLARATION = """
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+
+
+class Never:
+    async def async_invoke(self, keys):
+        raise AssertionError("a check asks nothing")
+
+
+mood = AsyncFunctionLookup(
+    name="mood", keys={{"k": "{column}"}}, returns="score {type}", timeout=1.0, max_concurrency=1, function=Never
+)
+named = enrichment = Enrichment(
+    name="{name}",
+    input=Input(path="data/raw/flights", partition="date"),
+    lookups=[mood],
+    output=Output(path="{output}"),
+)
+"""
+
+
+@pytest.fixture
+def declare(project, monkeypatch, request):
+    """Adds a module to a package of declarations of this test's own; gives the package's name."""
+    package = f"declared_{abs(hash(request.node.name))}"
+    (project / package).mkdir()
+    (project / package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(project)
+
+    def add(module, text=DECLARATION, **fields):
+        standard = {"name": module, "column": "origin", "type": "DOUBLE", "output": f"data/published/{module}"}
+        (project / package / f"{module}.py").write_text(text.format(**standard | fields))
+        return package
+
+    return add
+
+
+def test_what_is_right_is_said_with_the_last_day_and_its_rows(declare, capsys):
+    assert main(["check", "--package", declare("moods")]) == 0
+    said = capsys.readouterr().out.split(maxsplit=2)
+    assert said[:2] == ["moods", "right"]
+    assert said[2].startswith("2013-01-10: 932 rows in ")
+    assert said[2].endswith("lookups mood\n")
+
+
+def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
+    declare("broken", text="import nothing_like_this\n")
+    declare("misspelt", column="orgin")
+    assert main(["check", "--package", declare("moods")]) == 2
+    broken, misspelt, moods = capsys.readouterr().out.splitlines()
+    assert broken.endswith("WRONG   cannot be loaded: ModuleNotFoundError: No module named 'nothing_like_this'")
+    assert "no column 'orgin' in data/raw/flights. Did you mean 'origin'?" in misspelt
+    assert " right " in moods
+
+
+def test_a_day_without_input_is_wrong(declare, capsys):
+    assert main(["check", "--package", declare("moods"), "--day", "2013-02-01"]) == 2
+    assert "there is no data/raw/flights/date=2013-02-01" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("day", ["2013-1-5", "yesterday"])
+def test_what_is_no_day_is_refused(declare, capsys, day):
+    assert main(["check", "--package", declare("moods"), "--day", day]) == 2
+    assert "it must be a date, as 2013-01-10" in capsys.readouterr().err
+
+
+def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project):
+    package = declare("moods", type="STRING")
+    table = pa.table({"score": [1.0], "date": ["2013-01-09"]})
+    write_deltalake(project / "data/published/moods", table, partition_by=["date"])
+    ((_, said, is_right),) = check_package(package)
+    assert not is_right
+    assert said == (
+        "lookup mood: returns: score is STRING, but in data/published/moods it is double. "
+        "A column keeps its type: give it another name here."
+    )
+
+
+def test_a_table_of_other_days_is_wrong(declare, project):
+    package = declare("moods")
+    write_deltalake(project / "data/published/moods", pa.table({"score": [1.0], "day": ["x"]}), partition_by=["day"])
+    ((_, said, _),) = check_package(package)
+    assert said.startswith("output: data/published/moods is partitioned by day, the input by date.")
+
+
+def test_a_table_that_fits_is_right(declare, project):
+    package = declare("moods")
+    write_deltalake(project / "data/published/moods", pa.table({"score": [1.0], "date": ["x"]}), partition_by=["date"])
+    assert [is_right for _, _, is_right in check_package(package)] == [True]
+
+
+def test_a_package_that_is_not_there_or_declares_nothing_is_wrong(declare, capsys):
+    with pytest.raises(DeclarationError, match="there is no package 'nothing_here'"):
+        list(check_package("nothing_here"))
+    assert main(["check", "--package", declare("empty", text="")]) == 2
+    assert "holds no Enrichment" in capsys.readouterr().err
+
+
+def test_it_runs_as_a_module_on_the_enrichments_of_the_project(project, weather_service):
+    done = subprocess.run(
+        [sys.executable, "-m", "tidegate", "check"], capture_output=True, text=True, check=False,
+        cwd=project, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("flights_enriched               right   2013-01-10: 932 rows in ")
+    assert not (project / "weather_calls.jsonl").exists() or (project / "weather_calls.jsonl").read_text() == ""
