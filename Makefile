@@ -17,7 +17,7 @@ demo: java $(READY) ## three real days of flights: data, services, Spark through
 	@$(BIN)/python -m demo $(ARGS)
 
 ui: java $(READY) ## Dagster, the lookup service and the reports on the demo's data, until Ctrl-C
-	@$(BIN)/python -m orchestration.ui
+	@$(BIN)/python -m demo.ui
 
 test: java $(READY) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 	$(BIN)/python -m pytest -m "not proof and not ui" $(ARGS)
