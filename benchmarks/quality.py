@@ -1,4 +1,4 @@
-"""What judging a day costs: the whole suite on N rows against one lag-window query plus one aggregation, in one session.
+"""What judging a day costs: the suite on N rows against one lag-window query plus one aggregation, in one session.
 
     .venv/bin/python benchmarks/quality.py [--rows 1000000] [--rounds 5] [--heap 1g]
 
@@ -68,13 +68,13 @@ class Meter:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
-        management = self._context._jvm.java.lang.management.ManagementFactory
-        self._system = management.getOperatingSystemMXBean()
+        self._java = self._context._jvm.java  # noqa: SLF001  # the JVM is what is measured
+        management = self._java.lang.management.ManagementFactory
         self._pools = management.getMemoryPoolMXBeans()
         self._measured: dict[str, list[tuple[float, float, int]]] = {}
 
     def _cpu_s(self) -> float:
-        fields = Path(f"/proc/{self._context._jvm.java.lang.ProcessHandle.current().pid()}/stat").read_text()
+        fields = Path(f"/proc/{self._java.lang.ProcessHandle.current().pid()}/stat").read_text()
         user, system = fields.rsplit(")", 1)[1].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
