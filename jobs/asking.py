@@ -151,7 +151,7 @@ class Asking(AsyncFunction[Row, Row]):
         self._on_attempt(
             (now - asked.started) / 1e6, retried=bool(asked.attempts), answered=answered, timed_out=timed_out
         )
-        asked.attempts.append((asked.started, now, reply is not None and reply.throttled))
+        asked.attempts.append((asked.started, now, reply is not None and (reply.throttled or reply.down)))
         asked.started = None
 
     def _failed(self, asked: Asked, failure: Throttled | CallFailed) -> Reply:

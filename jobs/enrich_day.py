@@ -60,8 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         return STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
     except Exception as error:
         logging.getLogger("tidegate").exception("a bug, or something outside that Tidegate does not know")
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-        _all_of(reports)({"kind": "failed", "reason": reason, "next_step": AGAIN})
+        _all_of(reports)({"kind": "failed", "reason": root_cause(error), "next_step": AGAIN})
         return FAILED
     return WROTE
 
@@ -184,6 +183,16 @@ def own_words(error: Exception) -> Exception:
         return error
     kind: type[TidegateError] = {"RunStopped": RunStopped, "RowFailed": RowFailed}.get(said[1], DeclarationError)
     return kind(said[2].strip())
+
+
+def root_cause(error: Exception) -> str:
+    """The innermost cause in one line; a Java error says nothing by itself, its last cause does."""
+    java = getattr(error, "java_exception", None)
+    if java is None:
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    while java.getCause() is not None:
+        java = java.getCause()
+    return str(java.toString()).splitlines()[0]
 
 
 def _named(reference: str) -> Any:

@@ -49,7 +49,7 @@ def attempts(lookup: str) -> str:
     """array<struct<start: long, end: long, throttled: boolean>>, never null: every attempt, in µs since the epoch.
 
     Read off one monotonic clock per partition, set to the epoch once when the partition starts. `throttled`: the
-    service answered "not now" (429 or the like); such an attempt uses up no retry.
+    service answered "not now" (429 or the like), or was down; such an attempt uses up no retry.
     """
     return f"_{lookup}_attempts"
 

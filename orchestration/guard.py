@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+GONE_WITHIN = 5.0  # s; a killed process goes at once, unless it hangs in the kernel
 STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -56,11 +57,23 @@ def _stop(child: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def _kill_session(session: int) -> None:
+    """SIGKILL to what is left of the session, until it is gone: a kill is on its way for a moment."""
+    deadline = time.monotonic() + GONE_WITHIN
+    while (left := _living(session)) and time.monotonic() < deadline:
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _living(session: int) -> list[int]:
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # a process may end while we look
             fields = stat.read_text().rpartition(")")[2].split()  # after the name: state, parent, group, session
-            if int(fields[3]) == session:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def main(arguments: list[str]) -> int:

@@ -54,6 +54,7 @@ def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_pa
                 returns="temp_c DOUBLE",
                 timeout=0.5,
                 max_concurrency=8,
+                cache=None,  # a call for every row
                 function=weather(1),
                 retry=Retry(retries=2, initial_delay=0.01, jitter=0.5),
             )

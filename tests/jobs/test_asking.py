@@ -324,6 +324,8 @@ def test_a_service_that_goes_down_is_probed_and_its_rows_keep_their_retries():
     rows = ask(function, *"abcd", outage=outage, retry=Retry(retries=0), concurrency=4)
     assert sorted(row.status for row in rows) == ["error", "ok", "ok", "ok"]  # the first failed before it was known
     assert all(row.paused > 89 for row in rows if row.status == "ok")
+    used_up = [sum(not throttled for _, _, throttled in row.attempts) for row in rows]
+    assert max(used_up) == 1  # what the checks count: an attempt while the service was down is marked as throttled
 
 
 def test_a_service_that_stays_down_stops_the_run_in_its_own_words():

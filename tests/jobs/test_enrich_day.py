@@ -169,3 +169,4 @@ flights = dataclasses.replace(flights, input=dataclasses.replace(flights.input, 
     assert ended.returncode == 1
     assert records.load("flights_enriched", DAY) == []
     assert last_line(ended)
+    assert "An error occurred while calling" not in last_line(ended)  # what Java says of itself: nothing

@@ -74,8 +74,8 @@ def test_the_materialization_says_what_the_published_day_is(dagster_project, pub
     for lookup in ("weather", "plane"):
         assert sum(count for key, count in day.items() if key.startswith(f"{lookup}/rows_")) == rows
         assert day[f"{lookup}/requests_sent"] >= day[f"{lookup}/rows_ok"] + day[f"{lookup}/rows_miss"]
-    assert (day["state"], day["published_version"]) == ("published", 0)
-    assert day["readers_see"] == "2013-01-10, version 0, complete"
+    assert (day["state"], day["published_version"]) == ("published", 1)
+    assert day["readers_see"] == "2013-01-10, version 1, complete"
     columns = [column.name for column in day["dagster/column_schema"].columns]
     assert {"carrier", "temp_c", "weather_status", "weather_answered_at", "manufacturer", "date"} <= set(columns)
     assert [name for name in columns if name.startswith("_")] == []
@@ -98,7 +98,7 @@ def test_the_run_tells_its_state_from_start_to_end(dagster_project, published):
     ]
     assert [one["readers_see"] for one in told] == [
         "nothing: no day is published yet",
-        "2013-01-10, version 0, complete",
+        "2013-01-10, version 1, complete",
     ]
     (read,) = dagster_project.observed(published.run_id, "raw/flights")
     assert read == {"partition": "2013-01-10", "dagster/row_count": 932, "files": 1}
