@@ -10,7 +10,6 @@ import asyncio
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -29,7 +28,9 @@ from asyncio_core import (
 )
 from jobs.asking import Asked, Asking, Row
 from jobs.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
+from jobs.chain import Link, Operator, calls_in_flight, raise_failure
 from jobs.errors import TidegateError
+from jobs.input_window import InputWindow
 from jobs.lookups import Lookup
 from jobs.outage import OutageWatch
 from jobs.progress import EVERY, ProgressSender, TaskProgress
@@ -44,7 +45,6 @@ MODES = {
     "unordered": OutputMode.UNORDERED,
     "key_ordered": OutputMode.KEY_ORDERED,
 }
-Operator = AsyncWaitOperator | SharingOperator
 FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which attempts count
 
 
@@ -280,95 +280,6 @@ class PartitionRun:
     def _tell(self, operators: list[Operator]) -> None:
         self._progress.in_flight = sum(map(calls_in_flight, operators))
         self._sender.send(self._progress)
-
-
-class Link:
-    """Carries what one operator lets out into the next one; `room` holds back whoever feeds the first."""
-
-    BOUND = 1000  # elements waiting before the feeder is held back
-
-    def __init__(self, operator: Operator, onward: Link | None) -> None:
-        self._operator = operator
-        self._onward = onward
-        self._waiting: deque[StreamElement] = deque()
-        self._arrived = asyncio.Event()
-        self._taken = asyncio.Event()
-        self._ended = False
-
-    def put(self, element: StreamElement) -> None:
-        self._waiting.append(element)
-        self._arrived.set()
-
-    def end(self) -> None:
-        self._ended = True
-        self._arrived.set()
-
-    async def room(self) -> None:
-        while len(self._waiting) >= self.BOUND:
-            self._taken.clear()
-            await self._taken.wait()
-
-    async def carry(self) -> None:
-        """Until `end` was called and everything is out of the operator behind."""
-        while True:
-            while self._waiting:
-                if self._onward is not None:
-                    await self._onward.room()
-                await self._operator.process_element(self._waiting.popleft())
-                self._taken.set()
-            if self._ended:
-                await self._operator.end_input()
-                return
-            self._arrived.clear()
-            await self._arrived.wait()
-
-
-class InputWindow:
-    """How far the reader may run ahead of what Spark has taken back, in rows and in bytes; one batch always may."""
-
-    def __init__(self, rows: int, size: int) -> None:
-        self._max_rows = rows
-        self._max_size = size
-        self._changed = threading.Condition()
-        self._rows = 0  # taken and not given back
-        self._rows_ever = 0
-        self._size_ever = 0
-        self._ended = False
-
-    def take(self, rows: int, size: int) -> bool:
-        """Wait for room, then count this batch. False when the run has ended and the batch is not wanted."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._has_room())
-            self._rows += rows
-            self._rows_ever += rows
-            self._size_ever += size
-            return not self._ended
-
-    def _has_room(self) -> bool:
-        size = self._rows * self._size_ever / self._rows_ever if self._rows_ever else 0
-        return self._rows < self._max_rows and size < self._max_size
-
-    def give_back(self, rows: int) -> None:
-        with self._changed:
-            self._rows -= rows
-            self._changed.notify()
-
-    def end(self) -> None:
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
-
-
-def calls_in_flight(operator: Operator) -> int:
-    return operator.in_flight if isinstance(operator, SharingOperator) else operator.statistics().running
-
-
-async def raise_failure(operator: Operator) -> None:
-    """End with the operator's error as soon as it fails, even when nobody is about to give it an element."""
-    failed = asyncio.Event()
-    operator.call_on_failure(failed.set)
-    await failed.wait()
-    await operator.end_input()
 
 
 def order_key_of(row: Row) -> Any:

@@ -19,7 +19,8 @@ from asyncio_core import AsyncFunction
 from jobs import partition, schema
 from jobs.batches import BatchLayout
 from jobs.errors import RowFailed, RunStopped
-from jobs.partition import InputWindow, PartitionPlan, PartitionRun
+from jobs.input_window import InputWindow
+from jobs.partition import PartitionPlan, PartitionRun
 from tidegate import AsyncFunctionLookup, HttpLookup, Outage, Retry, Service, SqlLookup
 
 SECONDS = 60  # after which a run that has not ended is taken for hung; nothing here takes long
