@@ -21,7 +21,8 @@ GRACE = 20.0  # s; Dagster cancels the runs under way, each of which ends its Sp
 
 def serve(environment: Mapping[str, str], others: Sequence[list[str]] = ()) -> int:
     """Run report server, `others` and `dagster dev` until one ends or Ctrl-C; then end all. Returns an exit status."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for stop in (signal.SIGINT, signal.SIGTERM):  # started in the background, a shell has them ignore SIGINT
+        signal.signal(stop, signal.default_int_handler)
     reports = os.environ.get(REPORTS_PORT, "3070")
     port = os.environ.get("TIDEGATE_UI_PORT", "3000")
     environment = {
