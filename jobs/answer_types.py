@@ -7,7 +7,7 @@ import datetime as dt
 import decimal
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,17 @@ class AnswerColumn:
     spark_type: str
     arrow_type: pa.DataType
     cast: Cast
+
+
+def cast_all(columns: Iterable[AnswerColumn], values: Iterable[Any]) -> tuple[Any, ...]:
+    """The values of an answer, as many as columns, each as Arrow takes it. Raises ValueError naming the column."""
+    cast = []
+    for column, value in zip(columns, values, strict=True):
+        try:
+            cast.append(column.cast(value))
+        except ValueError as error:
+            raise ValueError(f"{column.name}: {error}") from error
+    return tuple(cast)
 
 
 def read_ddl(ddl: str) -> tuple[AnswerColumn, ...]:

@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
+from jobs.answer_types import cast_all
 from jobs.callers import CallFailed, Key, Throttled
 from jobs.errors import DeclarationError, TidegateError
 
@@ -59,13 +60,7 @@ class FunctionCaller:
         return answers[0] if answers else None
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
-        values = []
-        for column in self._columns:
-            try:
-                values.append(column.cast(answer.get(column.name)))
-            except ValueError as error:
-                raise ValueError(f"{column.name}: {error}") from error
-        return tuple(values)
+        return cast_all(self._columns, (answer.get(column.name) for column in self._columns))
 
     def fallback(self, key: Key) -> Any | None:
         method = getattr(type(self._function), "timeout", None)

@@ -13,6 +13,7 @@ import aiohttp
 import jsonpath
 from yarl import URL
 
+from jobs.answer_types import cast_all
 from jobs.authorizing import authorizer
 from jobs.callers import CallFailed, Key, Throttled
 from jobs.conditions import Conditions
@@ -36,9 +37,8 @@ class HttpCaller:
         self._names = tuple(lookup.keys)
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
-        self._readers = [
-            (jsonpath.compile(lookup.paths.get(column.name, f"$.{column.name}")), column) for column in lookup.columns
-        ]
+        self._columns = lookup.columns
+        self._paths = [jsonpath.compile(lookup.paths.get(column.name, f"$.{column.name}")) for column in self._columns]
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -112,14 +112,11 @@ class HttpCaller:
     def columns(self, answer: Any) -> tuple[Any, ...]:
         if not isinstance(answer, dict | list):
             raise ValueError(f"expected a JSON object or array, got {type(answer).__name__}")  # noqa: TRY004  # Caller's word
-        values = []
-        for path, column in self._readers:
-            match = path.match(answer)
-            try:
-                values.append(None if match is None else column.cast(match.value))
-            except ValueError as error:
-                raise ValueError(self._authorizer.masked(f"{column.name}: {error}")) from error
-        return tuple(values)
+        matches = (path.match(answer) for path in self._paths)
+        try:
+            return cast_all(self._columns, (None if match is None else match.value for match in matches))
+        except ValueError as error:
+            raise ValueError(self._authorizer.masked(str(error))) from error
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # an HTTP lookup has nothing to fall back on
         return None

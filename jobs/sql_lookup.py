@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from jobs.answer_types import cast_all
 from jobs.callers import CallFailed, Key
 from jobs.environment import resolve
 
@@ -65,13 +66,9 @@ class SqlCaller:
         return rows[0] if rows else None
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
-        values = []
-        for value, column in zip(answer, self._columns, strict=True):
-            try:
-                values.append(column.cast(as_boolean(value) if column.spark_type == "BOOLEAN" else value))
-            except ValueError as error:
-                raise ValueError(f"{column.name}: {error}") from error
-        return tuple(values)
+        typed = zip(answer, self._columns, strict=True)
+        values = (as_boolean(value) if column.spark_type == "BOOLEAN" else value for value, column in typed)
+        return cast_all(self._columns, values)
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has nothing to fall back on
         return None
