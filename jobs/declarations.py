@@ -12,7 +12,8 @@ from typing import Any
 from jobs import schema
 from jobs.errors import DeclarationError, TidegateError
 from jobs.fingerprint import fingerprint
-from jobs.lookups import NAME, HttpLookup, Lookup
+from jobs.lookups import HttpLookup
+from jobs.lookups.lookup import NAME, Lookup
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
 
 

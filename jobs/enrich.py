@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
-from jobs.batches import BatchLayout
+from jobs.bridge.batches import BatchLayout
+from jobs.bridge.partition import PartitionPlan
 from jobs.errors import DeclarationError
-from jobs.partition import PartitionPlan
 from jobs.preflight import check_columns
 
 if TYPE_CHECKING:

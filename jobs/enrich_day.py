@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import records
+from jobs.bridge.progress import ProgressListener
 from jobs.declarations import Enrichment, load, require_day
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.preflight import InputDay, preflight
-from jobs.progress import ProgressListener
 from jobs.schema import DayFacts, DayRecord
 from jobs.terminal import terminal
 

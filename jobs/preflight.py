@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from jobs.declarations import Enrichment, written_columns
 from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
-from jobs.lookups import HttpLookup, Lookup, SqlLookup, columns_in
+from jobs.lookups import HttpLookup, Lookup, SqlLookup
+from jobs.lookups.lookup import columns_in
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ async def _inspect(lookup: SqlLookup) -> None:
     import sqlalchemy as sa
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    from jobs.sql_lookup import dispose
+    from jobs.callers.sql import dispose
 
     try:
         url = sa.make_url(resolve(lookup.url))

@@ -70,7 +70,7 @@ def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
         metadata={"query": dg.MetadataValue.md(f"```sql\n{summary.sql}\n```")},
     )
     def summarized(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        from jobs.summaries import summarize
+        from jobs.tables.summaries import summarize
 
         rows = summarize(declared.enrichment, summary, context.partition_key)
         return dg.MaterializeResult(metadata={"dagster/row_count": rows})

@@ -89,7 +89,7 @@ class DayRun:
     def published_or_held_back(self, record: DayRecord) -> DayRecord:
         """Keep the verdicts, then publish the day in one commit unless one of them holds it back."""
         from data_quality import verdict_store
-        from jobs import publishing
+        from jobs.tables import publishing
 
         verdict_store.save(record)
         blocking = [verdict for verdict in record.verdicts if verdict.holds_back]

@@ -1,11 +1,11 @@
 """Tidegate: nightly tables enriched from slow or paid outside systems. Users import from here only."""
 
-from jobs.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
 from jobs.declarations import Enrichment, EventTime, Expectation, Input, Output, Summary, Tolerance
 from jobs.environment import Env
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 from jobs.lookups import AsyncFunctionLookup, HttpLookup, Lookup, SqlLookup
-from jobs.services import Cache, Outage, Retry, Service
+from jobs.lookups.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
+from jobs.lookups.services import Cache, Outage, Retry, Service
 
 __all__ = [
     "ApiKey",

@@ -11,8 +11,8 @@ from honest_day import DAY, input_table
 from data_quality.day import check
 from jobs.enrich import carry_out, prepare
 from jobs.figures import count
+from jobs.lookups.services import Retry
 from jobs.schema import DayFacts
-from jobs.services import Retry
 from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Tolerance
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from demo import weather_service as weather
-from jobs import publishing, records, schema
+from jobs import records, schema
+from jobs.tables import publishing
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]

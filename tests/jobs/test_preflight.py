@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from enrichments.flights import flights, plane, weather
-from jobs.lookups import columns_in
+from jobs.lookups.lookup import columns_in
 from jobs.preflight import check_columns, preflight
 from tidegate import DeclarationError, Env, EventTime, HttpLookup, Input, Service
 

@@ -1,0 +1,238 @@
+"""From a call to an outcome: the AsyncFunction that the operator runs for one lookup, and what it leaves at each row.
+
+Whatever happens to a call becomes a result, so that the operator fails on bugs only; retry goes by `again`, through
+the one retry loop, the operator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from asyncio_core import AsyncFunction
+from jobs.callers.caller import Caller, CallFailed, Key, Throttled
+from jobs.errors import RowFailed
+
+if TYPE_CHECKING:
+    from asyncio_core import Gate
+    from jobs.bridge.outage import OutageWatch
+    from jobs.lookups import Lookup
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of one attempt: an answer, a miss, an error, or nothing yet (outcome None: come again)."""
+
+    outcome: str | None
+    answer: tuple[Any, ...] | None = None
+    error: str | None = None
+    throttled: bool = False  # the service said "not now"
+    passing: bool = False  # an error that may pass: worth a retry
+    down: bool = False  # the service is at fault, not this row: it keeps its retries
+    answered_at: int | None = None  # µs since the epoch
+
+
+class Asked:
+    """What is known of one row at one lookup. Times are µs since the epoch on the partition's clock."""
+
+    __slots__ = (
+        "again", "answer", "answered_at", "attempts", "call", "error", "failures",
+        "finished", "key", "paused", "reply", "source", "started", "status",
+    )  # fmt: skip
+
+    def __init__(self, key: Key | None) -> None:
+        self.key = key  # None: a part of it is null
+        self.status: str | None = None
+        self.source: str | None = None
+        self.answer: tuple[Any, ...] | None = None
+        self.error: str | None = None
+        self.attempts: list[tuple[int, int, bool]] = []  # start, end, throttled
+        self.started: int | None = None  # of the attempt that runs now
+        self.finished: int | None = None
+        self.answered_at: int | None = None
+        self.paused = 0.0  # s; before the outcome: what the gate read at the first attempt
+        self.failures = 0  # attempts that used up a retry
+        self.again = False  # the operator is to try once more
+        self.call: Any = None  # a call that it shares with equal requests, until it waits for it
+        self.reply: Reply | None = None  # an answer that was kept, until it takes it
+
+
+class OnAttempt(Protocol):
+    """Told of every attempt when it ends, or when the time limit ends the wait for it."""
+
+    def __call__(self, seconds: float, *, retried: bool, answered: bool, timed_out: bool) -> None: ...
+
+
+class Row:
+    """One input row on its way through the operators: its batch, its place there, what it asked so far."""
+
+    __slots__ = ("asked", "batch", "index")
+
+    def __init__(self, batch: Any, index: int, asked: tuple[Asked, ...]) -> None:
+        self.batch = batch
+        self.index = index
+        self.asked = asked
+
+
+class Asking(AsyncFunction[Row, Row]):
+    """Asks one lookup for each row and leaves the outcome at the row. Raises RowFailed and RunStopped only."""
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        caller: Caller,
+        *,
+        place: int,
+        gate: Gate,
+        watch: OutageWatch,
+        now_us: Callable[[], int],
+        on_attempt: OnAttempt,
+    ) -> None:
+        self._lookup = lookup
+        self._retries = lookup.retry.retries
+        self._place = place  # of this lookup in Row.asked
+        self._caller = caller
+        self._gate = gate
+        self._watch = watch
+        self._now_us = now_us
+        self._on_attempt = on_attempt
+
+    async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
+        await self._caller.open()
+
+    async def close(self) -> None:
+        await self._caller.close()
+
+    def again(self, results: list[Row]) -> bool:
+        """The retry predicate."""
+        return results[0].asked[self._place].again
+
+    async def async_invoke(self, value: Row) -> list[Row]:
+        asked = value.asked[self._place]
+        if asked.key is None:
+            return self._skip(value)
+        self._begin_attempt(asked)
+        asked.again = False
+        reply = None
+        try:
+            answer = await self._caller.call(asked.key)
+        except (Throttled, CallFailed) as failure:
+            if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
+                reply = self._failed(asked, failure)
+        else:
+            if asked.finished is None:
+                reply = self._answered(answer)
+        finally:
+            now = self._now_us()
+            if asked.started is not None:
+                self._end_attempt(asked, now, reply)
+        if reply is not None:
+            self._take(asked, reply, "call")
+            if not asked.again:
+                self._settle(asked, now)
+        return [value]
+
+    def _skip(self, row: Row) -> list[Row]:
+        if self._lookup.on_null_key == "fail":
+            raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
+        row.asked[self._place].status = "skipped"
+        return [row]
+
+    def _begin_attempt(self, asked: Asked) -> None:
+        asked.started = self._now_us()
+        if not asked.attempts:
+            asked.paused = self._gate.closed_seconds
+
+    def _end_attempt(self, asked: Asked, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
+        """Close the running attempt, once: the time limit may have closed it before the cancelled call ends."""
+        assert asked.started is not None
+        answered = reply is not None and reply.outcome in ("ok", "miss")
+        self._on_attempt(
+            (now - asked.started) / 1e6, retried=bool(asked.attempts), answered=answered, timed_out=timed_out
+        )
+        asked.attempts.append((asked.started, now, reply is not None and (reply.throttled or reply.down)))
+        asked.started = None
+
+    def _failed(self, asked: Asked, failure: Throttled | CallFailed) -> Reply:
+        """Tell the watch of a call of this row that gave no answer."""
+        reason = in_one_line(str(failure))
+        if isinstance(failure, Throttled):
+            self._watch.throttled(reason, failure.seconds)
+            return Reply(None, error=reason, throttled=True)
+        if not failure.passing:
+            self._watch.succeeded()
+            return Reply("error", error=reason)
+        self._watch.failed(reason, repeated=asked.failures > 0)
+        return Reply("error", error=reason, passing=True, down=self._watch.is_down)
+
+    def _answered(self, answer: Any | None) -> Reply:
+        """Tell the watch of a call that was answered, and read the answer."""
+        self._watch.succeeded()
+        return self._read(answer)
+
+    def _read(self, answer: Any | None) -> Reply:
+        if answer is None:
+            return Reply("miss", answered_at=self._now_us())
+        try:
+            return Reply("ok", self._caller.columns(answer), answered_at=self._now_us())
+        except ValueError as error:
+            return Reply("error", error=in_one_line(f"the answer does not fit: {error}"))
+
+    def _take(self, asked: Asked, reply: Reply, source: str) -> None:
+        """What the reply means to this row: its outcome, or that it comes again."""
+        asked.error = reply.error
+        if reply.outcome is None:
+            asked.again = True
+            return
+        asked.status = reply.outcome
+        if reply.outcome == "error":
+            if reply.passing and not reply.down:
+                asked.failures += 1
+            asked.again = reply.passing and (reply.down or asked.failures <= self._retries)
+        else:
+            asked.answer, asked.answered_at, asked.source = reply.answer, reply.answered_at, source
+
+    def timeout(self, value: Row) -> list[Row]:
+        """The time limit ran out: the row leaves as fallback or timeout, whatever its call still does."""
+        asked = value.asked[self._place]
+        now = self._now_us()
+        attempts = len(asked.attempts) + (asked.started is not None)
+        hangs = asked.started is not None
+        if hangs:
+            self._end_attempt(asked, now, None, timed_out=True)
+        asked.again = False
+        last = f"; before that: {asked.error}" if asked.error else ""
+        calls = f"{attempts} attempts" if attempts else "waiting for an equal request"
+        asked.error = f"no answer within {self._lookup.timeout} s, {calls}{last}"
+        asked.status = "timeout"
+        assert asked.key is not None
+        try:
+            fallback = self._caller.fallback(asked.key)
+        except CallFailed as failure:
+            asked.error = in_one_line(f"{asked.error}; its fallback: {failure}")
+        else:
+            if fallback is not None:
+                self._take(asked, self._read(fallback), "call")
+                asked.status = "fallback" if asked.status == "ok" else asked.status
+        self._settle(asked, now)
+        if hangs:  # a row that waited for its next attempt has told the watch of each failure already
+            self._watch.failed(f"no answer within {self._lookup.timeout} s", repeated=asked.failures > 0)
+        return [value]
+
+    def _settle(self, asked: Asked, now: int) -> None:
+        asked.finished = now
+        asked.paused = self._gate.closed_seconds - asked.paused
+        lookup = self._lookup
+        policy = {"miss": lookup.on_miss, "timeout": lookup.on_timeout, "error": lookup.on_error}.get(
+            asked.status or ""
+        )
+        if policy == "fail":
+            raise RowFailed(
+                f"lookup {lookup.name}: a row ended as {asked.status} ({asked.error}); on_{asked.status} is 'fail'."
+            )
+
+
+def in_one_line(text: str) -> str:
+    """What others said, as it can stand in a column and in a sentence: one line, and text that a file can hold."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())

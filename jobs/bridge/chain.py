@@ -1,0 +1,64 @@
+"""Several lookups in one pass: an operator for each, and what carries the elements from one to the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from asyncio_core import AsyncWaitOperator, StreamElement
+from jobs.bridge.sharing import SharingOperator
+
+Operator = AsyncWaitOperator | SharingOperator
+
+
+class Link:
+    """Carries what one operator lets out into the next one; `room` holds back whoever feeds the first."""
+
+    BOUND = 1000  # elements waiting before the feeder is held back
+
+    def __init__(self, operator: Operator, onward: Link | None) -> None:
+        self._operator = operator
+        self._onward = onward
+        self._waiting: deque[StreamElement] = deque()
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._ended = False
+
+    def put(self, element: StreamElement) -> None:
+        self._waiting.append(element)
+        self._arrived.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._arrived.set()
+
+    async def room(self) -> None:
+        while len(self._waiting) >= self.BOUND:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def carry(self) -> None:
+        """Until `end` was called and everything is out of the operator behind."""
+        while True:
+            while self._waiting:
+                if self._onward is not None:
+                    await self._onward.room()
+                await self._operator.process_element(self._waiting.popleft())
+                self._taken.set()
+            if self._ended:
+                await self._operator.end_input()
+                return
+            self._arrived.clear()
+            await self._arrived.wait()
+
+
+def calls_in_flight(operator: Operator) -> int:
+    return operator.in_flight if isinstance(operator, SharingOperator) else operator.statistics().running
+
+
+async def raise_failure(operator: Operator) -> None:
+    """End with the operator's error as soon as it fails, even when nobody is about to give it an element."""
+    failed = asyncio.Event()
+    operator.call_on_failure(failed.set)
+    await failed.wait()
+    await operator.end_input()

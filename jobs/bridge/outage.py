@@ -1,0 +1,86 @@
+"""When is a service down, and how long is it waited for: one watch per service and partition."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jobs.errors import RunStopped
+
+PATIENCE = 60.0  # s; a service that asks to be left alone for no longer is always waited for once
+
+if TYPE_CHECKING:
+    from asyncio_core import Gate
+    from jobs.lookups.services import Outage
+
+
+class OutageWatch:
+    """Counts failures in a row; closes the gate when the service is down, and gives up when it stays so.
+
+    While the gate is closed no attempt starts and all record clocks stand still. It opens by itself every
+    `probe_every`; the first success ends the outage, the first failure closes it again.
+    """
+
+    def __init__(self, rule: Outage, service: str, gate: Gate, now_us: Callable[[], int]) -> None:
+        self._rule = rule
+        self._service = service
+        self._gate = gate
+        self._now_us = now_us
+        self._in_a_row = 0
+        self._first_failure_us = 0
+        self._down_since_us: int | None = None
+        self._throttled_since_us: int | None = None
+
+    @property
+    def is_down(self) -> bool:
+        return self._down_since_us is not None
+
+    def succeeded(self) -> None:
+        """The service answered, whatever it said."""
+        self._in_a_row = 0
+        self._down_since_us = self._throttled_since_us = None
+
+    def throttled(self, reason: str, seconds: float) -> None:
+        """The service wants to be left alone for so many seconds: nobody asks it for that long.
+
+        Raises RunStopped when it wants that for longer than is waited at most, or has wanted nothing else for so long.
+        """
+        now = self._now_us()
+        if self._throttled_since_us is None:
+            self._throttled_since_us = now
+        waited = (now - self._throttled_since_us) / 1e6
+        at_most = self._rule.wait_at_most.total_seconds()
+        if waited > at_most or seconds > max(at_most, PATIENCE):
+            since = dt.datetime.fromtimestamp(self._throttled_since_us / 1e6, dt.UTC)
+            raise RunStopped(
+                f"{self._service} asks for patience since {since:%H:%M:%S} UTC ({reason}), "
+                f"now for {seconds:.0f} s more; waited {waited:.0f} s, gave up."
+            )
+        self._gate.close(seconds)
+
+    def failed(self, reason: str, *, repeated: bool = False) -> None:
+        """An attempt got no answer. Raises RunStopped when the service was waited for as long as declared.
+
+        repeated: of a row that failed before; it says nothing new of a service that is up. A few rows that always fail
+        would else look like an outage at the end of a partition, where nothing else is left to succeed.
+        """
+        if repeated and not self.is_down:
+            return
+        now = self._now_us()
+        if self._in_a_row == 0:
+            self._first_failure_us = now
+        self._in_a_row += 1
+        if self._in_a_row < self._rule.after:
+            return
+        if self._down_since_us is None:
+            self._down_since_us = now
+        waited = (now - self._down_since_us) / 1e6
+        left = self._rule.wait_at_most.total_seconds() - waited
+        if left <= 0:
+            since = dt.datetime.fromtimestamp(self._first_failure_us / 1e6, dt.UTC)
+            raise RunStopped(
+                f"{self._service} stopped answering at {since:%H:%M:%S} UTC ({reason}); "
+                f"gate closed, waited {waited:.0f} s, gave up."
+            )
+        self._gate.close(min(self._rule.probe_every.total_seconds(), left))

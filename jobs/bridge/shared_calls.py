@@ -1,0 +1,131 @@
+"""What equal requests of one partition share: calls in flight, kept answers, and the slots that bound calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobs.bridge.asking import Asked, Reply
+    from jobs.callers.caller import Key
+    from jobs.lookups.services import Cache
+
+
+def hashed(key: Key) -> Any:
+    """The key as a dict takes it: a part may be an array or a struct."""
+    try:
+        hash(key)
+    except TypeError:
+        return _frozen(key)
+    return key
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((name, _frozen(item)) for name, item in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+class KeptAnswers:
+    """Answers and misses by key, the least recently used leaving first, none older than the time to live."""
+
+    def __init__(self, rule: Cache, now_us: Callable[[], int]) -> None:
+        self._max_entries = rule.max_entries
+        self._ttl_us = None if rule.ttl is None else rule.ttl.total_seconds() * 1e6
+        self._now_us = now_us
+        self._replies: OrderedDict[Any, Reply] = OrderedDict()
+
+    def get(self, key: Any) -> Reply | None:
+        reply = self._replies.get(key)
+        if reply is None:
+            return None
+        assert reply.answered_at is not None
+        if self._ttl_us is not None and self._now_us() - reply.answered_at >= self._ttl_us:
+            del self._replies[key]
+            return None
+        self._replies.move_to_end(key)
+        return reply
+
+    def put(self, key: Any, reply: Reply) -> None:
+        self._replies[key] = reply
+        self._replies.move_to_end(key)
+        if len(self._replies) > self._max_entries:
+            self._replies.popitem(last=False)
+
+
+class CallSlots:
+    """How many calls may be at the service at once. Whoever waits in `take` comes before whoever tries."""
+
+    def __init__(self, count: int) -> None:
+        self.on_free: Callable[[], object] = lambda: None  # called when a slot is free that nobody waits for
+        self._count = self._free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def taken(self) -> int:
+        return self._count - self._free
+
+    def try_take(self) -> bool:
+        if self._free == 0:
+            return False
+        self._free -= 1
+        return True
+
+    async def take(self) -> None:
+        """Wait for a slot, first come first served. Cancelled, none is taken."""
+        if self.try_take():
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+        self.on_free()
+
+
+class SharedCall:
+    """One call, and the rows that wait for it, the one that owns it included."""
+
+    __slots__ = ("_error", "_reply", "_turns", "ended", "has_slot", "hashed_key", "owner", "task", "waiting")
+
+    def __init__(self, owner: Asked, hashed_key: Any, *, has_slot: bool) -> None:
+        self.owner = owner  # the row in whose attempts the call is counted
+        self.hashed_key = hashed_key
+        self.has_slot = has_slot
+        self.task: asyncio.Task[None] | None = None
+        self.waiting = 1
+        self.ended = False
+        self._reply: Reply | None = None
+        self._error: Exception | None = None
+        self._turns: list[asyncio.Future[None]] = []
+
+    async def reply(self) -> Reply:
+        """Wait until the call ended. Raises the error that ended it, if it is one that ends the run."""
+        if not self.ended:
+            turn = asyncio.get_running_loop().create_future()
+            self._turns.append(turn)
+            await turn
+        if self._error is not None:
+            raise self._error
+        assert self._reply is not None
+        return self._reply
+
+    def end(self, reply: Reply | None, error: Exception | None = None) -> None:
+        self.ended = True
+        self._reply, self._error = reply, error
+        for turn in self._turns:
+            if not turn.done():
+                turn.set_result(None)

@@ -1,0 +1,223 @@
+"""Single-flight and cache: equal requests of a partition make one call, and an answer is used again while it is kept.
+
+A row that joins a call, or waits for a retry of its own, holds no slot: slots count calls at the service, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from asyncio_core import AsyncWaitOperator, StreamElement, StreamRecord
+from jobs.bridge.asking import Asked, Asking, Reply, Row
+from jobs.bridge.shared_calls import CallSlots, KeptAnswers, SharedCall, hashed
+from jobs.callers.caller import CallFailed, Throttled
+from jobs.lookups.services import Cache
+
+COME_AGAIN = Reply(None)
+
+
+class SharedAsking(Asking):
+    """As Asking; equal requests in flight are joined, answers and misses are kept, errors are not.
+
+    The call runs in a task of its own: when the row that started it leaves at its time limit, the call lives on while
+    another row waits for it, and is cancelled when none does. Rows that joined share an error too, and each goes on by
+    its own retries: the first one to try again calls, the others join.
+    """
+
+    def __init__(self, *arguments: Any, share: int, cache: Cache, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._kept = KeptAnswers(cache, self._now_us)
+        self._in_flight: dict[Any, SharedCall] = {}
+        self.slots = CallSlots(share)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Cancel the calls that nobody waits for any more, and close the caller once they have ended."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await super().close()
+
+    def admit(self, row: Row) -> bool:
+        """Give the row a kept answer, a call to join, or a call of its own; False when no slot is free for that."""
+        asked = row.asked[self._place]
+        if asked.key is None or self._find(asked):
+            return True
+        if not self.slots.try_take():
+            return False
+        self._own_call(asked, has_slot=True)
+        return True
+
+    def _find(self, asked: Asked) -> bool:
+        """A kept answer, or a call to join."""
+        assert asked.key is not None
+        key = hashed(asked.key)
+        asked.reply = self._kept.get(key)
+        if asked.reply is not None:
+            return True
+        call = self._in_flight.get(key)
+        if call is None:
+            return False
+        call.waiting += 1
+        asked.call = call
+        asked.source = "shared"
+        return True
+
+    def _own_call(self, asked: Asked, *, has_slot: bool) -> None:
+        assert asked.key is not None
+        key = hashed(asked.key)
+        asked.call = self._in_flight[key] = SharedCall(asked, key, has_slot=has_slot)
+
+    async def async_invoke(self, value: Row) -> list[Row]:
+        asked = value.asked[self._place]
+        if asked.key is None:
+            return self._skip(value)
+        asked.again = False
+        if asked.call is None and asked.reply is None and not self._find(asked):  # a further attempt
+            self._own_call(asked, has_slot=False)
+        call, reply = asked.call, asked.reply
+        asked.call = asked.reply = None
+        if reply is None:
+            reply = await self._wait(asked, call)
+        if asked.finished is None:
+            own = call is not None and call.owner is asked
+            self._take(asked, reply, "call" if own else "shared")
+            if not asked.again:
+                self._settle(asked, self._now_us())
+        return [value]
+
+    async def _wait(self, asked: Asked, call: SharedCall) -> Reply:
+        if call.owner is asked:
+            if call.has_slot:
+                self._begin_attempt(asked)
+            call.task = asyncio.create_task(self._run(call), name="tidegate call")
+            self._tasks.add(call.task)
+            call.task.add_done_callback(partial(self._left, call))
+        try:
+            return await call.reply()
+        finally:
+            call.waiting -= 1
+            if call.waiting == 0 and call.task is not None and not call.ended and not self._finishes(call):
+                self._forget(call)
+                call.task.cancel("no row waits for it any more")
+
+    def _finishes(self, call: SharedCall) -> bool:
+        """Whether the call goes on although nobody waits: a request that was sent is billed."""
+        return self._lookup.finish_after_timeout and call.has_slot
+
+    async def _run(self, call: SharedCall) -> None:
+        """Make the call and tell all who wait for it. The attempt ends before its slot is given back."""
+        reply = error = None
+        try:
+            reply = await self._reply(call)
+        except Exception as raised:  # noqa: BLE001  # it ends the run: every row that waits raises it
+            error = raised
+        finally:
+            if call.owner.started is not None:
+                self._end_attempt(call.owner, self._now_us(), reply)
+        if reply is not None and reply.outcome in ("ok", "miss"):
+            self._kept.put(call.hashed_key, reply)
+        self._forget(call)
+        call.end(reply, error)
+        self._free(call)
+
+    async def _reply(self, call: SharedCall) -> Reply:
+        if not call.has_slot and not await self._take_slot(call):
+            return COME_AGAIN
+        assert call.owner.key is not None
+        try:
+            answer = await self._caller.call(call.owner.key)
+        except (Throttled, CallFailed) as failure:
+            return self._failed(call.owner, failure)
+        return self._answered(answer)
+
+    def _left(self, call: SharedCall, task: asyncio.Task[None]) -> None:
+        """The task has ended, perhaps cancelled before its first step."""
+        self._tasks.discard(task)
+        self._forget(call)
+        if not call.ended:
+            call.end(None, RuntimeError("the call was cancelled from elsewhere"))
+        self._free(call)
+
+    def _free(self, call: SharedCall) -> None:
+        if call.has_slot:
+            call.has_slot = False
+            self.slots.give_back()
+
+    async def _take_slot(self, call: SharedCall) -> bool:
+        """Begin a further attempt when a slot is free; False when the gate closed meanwhile, or the owner's time is up:
+        then those who joined try again by themselves, as a call counts in the attempts of a row that waits for it.
+        """
+        await self.slots.take()
+        call.has_slot = True
+        if not self._gate.is_open or call.owner.finished is not None:
+            return False
+        self._begin_attempt(call.owner)
+        return True
+
+    def _forget(self, call: SharedCall) -> None:
+        if self._in_flight.get(call.hashed_key) is call:
+            del self._in_flight[call.hashed_key]
+
+
+class SharingOperator:
+    """The async wait operator of a lookup that shares calls; process_element, open, close and the rest are its own.
+
+    All its rows may wait at once, so that one that joins a call keeps nobody from calling. A row that needs a call of
+    its own is let in when a slot is free for it: its clock starts with its call, as it does in the operator.
+    """
+
+    def __init__(
+        self, asking: SharedAsking, output: Callable[[StreamElement], None], *, capacity: int, **options: Any
+    ) -> None:
+        self._asking = asking
+        self._output = output
+        self._capacity = capacity
+        self._inside = 0
+        self._changed = asyncio.Event()
+        self._failed = False
+        self._on_failure: Callable[[], object] | None = None
+        asking.slots.on_free = self._changed.set
+        self._operator = AsyncWaitOperator(asking, self._emit, capacity=capacity, **options)
+        self._operator.call_on_failure(self._fail)
+
+    async def open(self) -> None:
+        await self._operator.open()
+
+    async def process_element(self, element: StreamElement) -> None:
+        if isinstance(element, StreamRecord):
+            # a slot is taken only when there is a place too: else a row in front might wait for it in vain
+            while not self._failed and (self._inside >= self._capacity or not self._asking.admit(element.value)):
+                self._changed.clear()
+                await self._changed.wait()
+        self._inside += 1
+        await self._operator.process_element(element)
+
+    def _emit(self, element: StreamElement) -> None:
+        self._inside -= 1
+        self._changed.set()
+        self._output(element)
+
+    async def end_input(self) -> None:
+        await self._operator.end_input()
+
+    async def close(self) -> None:
+        await self._operator.close()
+
+    def call_on_failure(self, callback: Callable[[], object]) -> None:
+        self._on_failure = callback
+
+    def _fail(self) -> None:
+        self._failed = True
+        self._changed.set()
+        if self._on_failure is not None:
+            self._on_failure()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls at the service."""
+        return self._asking.slots.taken

@@ -1,0 +1,235 @@
+"""Authentication on an executor: the headers of each request, and one token per task, renewed by one request at a time.
+
+Secrets are read here, when a task starts. They leave in headers and in the request for a token, nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Protocol
+from urllib.parse import quote_plus
+
+import aiohttp
+
+from jobs.callers.caller import CallFailed
+from jobs.environment import Env
+from jobs.errors import DeclarationError, RunStopped
+from jobs.lookups.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials
+
+TOKEN_TIMEOUT = 30.0  # s, for one request for a token
+TOKEN_TRIES = 3
+TOKEN_PAUSE = 0.5  # s between them
+TOKEN_BYTES = 65_536  # more is no token
+
+
+class Authorizer(Protocol):
+    """Gives requests their headers. Lives on the event loop of one partition."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def headers(self) -> dict[str, str]:
+        """For one request. Raises CallFailed when there is no token just now, RunStopped when we are refused one."""
+
+    def accepted(self, headers: dict[str, str]) -> None:
+        """The service took a request with these headers."""
+
+    def refused(self, headers: dict[str, str]) -> bool:
+        """The service said 401 to these headers; True when the next request will have others."""
+
+    def masked(self, text: str) -> str:
+        """`text` without the secrets, should somebody else have put one there."""
+
+
+def authorizer(auth: Auth | None, service: str) -> Authorizer:
+    """Raises DeclarationError when a secret is not set, or cannot stand in a header."""
+    match auth:
+        case None:
+            return FixedHeaders({}, ())
+        case ApiKey():
+            key = _read(auth.key)
+            return FixedHeaders({auth.header: key}, (key,))
+        case Bearer():
+            token = _read(auth.token)
+            return FixedHeaders({"Authorization": f"Bearer {token}"}, (token,))
+        case Basic():
+            user, password = _read(auth.user), _read(auth.password)
+            if ":" in user:
+                raise DeclarationError(f"{auth.user.name} holds a colon, which a user of HTTP Basic cannot.")
+            pair = _base64(f"{user}:{password}")
+            return FixedHeaders({"Authorization": f"Basic {pair}"}, (pair, password))
+    return TokenHeaders(auth, service)
+
+
+def _read(variable: Env) -> str:
+    value = variable.read()
+    if not value.isprintable() or value != value.strip():
+        raise DeclarationError(
+            f"{variable.name} holds a line break, a space at an end, or another character that a header cannot hold."
+        )
+    return value
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _without(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+class FixedHeaders:
+    """The same headers for every request."""
+
+    def __init__(self, headers: dict[str, str], secrets: tuple[str, ...]) -> None:
+        self._headers = headers
+        self._secrets = secrets
+
+    async def open(self) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+    async def headers(self) -> dict[str, str]:
+        return self._headers
+
+    def accepted(self, headers: dict[str, str]) -> None:  # noqa: ARG002  # nothing follows from it
+        return
+
+    def refused(self, headers: dict[str, str]) -> bool:  # noqa: ARG002  # there are no others
+        return False
+
+    def masked(self, text: str) -> str:
+        return _without(text, self._secrets)
+
+
+class TokenHeaders:
+    """OAuth 2 client credentials: a token for all requests of a partition.
+
+    It is renewed in the background before it runs out, and once after a 401; one request for it at a time, whoever
+    needs it. Calls wait only while there is no token that holds.
+    """
+
+    def __init__(self, auth: OAuth2ClientCredentials, service: str) -> None:
+        self._auth = auth
+        self._service = service
+        self._id, self._secret = _read(auth.client_id), _read(auth.client_secret)
+        self._headers: dict[str, str] = {}
+        self._tokens: tuple[str, ...] = ()  # the last two: a late answer may speak of the one before
+        self._renew_at = self._ends_at = 0.0
+        self._taken = False  # the service has taken this token
+        self._after_refusal = False  # it was fetched because the one before got a 401
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """The first token, before any clock starts. Raises RunStopped when there is none to be had."""
+        for tried in range(1, TOKEN_TRIES + 1):
+            try:
+                await self._fetch()
+            except CallFailed as failure:
+                if tried == TOKEN_TRIES:
+                    raise RunStopped(f"{self._service}: {failure} ({TOKEN_TRIES} tries).") from None
+                await asyncio.sleep(TOKEN_PAUSE)
+            else:
+                return
+
+    async def close(self) -> None:
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.wait([self._fetching])
+
+    async def headers(self) -> dict[str, str]:
+        now = asyncio.get_running_loop().time()
+        if self._fetching is None and now >= min(self._renew_at, self._ends_at):
+            self._fetching = asyncio.create_task(self._fetch(), name="tidegate token")
+            self._fetching.add_done_callback(self._fetched)
+        if now >= self._ends_at and self._fetching is not None:
+            await asyncio.shield(self._fetching)
+        return self._headers
+
+    def _fetched(self, task: asyncio.Task[None]) -> None:
+        self._fetching = None
+        if not task.cancelled() and task.exception() is not None:  # whoever waits raises it; else the next one tries
+            self._renew_at = asyncio.get_running_loop().time() + TOKEN_PAUSE
+
+    def accepted(self, headers: dict[str, str]) -> None:
+        if headers is self._headers:
+            self._taken, self._after_refusal = True, False
+
+    def refused(self, headers: dict[str, str]) -> bool:
+        if headers is not self._headers:
+            return True  # renewed meanwhile
+        if self._after_refusal and not self._taken:
+            return False
+        self._after_refusal, self._taken = True, False
+        self._renew_at = self._ends_at = 0.0
+        self._headers = {}
+        return True
+
+    def masked(self, text: str) -> str:
+        return _without(
+            text, (self._secret, _base64(f"{quote_plus(self._id)}:{quote_plus(self._secret)}"), *self._tokens)
+        )
+
+    async def _fetch(self) -> None:
+        """A new token. Raises CallFailed when that may go better next time, RunStopped when we are refused."""
+        auth = self._auth
+        form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
+        headers = {"Accept": "application/json"}
+        if auth.client_auth == "body":
+            form |= {"client_id": self._id, "client_secret": self._secret}
+        else:
+            headers["Authorization"] = f"Basic {_base64(f'{quote_plus(self._id)}:{quote_plus(self._secret)}')}"
+        timeout = aiohttp.ClientTimeout(total=TOKEN_TIMEOUT)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.post(auth.token_url, data=form, headers=headers, allow_redirects=False) as response,
+            ):
+                status, body = response.status, await response.content.read(TOKEN_BYTES)
+        except TimeoutError:
+            raise CallFailed(f"{auth.token_url} gave no token within {TOKEN_TIMEOUT:g} s", passing=True) from None
+        except aiohttp.ClientError as error:
+            raise CallFailed(f"{auth.token_url} gave no token: {type(error).__name__}", passing=True) from None
+        if status == 429 or status >= 500:
+            raise CallFailed(f"{auth.token_url} gave no token: {status}", passing=True)
+        if status != 200:
+            raise RunStopped(f"{self._service}: {auth.token_url} refuses us a token: {status}{_reason(body)}.")
+        self._keep(body)
+
+    def _keep(self, body: bytes) -> None:
+        token, life = _token(body)
+        if token is None:
+            raise RunStopped(f"{self._service}: {self._auth.token_url} gave something else than a bearer token.")
+        now = asyncio.get_running_loop().time()
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._tokens = (token, *self._tokens[:1])
+        self._taken = False
+        self._ends_at = now + life
+        self._renew_at = now + max(life - self._auth.refresh_before.total_seconds(), life / 2)
+
+
+def _token(body: bytes) -> tuple[str | None, float]:
+    """The bearer token in an answer, if it is one, and how many seconds it lives."""
+    try:
+        answer = json.loads(body)
+        token, life = answer["access_token"], float(answer.get("expires_in", "inf"))
+        is_bearer = answer["token_type"].lower() == "bearer" and token.isprintable()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None, 0.0
+    return (token if is_bearer else None), life
+
+
+def _reason(body: bytes) -> str:
+    """The error code of RFC 6749, section 5.2, if it is one; nothing else of what came back."""
+    try:
+        code = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return f" {code}" if isinstance(code, str) and code.replace("_", "").isalpha() and len(code) < 40 else ""

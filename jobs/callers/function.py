@@ -1,0 +1,77 @@
+"""AsyncFunctionLookup on an executor: a user's AsyncFunction, Flink's included, asked one dict of keys at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from asyncio_core import AsyncFunction
+from jobs.callers.caller import CallFailed, Key, Throttled
+from jobs.errors import DeclarationError, TidegateError
+from jobs.lookups.answer_types import cast_all
+
+if TYPE_CHECKING:
+    from jobs.lookups import AsyncFunctionLookup
+
+
+class FunctionCaller:
+    def __init__(self, lookup: AsyncFunctionLookup, share: int) -> None:
+        self._lookup = lookup
+        self._share = share
+        self._function = lookup.function()
+        if inspect.iscoroutinefunction(getattr(self._function, "timeout", None)):
+            raise DeclarationError(
+                f"lookup {lookup.name}: timeout is an async def; it must be a plain def, as its time is over."
+            )
+        self._columns = lookup.columns
+        self._names = tuple(lookup.keys)
+
+    async def open(self) -> None:
+        await self._lifecycle("open", None)
+
+    async def close(self) -> None:
+        await self._lifecycle("close")
+
+    async def _lifecycle(self, step: str, *arguments: Any) -> None:
+        method = getattr(self._function, step, None)
+        if method is not None and inspect.isawaitable(result := method(*arguments)):
+            await result
+
+    async def call(self, key: Key) -> Any | None:
+        try:
+            answers = await self._function.async_invoke(dict(zip(self._names, key, strict=True)))
+        except (TidegateError, CallFailed, Throttled):
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CallFailed("something that the function waited for was cancelled", passing=True) from error
+        except Exception as error:
+            raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
+        return self._one(answers)
+
+    def _one(self, answers: Any) -> Any | None:
+        if not isinstance(answers, list | tuple) or not all(isinstance(answer, dict) for answer in answers):
+            raise CallFailed(f"the function gave {type(answers).__name__}; it must give a list of dicts", passing=False)
+        if len(answers) > 1:
+            raise CallFailed(f"the function gave {len(answers)} answers for one row; a lookup gives one", passing=False)
+        return answers[0] if answers else None
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        return cast_all(self._columns, (answer.get(column.name) for column in self._columns))
+
+    def fallback(self, key: Key) -> Any | None:
+        method = getattr(type(self._function), "timeout", None)
+        if method is None or method is AsyncFunction.timeout:
+            return None
+        try:
+            answers = self._function.timeout(dict(zip(self._names, key, strict=True)))
+        except TidegateError:
+            raise
+        except TimeoutError:  # what Flink's own timeout does: there is nothing to fall back on
+            return None
+        except Exception as error:
+            raise CallFailed(f"{type(error).__name__}: {error}", passing=False) from error
+        return self._one(answers)

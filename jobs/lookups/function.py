@@ -1,0 +1,51 @@
+"""A lookup that asks a function of the user's, declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs.lookups.lookup import Lookup
+from jobs.lookups.services import Outage, require_concurrency
+
+if TYPE_CHECKING:
+    from asyncio_core import AsyncFunction
+    from jobs.callers.caller import Caller
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncFunctionLookup(Lookup):
+    """Your own AsyncFunction, Flink's included: `async_invoke(keys: dict) -> list[dict]`.
+
+    function: makes the AsyncFunction, once per partition (its class will do); it must be importable on the executors.
+    An empty list is a miss, one dict is the answer, two or more are an error that says so. What it raises is retried,
+    then an error.
+    """
+
+    function: Callable[[], AsyncFunction[Any, Any]]
+    max_concurrency: int
+    outage: Outage = field(default_factory=Outage)
+
+    kind = "function"
+
+    def _check(self) -> None:
+        super()._check()
+        require_concurrency("function", self.max_concurrency)
+
+    @property
+    def concurrency(self) -> int:
+        return self.max_concurrency
+
+    @property
+    def service_name(self) -> str:
+        return self.name
+
+    @property
+    def outage_rule(self) -> Outage:
+        return self.outage
+
+    def caller(self, share: int) -> Caller:
+        from jobs.callers.function import FunctionCaller
+
+        return FunctionCaller(self, share)

@@ -1,0 +1,147 @@
+"""What is asked for every row: the declared lookups. Frozen, checked at construction, free of Spark."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import sqlglot
+from sqlglot import expressions as exp
+
+from jobs.errors import DeclarationError
+from jobs.lookups.answer_types import AnswerColumn, read_ddl
+from jobs.lookups.services import Cache, Outage, Retry
+from jobs.schema import LookupFacts
+
+if TYPE_CHECKING:
+    from jobs.callers.caller import Caller
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+Policy = Literal["null", "fail"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """What every lookup declares.
+
+    keys: name -> Spark SQL expression over the input's columns. returns: Spark DDL of the answer's columns, all
+    nullable. timeout: s over all attempts and the waits between them, from the first call; None waits without limit.
+    ranges: column -> (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of
+    nulls among answers; both are checked on the output, not enforced on the way. version: raise it when the answers
+    must be asked anew. cache: equal requests in flight in a task are one call, and its answer is used again; with None
+    every row is called for.
+    """
+
+    name: str
+    keys: Mapping[str, str]
+    returns: str
+    timeout: float | None
+    retry: Retry = field(default_factory=Retry)
+    on_null_key: Literal["skip", "fail"] = "skip"
+    on_miss: Policy = "null"
+    on_timeout: Policy = "null"
+    on_error: Policy = "null"
+    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    null_share: Mapping[str, float] = field(default_factory=dict)
+    cache: Cache | None = field(default_factory=Cache)
+    version: int = 1
+
+    kind = "lookup"
+    finish_after_timeout = False  # a call that no row waits for any more is cancelled
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise DeclarationError(
+                f"lookup {self.name!r}: the name must be lower-case letters, digits and _, starting with a letter; "
+                "columns are named after it."
+            )
+        try:
+            self._check()
+        except DeclarationError as error:
+            raise DeclarationError(f"lookup {self.name}: {error}") from error.__cause__
+
+    def _check(self) -> None:
+        if self.timeout is not None and not 0 < self.timeout < math.inf:
+            raise DeclarationError(f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit.")
+        if not self.keys:
+            raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
+        for name, expression in self.keys.items():
+            columns_in(f"keys.{name}", expression)
+        answers = {column.name for column in self.columns}
+        for name, named in (("ranges", set(self.ranges)), ("null_share", set(self.null_share))):
+            unknown = sorted(named - answers)
+            if unknown:
+                raise DeclarationError(
+                    f"{name}: {unknown[0]!r} is not a column of returns ({', '.join(sorted(answers))})."
+                )
+        for name, value, allowed in (
+            ("on_null_key", self.on_null_key, ("skip", "fail")),
+            ("on_miss", self.on_miss, ("null", "fail")),
+            ("on_timeout", self.on_timeout, ("null", "fail")),
+            ("on_error", self.on_error, ("null", "fail")),
+        ):
+            if value not in allowed:
+                raise DeclarationError(f"{name} is {value!r}; it must be one of: {', '.join(allowed)}.")
+
+    @property
+    def columns(self) -> tuple[AnswerColumn, ...]:
+        return read_ddl(self.returns)
+
+    @property
+    def concurrency(self) -> int:
+        """Calls in flight over all tasks of a run."""
+        raise NotImplementedError
+
+    @property
+    def service_name(self) -> str:
+        """What people call the other side, in messages."""
+        raise NotImplementedError
+
+    @property
+    def service_key(self) -> tuple[str, str]:
+        """The same for lookups that ask one service: they share its gate and divide its calls in flight."""
+        return self.kind, self.service_name
+
+    @property
+    def address(self) -> str:
+        """Where the other side is, without a secret; empty when there is no saying."""
+        return ""
+
+    @property
+    def outage_rule(self) -> Outage:
+        raise NotImplementedError
+
+    def caller(self, share: int) -> Caller:
+        """The executor's side of this lookup, for one partition that may have `share` calls in flight."""
+        raise NotImplementedError
+
+    def facts(self) -> LookupFacts:
+        retries = self.retry.retries
+        return LookupFacts(
+            name=self.name,
+            kind=self.kind,
+            service=self.service_name,
+            returns=tuple((column.name, column.spark_type) for column in self.columns),
+            timeout=self.timeout,
+            max_concurrency=self.concurrency,
+            retries=retries,
+            initial_delay=self.retry.initial_delay if retries else 0.0,
+            max_delay=self.retry.max_delay if retries else 0.0,
+            multiplier=self.retry.multiplier,
+            ranges=tuple((name, low, high) for name, (low, high) in self.ranges.items()),
+            null_share=tuple(self.null_share.items()),
+        )
+
+
+def columns_in(where: str, expression: str) -> set[str]:
+    """The columns that a Spark SQL expression reads. Raises DeclarationError when it cannot be read."""
+    try:
+        tree = sqlglot.parse_one(expression, read="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise DeclarationError(f"{where}: cannot read {expression!r} as a Spark SQL expression.") from error
+    if not isinstance(tree, exp.Expression) or isinstance(tree, exp.Alias | exp.Query | exp.Command):
+        raise DeclarationError(f"{where}: {expression!r} is not one Spark SQL expression without an alias.")
+    return {column.parts[0].name for column in tree.find_all(exp.Column)}

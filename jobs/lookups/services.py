@@ -1,0 +1,126 @@
+"""What an enrichment calls: the service, how it may be asked, and what happens when it is down."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from jobs.environment import Env, resolve
+from jobs.errors import DeclarationError
+from jobs.lookups.auth import Auth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """When a call failed in a way that may pass: 5xx, dropped connection, attempt time limit.
+
+    The pause after attempt n is min(max_delay, initial_delay * multiplier**(n-1)) s, times uniform[1, 1 + jitter].
+    """
+
+    retries: int = 3  # after the first attempt
+    initial_delay: float = 0.1  # s
+    max_delay: float = 5.0  # s
+    multiplier: float = 2.0
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.retries < 0:
+            raise DeclarationError(
+                f"retry: retries is {self.retries}; it must be 0 or more (attempts after the first)."
+            )
+        finite = all(map(math.isfinite, (self.initial_delay, self.max_delay, self.multiplier, self.jitter)))
+        if not finite or self.initial_delay <= 0 or self.max_delay <= 0 or self.multiplier < 1 or self.jitter < 0:
+            raise DeclarationError(
+                f"retry: delays are {self.initial_delay} s up to {self.max_delay} s, times {self.multiplier}, "
+                f"jitter {self.jitter}; delays must be over 0, multiplier at least 1, jitter at least 0."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """Answers and misses are kept in each task and used again for equal keys; errors are not.
+
+    max_entries: of one task; the least recently used leave first. ttl: how long one is used; None for the whole task.
+    """
+
+    max_entries: int = 10_000
+    ttl: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        wrong = isinstance(self.max_entries, bool) or not isinstance(self.max_entries, int) or self.max_entries < 1
+        if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
+            raise DeclarationError(
+                f"cache: max_entries={self.max_entries!r}, ttl={self.ttl!r}; max_entries must be a whole number, at "
+                "least 1, and ttl over 0 or None. Without a cache: cache=None."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """A service is down after `after` rows in a row failed without one success.
+
+    Then the gate closes: no call starts, record clocks stand still, and every `probe_every` the next calls try again.
+    After `wait_at_most` the run stops, unpublished and resumable.
+    """
+
+    after: int = 20
+    probe_every: timedelta = timedelta(seconds=30)
+    wait_at_most: timedelta = timedelta(minutes=30)
+
+    def __post_init__(self) -> None:
+        if self.after < 1 or self.probe_every <= timedelta(0) or self.wait_at_most < timedelta(0):
+            raise DeclarationError(
+                f"outage: after={self.after}, probe_every={self.probe_every}, wait_at_most={self.wait_at_most}; "
+                "after must be at least 1, probe_every over 0, wait_at_most 0 or more."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """An outside system and the limits it is to be asked within.
+
+    max_concurrency: calls in flight over all tasks of a run; it is divided over the tasks that run at once.
+    stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
+    auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
+    """
+
+    name: str
+    url: str | Env
+    max_concurrency: int
+    outage: Outage = field(default_factory=Outage)
+    stop_on: tuple[int, ...] = (401, 402, 403)
+    auth: Auth | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop_on", tuple(self.stop_on))
+        require_concurrency(f"service {self.name}", self.max_concurrency)
+        if isinstance(self.url, str):
+            require_http_url(f"service {self.name}", self.url)
+
+    @property
+    def base_url(self) -> str:
+        """The resolved URL without a trailing slash. Raises DeclarationError when it is missing or no HTTP URL."""
+        url = resolve(self.url)
+        require_http_url(f"service {self.name}", url)
+        return url.rstrip("/")
+
+
+def require_concurrency(where: str, max_concurrency: int) -> None:
+    if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int) or max_concurrency < 1:
+        raise DeclarationError(
+            f"{where}: max_concurrency is {max_concurrency!r}; it must be a whole number, at least 1 (calls in flight)."
+        )
+
+
+def require_http_url(where: str, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is no number
+        fits = False
+    if not fits:
+        raise DeclarationError(f"{where}: url {url!r} is not an http:// or https:// address with a host.")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise DeclarationError(f"{where}: url must be scheme, host, port and path only; the rest stands in `request`.")

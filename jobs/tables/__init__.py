@@ -1,0 +1,1 @@
+"""The tables that readers see: the published days, their audit, and the summaries made from them."""

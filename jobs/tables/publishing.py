@@ -1,0 +1,155 @@
+"""Publishing a day: one Delta commit that takes the day's old files out and puts the run's files in.
+
+Readers see the old day or the new one, never half of one. The files are those that the checks judged; they may hold
+more columns than the table shows. What is left over from runs that were never published goes by `vacuum`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
+from deltalake.transaction import AddAction
+
+from jobs import records, schema
+from jobs.errors import PublishConflict
+from jobs.schema import DayFacts, DayRecord
+from jobs.tables import audit
+from jobs.tables.publishers import alone_with
+
+COMMIT_TRIES = 20  # against other days that are published at the same time
+
+
+def publish(record: DayRecord) -> DayRecord:
+    """Make this run's files the day that readers see; first the audit rows, then the table. Returns the record, saved.
+
+    Raises PublishConflict when a verdict holds the day back, or another run published the same day meanwhile. A crash
+    before the commit leaves readers what they had; the audit then holds rows of a run that is not the published one,
+    told apart by their run_id, until the day is published again.
+    """
+    red = [verdict for verdict in record.verdicts if verdict.holds_back]
+    facts = record.facts
+    if red:
+        raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
+    with alone_with(facts.declared.table):
+        audit.write(facts)
+        try:
+            version = replace_day(_table(facts), record)
+        except PublishConflict:
+            audit.remove(facts)
+            raise
+        audit.keep_only(facts)
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    return records.save(dataclasses.replace(record, state="published", published_version=version, published_at=now))
+
+
+def published_columns(facts: DayFacts) -> list[str]:
+    """What consumers see, besides the partition column."""
+    columns = list(facts.input_columns)
+    for lookup in facts.declared.lookups:
+        columns += [name for name, _ in lookup.returns]
+        columns += [schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
+    return columns
+
+
+def _table(facts: DayFacts) -> DeltaTable:
+    """The published table, made empty where there is none: a first commit with files in it may be doubled by Delta."""
+    if DeltaTable.is_deltatable(facts.declared.table):
+        return DeltaTable(facts.declared.table)
+    return DeltaTable.create(
+        facts.declared.table, _delta_schema(facts), mode="error",
+        partition_by=[facts.declared.partition], name=facts.declared.enrichment,
+    )  # fmt: skip
+
+
+def replace_day(table: DeltaTable, record: DayRecord) -> int:
+    """One commit on top of `table` as it was loaded: the day's files out, this run's in. Returns its version.
+
+    Raises PublishConflict when the day was published by another run since then, or a column changed its type. Other
+    days that were published since then are no conflict.
+    """
+    facts = record.facts
+    partition = facts.declared.partition
+    _add_columns(table, _delta_schema(facts))
+    before = table.transaction_version(_transaction(facts)) or 0
+    for _ in range(COMMIT_TRIES):
+        try:
+            table.create_write_transaction(
+                [*_add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
+                partition_filters=[(partition, "=", facts.day)], commit_properties=_properties(record, before + 1),
+            )  # fmt: skip
+        except CommitFailedError:
+            table.update_incremental()
+            if (table.transaction_version(_transaction(facts)) or 0) != before:
+                break
+            _add_columns(table, _delta_schema(facts))
+        else:
+            return DeltaTable(facts.declared.table).version()
+    raise PublishConflict(
+        f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did not. "
+        "Nothing is lost: readers see the other run's day."
+    )
+
+
+def _transaction(facts: DayFacts) -> str:
+    return f"{facts.declared.partition}={facts.day}"
+
+
+def _properties(record: DayRecord, version: int) -> CommitProperties:
+    metadata = {
+        "tidegate.run_id": record.facts.run_id,
+        "tidegate.rows": str(record.figures.rows_out),
+        "tidegate.declaration": record.facts.declared.fingerprint,
+    }
+    # a transaction of the day makes the second of two first commits of one day fail, where Delta would double it
+    return CommitProperties(
+        custom_metadata=metadata, app_transactions=[Transaction(_transaction(record.facts), version)]
+    )
+
+
+def _add_actions(facts: DayFacts) -> list[AddAction]:
+    root = Path(facts.declared.table).resolve()
+    actions: list[AddAction] = []
+    for file in map(Path, facts.files):
+        rows = pq.read_metadata(file).num_rows
+        if rows:
+            stat = file.stat()
+            action = AddAction(
+                path=str(file.relative_to(root)),
+                size=stat.st_size,
+                partition_values={facts.declared.partition: facts.day},
+                modification_time=int(stat.st_mtime * 1000),
+                data_change=True,
+                stats=f'{{"numRecords": {rows}}}',
+            )
+            actions.append(action)
+    return actions
+
+
+def _delta_schema(facts: DayFacts) -> Schema:
+    written = pq.read_schema(facts.files[0])
+    columns = pa.schema([written.field(name).with_nullable(True) for name in published_columns(facts)])
+    fields = Schema.from_arrow(columns).fields
+    return Schema([*fields, Field(facts.declared.partition, PrimitiveType("date"))])
+
+
+def _add_columns(table: DeltaTable, wanted: Schema) -> None:
+    """New columns join the table, null before this day. A column whose type changed is refused, by name."""
+    known = {field.name: field for field in table.schema().fields}
+    new = []
+    for field in wanted.fields:
+        if field.name not in known:
+            new.append(field)
+        elif known[field.name].type != field.type:
+            raise PublishConflict(
+                f"column {field.name!r} is {field.type} in this run and {known[field.name].type} in the table; "
+                "give it another name, or publish to another table."
+            )
+    if new:
+        table.alter.add_columns(new)

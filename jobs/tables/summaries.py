@@ -1,0 +1,40 @@
+"""Small tables for readers: one SQL query over a published day, in process, published by one Delta commit."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from jobs.declarations import Enrichment, Summary
+from jobs.tables.publishers import alone_with
+
+
+def table_of(enrichment: Enrichment, summary: Summary) -> str:
+    """Where the summary is published: beside the table it is made from."""
+    return str(Path(enrichment.output.path).with_name(summary.name))
+
+
+def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
+    """Make the summary of one published day, replacing what was there for it. Returns its rows."""
+    partition = enrichment.input.partition
+    source = DeltaTable(enrichment.output.path)
+    rows = _query(source, enrichment.name, f"{partition} = date '{day}'", summary.sql)
+    dates = pa.array([dt.date.fromisoformat(day)] * rows.num_rows, pa.date32())
+    rows = rows.append_column(partition, dates)
+    target = table_of(enrichment, summary)
+    with alone_with(target):
+        if DeltaTable.is_deltatable(target):
+            write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=f"{partition} = '{day}'")
+        else:
+            write_deltalake(target, rows, mode="append", partition_by=[partition])
+    return int(rows.num_rows)
+
+
+def _query(source: DeltaTable, name: str, condition: str, sql: str) -> pa.Table:
+    """`sql` over the rows of one day, under the enrichment's name."""
+    day_only = f"WITH {name} AS (SELECT * FROM __all WHERE {condition}) {sql.strip()}"  # noqa: S608  # the declaration is the query
+    reader = QueryBuilder().register("__all", source).execute(day_only)
+    return pa.table(reader.read_all())

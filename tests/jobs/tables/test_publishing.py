@@ -1,0 +1,357 @@
+"""Publishing a day: readers see the old day or the new one, and the audit says how its rows came about."""
+
+import dataclasses
+import datetime as dt
+import threading
+from pathlib import Path
+
+import deltalake
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from jobs import records, schema
+from jobs.errors import PublishConflict
+from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, Verdict
+from jobs.tables import audit, publishing
+from jobs.tables.summaries import summarize
+from tidegate import Enrichment, HttpLookup, Input, Output, Service, Summary
+
+TABLE = "data/published/flights"
+FIRST, SECOND = "2013-01-10", "2013-01-11"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def declared(*returns):
+    return DeclaredFacts(
+        enrichment="flights", table=TABLE, input_path="data/raw/flights", partition="date", mode="ordered",
+        lookups=(LookupFacts("weather", "http", "weather_api", returns or (("temp_c", "DOUBLE"),), 2.0, 10),),
+        row_id=("flight",), fingerprint="f" * 16,
+    )  # fmt: skip
+
+
+def files_of(run, day, flights, answers, parts=1):
+    """The files of a run as the job writes them: input columns, answers, audit columns; never the day itself."""
+    columns = {"flight": pa.array(flights, pa.int32())}
+    columns |= answers
+    rows = len(flights)
+    at = dt.datetime.fromisoformat(f"{day}T12:00:00+00:00")
+    columns |= {
+        "weather_status": pa.array(["ok"] * rows, pa.string()),
+        "weather_answered_at": pa.array([at] * rows, pa.timestamp("us", "UTC")),
+        schema.PARTITION: pa.array([0] * rows, pa.int32()),
+        schema.INPUT_SEQ: pa.array(range(rows), pa.int64()),
+        schema.OUTPUT_SEQ: pa.array(range(rows), pa.int64()),
+        schema.SEGMENT: pa.array([0] * rows, pa.int64()),
+        schema.LATE: pa.array([False] * rows),
+        schema.SOURCE_FILE: pa.array([f"file:///{day}"] * rows, pa.string()),
+        schema.SOURCE_ROW: pa.array(range(rows), pa.int64()),
+        schema.status("weather"): pa.array(["ok"] * rows, pa.string()),
+        schema.source("weather"): pa.array(["call"] * rows, pa.string()),
+        schema.attempts("weather"): pa.array(
+            [[{"start": 1, "end": 2, "throttled": False}]] * rows,
+            pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])),
+        ),
+        schema.latency_ms("weather"): pa.array([1.5] * rows, pa.float64()),
+        schema.paused_ms("weather"): pa.array([0.0] * rows, pa.float64()),
+        schema.error("weather"): pa.array([None] * rows, pa.string()),
+    }
+    folder = Path(TABLE, "runs", run).resolve()
+    folder.mkdir(parents=True)
+    table = pa.table(columns)
+    step = -(-rows // parts) or 1
+    for part in range(parts):
+        pq.write_table(table.slice(part * step, step), folder / f"part-{part:05} {day}.parquet")
+    return folder, tuple(sorted(map(str, folder.glob("*.parquet"))))
+
+
+def run(run_id, day=FIRST, flights=(1, 2, 3), *, answers=None, returns=(), verdicts=(), parts=1, **facts):
+    """A record of a run, with its files written."""
+    temperatures = {"temp_c": pa.array([float(flight) for flight in flights], pa.float64())}
+    folder, files = files_of(run_id, day, flights, temperatures if answers is None else answers, parts)
+    day_facts = DayFacts(
+        declared=declared(*returns), day=day, run_id=run_id, input_files=(), input_columns=("flight",),
+        folder=str(folder), files=files, shares=((10,),), started_at=f"{day}T02:15:00", finished_at=f"{day}T02:16:00",
+    )  # fmt: skip
+    figures = DayFigures(rows_in=len(flights), rows_out=len(flights), rows_late=0, lookups=())
+    return DayRecord(dataclasses.replace(day_facts, **facts), figures, tuple(verdicts))
+
+
+def published(day=None):
+    rows = DeltaTable(TABLE).to_pyarrow_table().to_pylist()
+    return sorted(row["flight"] for row in rows if day is None or str(row["date"]) == day)
+
+
+def audited(day=FIRST):
+    rows = DeltaTable(f"{TABLE}__audit").to_pyarrow_table().to_pylist()
+    return sorted((row["run_id"], row["flight"]) for row in rows if str(row["date"]) == day)
+
+
+def test_the_first_day_makes_the_table_with_the_columns_of_consumers_only():
+    record = publishing.publish(run("a", parts=2))
+    table = DeltaTable(TABLE)
+    names = [field.name for field in table.schema().fields]
+    assert names == ["flight", "temp_c", "weather_status", "weather_answered_at", "date"]
+    assert published(FIRST) == [1, 2, 3]
+    assert (record.state, record.published_version) == ("published", 1)
+    assert table.metadata().partition_columns == ["date"]
+    assert table.history(1)[0]["tidegate.run_id"] == "a"
+    assert table.history(1)[0]["tidegate.rows"] == "3"
+
+
+def test_a_published_day_is_kept_in_its_record():
+    record = publishing.publish(run("a"))
+    assert records.load("flights", FIRST) == [record]
+    assert record.published_at is not None
+
+
+def test_a_day_that_is_published_again_is_replaced_and_other_days_are_untouched():
+    publishing.publish(run("a"))
+    publishing.publish(run("b", SECOND, [4, 5]))
+    again = publishing.publish(run("c", FIRST, [1, 2, 9]))
+    assert published(FIRST) == [1, 2, 9]
+    assert published(SECOND) == [4, 5]
+    assert again.published_version == 3
+    old = DeltaTable(TABLE, version=2).to_pyarrow_table().column("flight").to_pylist()
+    assert sorted(old) == [1, 2, 3, 4, 5]  # who reads the old version still can
+
+
+def test_files_lie_where_no_reader_who_lists_days_finds_them():
+    publishing.publish(run("a"))
+    assert list(Path(TABLE).glob("date=*")) == []
+    assert {uri.split("/runs/")[1].split("/")[0] for uri in DeltaTable(TABLE).file_uris()} == {"a"}
+
+
+def test_an_empty_day_empties_what_was_there_and_its_audit_with_it():
+    publishing.publish(run("a"))
+    publishing.publish(run("b", SECOND, [4]))
+    publishing.publish(run("c", FIRST, []))
+    assert published() == [4]
+    assert audited(FIRST) == []
+    assert audited(SECOND) == [("b", 4)]
+
+
+def test_an_empty_first_day_makes_an_empty_table():
+    record = publishing.publish(run("a", FIRST, []))
+    assert record.state == "published"
+    assert published() == []
+    publishing.publish(run("b", SECOND, [4]))
+    assert published() == [4]
+
+
+def test_a_red_verdict_holds_the_day_back_and_readers_keep_what_they_have():
+    publishing.publish(run("a"))
+    red = Verdict("every_row_once", "failed", "error", "1 row doubled; first: flight 2")
+    with pytest.raises(PublishConflict) as refused:
+        publishing.publish(run("b", FIRST, [7], verdicts=[red]))
+    assert str(refused.value) == "2013-01-10 is held back: every_row_once: 1 row doubled; first: flight 2"
+    assert published() == [1, 2, 3]
+    assert audited() == [("a", 1), ("a", 2), ("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("status", "severity", "holds"), [("not_run", "error", True), ("failed", "warn", False), ("passed", "error", False)]
+)
+def test_a_check_that_could_not_run_holds_back_too_and_a_warning_does_not(status, severity, holds):
+    record = run("a", verdicts=[Verdict("order_held", status, severity, "said")])
+    if holds:
+        with pytest.raises(PublishConflict):
+            publishing.publish(record)
+        assert not DeltaTable.is_deltatable(TABLE)
+    else:
+        assert publishing.publish(record).state == "published"
+
+
+def wind(flights):
+    temperatures = pa.array([float(flight) for flight in flights], pa.float64())
+    return {"temp_c": temperatures, "wind_ms": pa.array([5.0] * len(flights), pa.float64())}
+
+
+def test_a_new_column_joins_the_table_and_is_null_before():
+    publishing.publish(run("a"))
+    publishing.publish(run("b", SECOND, [4], answers=wind([4]), returns=(("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))))
+    rows = {row["flight"]: row["wind_ms"] for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()}
+    assert rows == {1: None, 2: None, 3: None, 4: 5.0}
+
+
+def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes():
+    publishing.publish(run("a"))
+    text = {"temp_c": pa.array(["cold"], pa.string())}
+    with pytest.raises(PublishConflict, match=r"column 'temp_c' is .*string.* in this run and .*double.* in the table"):
+        publishing.publish(run("b", FIRST, [7], answers=text))
+    assert published() == [1, 2, 3]
+    assert audited() == [("a", 1), ("a", 2), ("a", 3)]
+
+
+def test_a_column_that_is_no_longer_written_stays_and_is_null():
+    returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
+    publishing.publish(run("a", FIRST, [1], answers=wind([1]), returns=returns))
+    publishing.publish(run("b", SECOND, [4]))
+    rows = {row["flight"]: row["wind_ms"] for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()}
+    assert rows == {1: 5.0, 4: None}
+
+
+def test_a_run_that_loaded_the_table_before_another_published_the_same_day_is_refused_and_doubles_nothing():
+    publishing.publish(run("z", SECOND, [4]))
+    loaded = DeltaTable(TABLE)
+    publishing.publish(run("a", FIRST, [1, 2]))
+    with pytest.raises(PublishConflict, match=r"another run published 2013-01-10 of flights meanwhile"):
+        publishing.replace_day(loaded, run("b", FIRST, [1, 2]))
+    assert published(FIRST) == [1, 2]
+
+
+def test_a_day_that_was_published_meanwhile_is_no_conflict_for_another_day():
+    publishing.publish(run("z", "2013-01-09", [9]))
+    loaded = DeltaTable(TABLE)
+    publishing.publish(run("a", FIRST, [1]))
+    publishing.replace_day(loaded, run("b", SECOND, [4]))
+    assert published() == [1, 4, 9]
+
+
+def test_a_column_that_another_day_added_meanwhile_is_no_conflict():
+    publishing.publish(run("z", "2013-01-09", [9]))
+    loaded = DeltaTable(TABLE)
+    returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
+    publishing.publish(run("a", FIRST, [1], answers=wind([1]), returns=returns))
+    publishing.replace_day(loaded, run("b", SECOND, [4]))
+    assert published() == [1, 4, 9]
+    assert "wind_ms" in [field.name for field in DeltaTable(TABLE).schema().fields]
+
+
+def race(jobs):
+    """Publish these records at the same moment; what became of each."""
+    barrier, found = threading.Barrier(len(jobs)), {}
+
+    def one(record):
+        barrier.wait(30)
+        try:
+            found[record.facts.run_id] = publishing.publish(record).state
+        except PublishConflict as conflict:
+            found[record.facts.run_id] = conflict
+
+    threads = [threading.Thread(target=one, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_told(attempt):
+    found = race([run("a", FIRST, [1, 2]), run("b", FIRST, [1, 2])])
+    assert published() == [1, 2]
+    assert set(found) == {"a", "b"}
+    assert "published" in found.values()
+    assert all(state == "published" or isinstance(state, PublishConflict) for state in found.values())
+    (uri,) = DeltaTable(TABLE).file_uris()
+    winner = uri.split("/runs/")[1].split("/")[0]
+    assert found[winner] == "published"
+    assert {run_id for run_id, _ in audited()} == {winner}
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_days_that_are_published_at_once_are_all_there(attempt):
+    days = [f"2013-01-{number}" for number in range(10, 16)]
+    found = race([run(f"r{n}", day, [n]) for n, day in enumerate(days)])
+    assert found == {f"r{n}": "published" for n in range(6)}
+    assert published() == [0, 1, 2, 3, 4, 5]
+    assert [audited(day) for day in days] == [[(f"r{n}", n)] for n in range(6)]
+
+
+def test_a_run_that_is_refused_takes_its_audit_rows_out_again():
+    publishing.publish(run("a", FIRST, [1]))
+    text = {"temp_c": pa.array(["cold"], pa.string())}
+    with pytest.raises(PublishConflict):
+        publishing.publish(run("b", FIRST, [1], answers=text))
+    assert audited() == [("a", 1)]
+
+
+def test_two_commits_that_both_saw_an_empty_table_do_not_double_its_first_day():
+    first, second = run("a", FIRST, [1, 2]), run("b", FIRST, [1, 2])
+    loaded = [publishing._table(first.facts), publishing._table(second.facts)]
+    publishing.replace_day(loaded[0], first)
+    with pytest.raises(PublishConflict, match="another run published 2013-01-10"):
+        publishing.replace_day(loaded[1], second)
+    assert published() == [1, 2]
+
+
+def test_a_crash_between_the_audit_and_the_commit_leaves_readers_the_old_day():
+    publishing.publish(run("a", FIRST, [1, 2]))
+    crashed = run("b", FIRST, [1, 9])
+    audit.write(crashed.facts)  # and here the process ends
+    assert published() == [1, 2]
+    assert {row for row in audited() if row[0] == "a"} == {("a", 1), ("a", 2)}
+    publishing.publish(crashed)
+    assert published() == [1, 9]
+    assert audited() == [("b", 1), ("b", 9)]
+
+
+def test_the_audit_has_the_row_identity_and_every_audit_column_of_the_published_run():
+    publishing.publish(run("a", FIRST, [1, 2], parts=2))
+    table = DeltaTable(f"{TABLE}__audit").to_pyarrow_table()
+    wanted = {"flight", "run_id", "date", *schema.ROW_COLUMNS, *schema.audit_columns("weather")}
+    assert set(table.column_names) == wanted
+    assert table.num_rows == 2
+    assert table.column("_weather_attempts").to_pylist() == [[{"start": 1, "end": 2, "throttled": False}]] * 2
+
+
+def test_the_audit_finds_a_row_id_whatever_its_case():
+    record = run("a")
+    spelt = dataclasses.replace(record.facts.declared, row_id=("FLIGHT",))
+    publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=spelt)))
+    assert audited() == [("a", 1), ("a", 2), ("a", 3)]
+
+
+def test_pandas_and_pyarrow_read_the_published_files():
+    publishing.publish(run("a", FIRST, [1, 2], parts=2))
+    frame = DeltaTable(TABLE).to_pandas()
+    assert isinstance(frame, pd.DataFrame)
+    assert sorted(frame["temp_c"]) == [1.0, 2.0]
+    files = [uri.removeprefix("file://") for uri in DeltaTable(TABLE).file_uris()]
+    assert ds.dataset(files).count_rows() == 2
+
+
+@pytest.mark.spark
+def test_plain_spark_reads_the_published_files(spark):
+    publishing.publish(run("a", FIRST, [1, 2], parts=2))
+    publishing.publish(run("b", FIRST, [3]))
+    rows = spark.read.parquet(*DeltaTable(TABLE).file_uris()).select("flight", "temp_c").collect()
+    assert [tuple(row) for row in rows] == [(3, 3.0)]
+
+
+def test_vacuum_finds_what_was_never_published_and_nothing_else():
+    publishing.publish(run("a", FIRST, [1]))
+    run("b", FIRST, [2])
+    table = DeltaTable(TABLE)
+    found = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True, full=True)
+    assert [name.split("/")[1] for name in found] == ["b"]
+    assert deltalake.__version__
+
+
+SUMMARY = Summary(name="by_parity", sql="SELECT flight % 2 AS odd, count(*) AS flights FROM flights GROUP BY 1")
+FLIGHTS = Enrichment(
+    name="flights", input=Input(path="data/raw/flights"), output=Output(path=TABLE), summaries=[SUMMARY],
+    lookups=[HttpLookup(
+        name="weather", service=Service(name="w", url="http://w", max_concurrency=1), request="GET /{k}",
+        keys={"k": "k"}, returns="temp_c DOUBLE", timeout=1.0,
+    )],
+)  # fmt: skip
+
+
+def test_a_summary_holds_its_days_and_replaces_the_one_that_is_made_again():
+    publishing.publish(run("a", FIRST, [1, 2, 3]))
+    publishing.publish(run("b", SECOND, [4]))
+    assert summarize(FLIGHTS, SUMMARY, FIRST) == 2
+    assert summarize(FLIGHTS, SUMMARY, SECOND) == 1
+    publishing.publish(run("c", FIRST, [5, 7]))
+    assert summarize(FLIGHTS, SUMMARY, FIRST) == 1
+    rows = DeltaTable("data/published/by_parity").to_pyarrow_table().to_pylist()
+    assert sorted((str(row["date"]), row["odd"], row["flights"]) for row in rows) == [(FIRST, 1, 2), (SECOND, 0, 1)]
