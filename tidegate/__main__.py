@@ -1,40 +1,38 @@
-"""The command line: `python -m tidegate check`."""
+"""The command line: `python -m tidegate <command>`; the commands are in `tidegate/commands`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from jobs.check import check_package
-from jobs.declarations import require_day
-from jobs.errors import TidegateError
+from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
+from tidegate.commands import COMMANDS
+from tidegate.commands.command import FAILED, STOPPED, WRONG
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when everything is right, 2 when something is wrong with a declaration or its surroundings."""
+    """Run one command. 0: done; 2: a declaration, its surroundings or the arguments are wrong; 3: stopped because a
+    service is down, refuses us, or a cap is reached, and can be started again; 1: anything else that is wrong.
+    """
+    here = str(Path.cwd())
+    if not {"", here} & set(sys.path):
+        sys.path.insert(0, here)  # started as a program: the declarations lie where the user stands
     parser = argparse.ArgumentParser(prog="tidegate", description="Nightly tables enriched from outside systems.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("check", help="every declaration against its input, table, secrets, services; no call")
-    check.add_argument("--package", default="enrichments", help="holds the declarations (enrichments)")
-    check.add_argument("--day", help="of the input, as 2013-01-10; by default the last one there is")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        added = commands.add_parser(command.name, help=command.help, description=f"{command.help}.")
+        command.add_arguments(added)
+        added.set_defaults(run=command.run)
     options = parser.parse_args(arguments)
     try:
-        return _check(options.package, options.day and require_day(options.day))
+        status: int = options.run(options)
     except TidegateError as error:
         print(error, file=sys.stderr)
-        return 2
-
-
-def _check(package: str, day: str | None) -> int:
-    right = True
-    checked = 0
-    for name, said, is_right in check_package(package, day):
-        print(f"{name:30} {'right' if is_right else 'WRONG'}   {said}")
-        right &= is_right
-        checked += 1
-    if not checked:
-        print(f"{package} holds no Enrichment.", file=sys.stderr)
-    return 0 if right and checked else 2
+        if isinstance(error, DeclarationError):
+            return WRONG
+        return STOPPED if isinstance(error, RunStopped | RowFailed) else FAILED
+    return status
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""What all commands have in common: how an enrichment and its days are named, and what a mistake looks like."""
+
+import argparse
+
+import pytest
+
+from jobs.errors import DeclarationError
+from tidegate.__main__ import main
+from tidegate.commands import COMMANDS
+from tidegate.commands.command import add_days, add_enrichment, days_of, enrichment_of
+
+
+def parsed(*arguments):
+    parser = argparse.ArgumentParser()
+    add_enrichment(parser)
+    add_days(parser)
+    return parser.parse_args(["flights", *arguments] if arguments[:1] != ("of",) else list(arguments[1:]))
+
+
+@pytest.mark.parametrize("called", ["flights", "flights_enriched", "enrichments.flights:flights"])
+def test_an_enrichment_is_found_by_its_name_its_file_or_its_reference(called):
+    assert enrichment_of(parsed("of", called)).name == "flights_enriched"
+
+
+def test_an_unknown_enrichment_is_told_with_those_that_there_are():
+    with pytest.raises(DeclarationError, match=r"no enrichment is called 'fligths'\. There are: .*flights_enriched"):
+        enrichment_of(parsed("of", "fligths"))
+
+
+def test_days_are_one_or_a_range_with_both_ends():
+    assert days_of(parsed("--day", "2013-01-10")) == ["2013-01-10"]
+    assert days_of(parsed("--from", "2012-12-31", "--to", "2013-01-02")) == ["2012-12-31", "2013-01-01", "2013-01-02"]
+    assert days_of(parsed("--from", "2013-01-10")) == ["2013-01-10"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--to", "2013-01-02"), "no day is named"),
+        (("--day", "2013-01-02", "--to", "2013-01-02"), "write one or the other"),
+        (("--from", "2013-01-03", "--to", "2013-01-02"), "--to is 2013-01-02, before --from, 2013-01-03"),
+        (("--from", "2013-1-3"), "--from is '2013-1-3'; it must be a date"),
+    ],
+)
+def test_days_that_make_no_sense_are_refused(arguments, said):
+    with pytest.raises(DeclarationError, match=said):
+        days_of(parsed(*arguments))
+
+
+def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    names = [command.name for command in COMMANDS]
+    assert len(set(names)) == len(names)
+    assert all(name in said for name in names)

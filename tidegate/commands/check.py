@@ -1,0 +1,34 @@
+"""`tidegate check`: every declaration against its input, table, secrets and services; nothing is asked of a service."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from jobs.declarations import require_day
+from tidegate.commands.command import RIGHT, WRONG, Command
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--package", default="enrichments", help="holds the declarations (enrichments)")
+    parser.add_argument("--day", help="of the input, as 2013-01-10; by default the last one there is")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.check import check_package
+
+    day = options.day and require_day(options.day)
+    right = True
+    checked = 0
+    for name, said, is_right in check_package(options.package, day):
+        print(f"{name:30} {'right' if is_right else 'WRONG'}   {said}")
+        right &= is_right
+        checked += 1
+    if not checked:
+        print(f"{options.package} holds no Enrichment.", file=sys.stderr)
+    return RIGHT if right and checked else WRONG
+
+
+COMMAND = Command(
+    "check", "every declaration against its input, table, secrets, services; no call", _add_arguments, _run
+)

@@ -1,0 +1,91 @@
+"""What a command is, and the arguments that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from jobs.declarations import Enrichment, load, require_day
+from jobs.errors import DeclarationError
+
+RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/enrich_day.py
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. run: does the work and gives the exit status; it may raise TidegateError, which is shown.
+
+    Modules of commands load fast: what needs Spark, Delta or a client is imported inside `run`.
+    """
+
+    name: str
+    help: str  # one line, lower case, without a full stop
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def add_enrichment(parser: argparse.ArgumentParser) -> None:
+    """The enrichment that a command is about; read it with `enrichment_of`."""
+    parser.add_argument("enrichment", metavar="ENRICHMENT", help="its name, the name of its file, or module:name")
+    parser.add_argument("--package", default="enrichments", help="holds the declarations (enrichments)")
+
+
+def enrichment_of(options: argparse.Namespace) -> Enrichment:
+    """The one that was named. Raises DeclarationError when none or several are called so."""
+    if ":" in options.enrichment:
+        return load(options.enrichment)
+    found: dict[str, Enrichment] = {}  # reference -> enrichment, each under one reference
+    known = []
+    for names, reference, enrichment in declared(options.package):
+        known.append(enrichment.name)
+        if options.enrichment in names and not any(enrichment is other for other in found.values()):
+            found[reference] = enrichment
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise DeclarationError(f"{options.enrichment!r} names several; write one of: {', '.join(sorted(found))}.")
+    there = f"There are: {', '.join(sorted(set(known)))}." if known else f"{options.package} holds none."
+    raise DeclarationError(f"no enrichment is called {options.enrichment!r}. {there}")
+
+
+def declared(package: str) -> Iterator[tuple[tuple[str, ...], str, Enrichment]]:
+    """Every enrichment of a package: what it may be called, its module:name, itself."""
+    try:
+        path = getattr(importlib.import_module(package), "__path__", [])
+    except ImportError as error:
+        raise DeclarationError(f"there is no package {package!r} here: {error}.") from error
+    for info in sorted(pkgutil.iter_modules(path), key=lambda info: info.name):
+        module_name = f"{package}.{info.name}"
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:
+            raise DeclarationError(f"{module_name} cannot be loaded: {type(error).__name__}: {error}") from error
+        for name, value in vars(module).items():
+            if isinstance(value, Enrichment):
+                yield (value.name, info.name, name), f"{module_name}:{name}", value
+
+
+def add_days(parser: argparse.ArgumentParser) -> None:
+    """--day, or --from and --to; read them with `days_of`."""
+    parser.add_argument("--day", metavar="YYYY-MM-DD")
+    parser.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day of several")
+    parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day, it too; by default --from alone")
+
+
+def days_of(options: argparse.Namespace) -> list[str]:
+    """The days that were named, in order. Raises DeclarationError when none is, or they make no range."""
+    if options.day is not None:
+        if options.first is not None or options.last is not None:
+            raise DeclarationError("--day names one day, --from and --to several: write one or the other.")
+        return [require_day(options.day, "--day")]
+    if options.first is None:
+        raise DeclarationError("no day is named: write --day 2013-01-10, or --from 2013-01-01 --to 2013-01-10.")
+    first = dt.date.fromisoformat(require_day(options.first, "--from"))
+    last = first if options.last is None else dt.date.fromisoformat(require_day(options.last, "--to"))
+    if last < first:
+        raise DeclarationError(f"--to is {last}, before --from, {first}.")
+    return [(first + dt.timedelta(days=number)).isoformat() for number in range((last - first).days + 1)]
