@@ -21,14 +21,14 @@ class Call:
     t_start: float
     t_end: float
     origin: str
-    hour: str
+    moment: str
     attempt: int  # of this key since the service started, from 1
     outcome: Outcome
     in_flight: int  # calls under way when this one began, itself included
 
     @property
     def key(self) -> str:
-        return f"{self.origin}/{self.hour}"
+        return f"{self.origin}/{self.moment}"
 
     def to_line(self) -> str:
         return json.dumps(vars(self)) + "\n"

@@ -77,13 +77,13 @@ def counted_by_us(records: Iterable[DayRecord]) -> Counter[str]:
         for file in record.facts.files:
             for row in pq.read_table(file, columns=["origin", "scheduled_departure", attempts]).to_pylist():
                 if row[attempts]:
-                    counts[f"{row['origin']}/{_hour(row['scheduled_departure'])}"] += len(row[attempts])
+                    counts[f"{row['origin']}/{_moment(row['scheduled_departure'])}"] += len(row[attempts])
     return counts
 
 
-def _hour(moment: datetime) -> str:
+def _moment(moment: datetime) -> str:
     utc = moment.astimezone(UTC) if moment.tzinfo else moment
-    return utc.strftime("%Y-%m-%dT%H:00:00Z")
+    return utc.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def agreement(calls: Iterable[Call], ours: Counter[str]) -> str:

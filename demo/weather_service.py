@@ -1,6 +1,6 @@
 """The demo's slow outside service: the real hourly weather of New York's airports, over HTTP.
 
-    GET /v1/{origin}/{hour}    hour in UTC, as 2013-01-10T05:00:00Z: 200 with the weather, 404 when there is none
+    GET /v1/{origin}/{moment}  in UTC, as 2013-01-10T05:15:00Z: 200 with the weather of that hour, 404 when there is none
     GET /_stats                counts of the calls so far
 
     python -m demo.weather_service --data data/demo --log data/demo/weather_calls.jsonl
@@ -38,14 +38,14 @@ from demo.calls import Call, Outcome, Tally, read
 from demo.data import replacing
 from demo.draws import Fault, Faults, latency
 
-HOUR = re.compile(r"\d{4}-\d\d-\d\dT\d\d:00:00Z", re.ASCII)
+MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d):[0-5]\d:[0-5]\dZ", re.ASCII)
 RETRY_AFTER_S = 1
 GRACE_S = 0.5  # for calls under way at SIGTERM; those that last longer are cut off
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
 class Server:
-    """Answers from `answers` (JSON by key), one log line per call; scale multiplies every latency."""
+    """Answers from `answers` (JSON by origin and hour), one log line per call; scale multiplies every latency."""
 
     def __init__(
         self, answers: Mapping[str, Mapping[str, Any]], log: TextIO, *, seed: int, scale: float, faults: Faults
@@ -62,15 +62,16 @@ class Server:
 
     def application(self) -> web.Application:
         application = web.Application()
-        application.router.add_get("/v1/{origin}/{hour}", self._serve, allow_head=False)
+        application.router.add_get("/v1/{origin}/{moment}", self._serve, allow_head=False)
         application.router.add_get("/_stats", self._stats, allow_head=False)
         return application
 
     async def _serve(self, request: web.Request) -> web.Response:
-        origin, hour = request.match_info["origin"], request.match_info["hour"]
-        if not HOUR.fullmatch(hour):
-            return _refusal(400, f"{hour!r} is not an hour: write it in UTC, as 2013-01-10T05:00:00Z")
-        key = f"{origin}/{hour}"
+        origin, moment = request.match_info["origin"], request.match_info["moment"]
+        matched = MOMENT.fullmatch(moment)
+        if matched is None:
+            return _refusal(400, f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z")
+        key = f"{origin}/{moment}"
         t_start = self._now()
         self._attempts[key] += 1
         self._in_flight += 1
@@ -78,16 +79,16 @@ class Server:
         fault = self._faults.draw(self._seed, key, attempt)
         outcome: Outcome = fault or "gone"
         try:
-            response = await self._answer(request, key, fault)
+            response = await self._answer(request, key, f"{origin}/{matched[1]}:00:00Z", fault)
             outcome = fault or ("ok" if response.status == 200 else "miss")
             return response
         finally:
             self._in_flight -= 1
-            call = Call(t_start, self._now(), origin, hour, attempt, outcome, in_flight)
+            call = Call(t_start, self._now(), origin, moment, attempt, outcome, in_flight)
             self._tally.add(call)
             self._log.write(call.to_line())
 
-    async def _answer(self, request: web.Request, key: str, fault: Fault | None) -> web.Response:
+    async def _answer(self, request: web.Request, key: str, hour: str, fault: Fault | None) -> web.Response:
         if fault == "throttle":
             return _refusal(429, "too many requests", headers={"Retry-After": str(RETRY_AFTER_S)})
         if fault == "hang":
@@ -97,9 +98,9 @@ class Server:
             return _refusal(500, "internal error")
         if fault == "drop" and request.transport is not None:
             request.transport.close()
-        if key not in self._answers:
+        if hour not in self._answers:
             return _refusal(404, f"no weather for {key}")
-        return web.json_response(self._answers[key])
+        return web.json_response(self._answers[hour])
 
     async def _stats(self, _: web.Request) -> web.Response:
         return web.json_response({**self._tally.to_dict(), "in_flight": self._in_flight})
@@ -113,7 +114,7 @@ def _refusal(status: int, reason: str, *, headers: Mapping[str, str] | None = No
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:
-    """The answers by key, from the folder's weather.parquet."""
+    """The answers by origin and hour, from the folder's weather.parquet."""
     table = pq.ParquetFile(folder / "weather.parquet").read()
     hours = pc.strftime(table["hour"].cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
     rows = table.set_column(table.schema.get_field_index("hour"), "hour", hours).to_pylist()

@@ -24,13 +24,12 @@ weather = HttpLookup(
         max_concurrency=10,
         outage=Outage(probe_every=timedelta(seconds=5), wait_at_most=timedelta(seconds=30)),
     ),
-    request="GET /v1/{origin}/{hour}",
-    keys={"origin": "origin", "hour": "date_trunc('HOUR', scheduled_departure)"},
+    request="GET /v1/{origin}/{moment}",
+    keys={"origin": "origin", "moment": "scheduled_departure"},
     returns="temp_c DOUBLE, wind_ms DOUBLE, visibility_m INT",
     paths={"wind_ms": "$.wind.speed"},
     timeout=2.0,
     attempt_timeout=1.0,
-    cache=None,  # a day has few hours and origins: the demo is to show a call per row, and take seconds
     ranges={"temp_c": (-40, 50), "wind_ms": (0, 100), "visibility_m": (0, 20_000)},
 )
 plane = SqlLookup(
@@ -41,7 +40,6 @@ plane = SqlLookup(
     returns="manufacturer STRING, model STRING, seats INT",
     timeout=5.0,
     max_concurrency=4,
-    cache=None,  # as above
     ranges={"seats": (1, 900)},
 )
 flights = Enrichment(

@@ -63,7 +63,7 @@ async def until(condition):
 
 # -- answers -----------------------------------------------------------------------------------------------------------
 def test_it_answers_with_the_real_weather_of_that_hour(calm):
-    [(status, _, body)] = ask(calm, ["EWR/2013-01-01T06:00:00Z"])
+    [(status, _, body)] = ask(calm, ["EWR/2013-01-01T06:45:00Z"])
     assert status == 200
     assert body == {
         "origin": "EWR",
@@ -95,11 +95,11 @@ def test_an_hour_or_airport_that_it_does_not_have_is_a_404(calm, key):
 
 
 @pytest.mark.parametrize(
-    "hour", ["2013-01-01", "2013-01-01T06:30:00Z", "2013-01-01T06:00:00", "2013-01-01T06:00:00+00:00"]
+    "moment", ["2013-01-01", "2013-01-01T06:61:00Z", "2013-01-01T06:00:00", "2013-01-01T06:00:00+00:00"]
 )
-def test_what_is_not_an_hour_is_refused_and_not_taken_for_a_miss(calm, hour):
-    [(status, _, body)] = ask(calm, [f"EWR/{hour}"])
-    assert (status, body) == (400, {"error": f"{hour!r} is not an hour: write it in UTC, as 2013-01-10T05:00:00Z"})
+def test_what_is_not_a_moment_is_refused_and_not_taken_for_a_miss(calm, moment):
+    [(status, _, body)] = ask(calm, [f"EWR/{moment}"])
+    assert (status, body) == (400, {"error": f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z"})
 
 
 def test_an_answer_takes_at_least_the_latency_of_its_key(service):
@@ -225,7 +225,7 @@ def test_killed_it_comes_back_on_the_same_port_with_the_log_of_all_its_lives(ser
     calm.start()
     [(status, *_)] = ask(calm, [f"EWR/{HOURS[1]}"])
     assert status == 200
-    assert [(call.hour, call.attempt) for call in calm.calls()] == [(HOURS[0], 1), (HOURS[1], 1)]
+    assert [(call.moment, call.attempt) for call in calm.calls()] == [(HOURS[0], 1), (HOURS[1], 1)]
 
 
 def test_it_ends_when_the_process_that_started_it_is_killed(root, tmp_path):

@@ -84,7 +84,7 @@ WRONG = """
 from enrichments.flights import *
 import dataclasses
 from tidegate import *
-wrong = dataclasses.replace(weather, keys={"origin": "orign", "hour": "origin"})
+wrong = dataclasses.replace(weather, keys={"origin": "orign", "moment": "origin"})
 column = dataclasses.replace(flights, lookups=[wrong])
 """
 

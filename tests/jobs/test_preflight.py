@@ -83,9 +83,9 @@ def test_a_right_declaration_passes_and_no_answer_is_asked_for(project, listener
 
 
 def test_an_unknown_column_is_named_with_the_one_that_was_meant(project, listener):
-    wrong = dataclasses.replace(weather, keys={"origin": "origin", "hour": "date_trunc('HOUR', sched_dep)"})
+    wrong = dataclasses.replace(weather, keys={"origin": "origin", "moment": "date_trunc('HOUR', sched_dep)"})
     assert sentence(of(wrong, plane)) == (
-        "flights_enriched: lookup weather: keys.hour: no column 'sched_dep' in data/raw/flights. "
+        "flights_enriched: lookup weather: keys.moment: no column 'sched_dep' in data/raw/flights. "
         "Did you mean 'scheduled_departure'?"
     )
     assert listener.connections == 0
