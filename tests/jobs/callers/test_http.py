@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from jobs.callers.caller import CallFailed, Throttled
-from jobs.callers.http import RETRY_AFTER_UNSAID, HttpCaller, escaped, retry_after
+from jobs.callers.http import HttpCaller, escaped
+from jobs.callers.service_session import RETRY_AFTER_UNSAID, retry_after
 from jobs.errors import RunStopped
 from tidegate import HttpLookup, Service
 

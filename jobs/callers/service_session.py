@@ -1,0 +1,162 @@
+"""Requests to an HTTP service from one partition: aiohttp in, JSON or our own errors out; aiohttp's errors end here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import json
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from jobs.callers.authorizing import authorizer
+from jobs.callers.caller import CallFailed, Throttled
+from jobs.callers.tracing import Exchange, trace
+from jobs.errors import RunStopped
+from jobs.lookups.services import Service
+
+RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a service said with a status that is an answer or a miss. content: the JSON; None when it is a miss."""
+
+    status: int
+    content: Any
+    is_miss: bool
+    retry_after: float  # s, should the content say "not now"
+    headers: Any  # as aiohttp has them: names without regard to case
+
+
+class StatusFailed(CallFailed):
+    """The service answered with a status that is neither an answer nor a miss."""
+
+    def __init__(self, reason: str, status: int, *, passing: bool) -> None:
+        super().__init__(reason, passing=passing)
+        self.status = status
+
+
+class ServiceSession:
+    """One aiohttp session, with as many connections as there may be calls in flight, and one place for every limit.
+
+    It knows who asks (auth), how long an attempt and how large an answer may be, which statuses mean "not now"
+    (`throttled`), and which are about us (`Service.stop_on`). Certificates are verified, redirects are not followed.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        share: int,
+        *,
+        attempt_timeout: float | None,
+        max_answer_bytes: int,
+        throttled: Collection[int],
+    ) -> None:
+        self.base_url = service.base_url
+        self._service = service
+        self._share = share
+        self._attempt_timeout = attempt_timeout
+        self._max_answer_bytes = max_answer_bytes
+        self._throttled = throttled
+        self._authorizer = authorizer(service.auth, service.name)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._share),
+            timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
+            raise_for_status=False,
+        )
+        # aiohttp asks again by itself on a connection that was dropped; every attempt must be one that we count
+        self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
+        await self._authorizer.open()
+
+    async def close(self) -> None:
+        await self._authorizer.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def request(
+        self, method: str, url: URL, *, body: bytes | None = None, misses: Collection[int] = ()
+    ) -> Response:
+        """One request. body: JSON. misses: statuses of "no such key". Raises CallFailed, Throttled and RunStopped."""
+        assert self._session is not None
+        headers = await self._authorizer.headers()
+        sent = headers if body is None else {**headers, "Content-Type": "application/json"}
+        exchange = trace(Exchange("http", f"{method} {url}", body))
+        try:
+            async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
+                exchange.status = response.status
+                if response.status == 401 and self._authorizer.refused(headers):
+                    raise Throttled("401: the token was taken no more, and is renewed", 0.0)
+                self._judge_status(response, misses)
+                self._authorizer.accepted(headers)
+                if response.status in misses:
+                    return Response(response.status, None, True, 0.0, response.headers)
+                exchange.answer = received = await self._body(response)
+                content = json.loads(received, parse_constant=refuse_constant)
+                pause = retry_after(response.headers.get("Retry-After"))
+                return Response(response.status, content, False, pause, response.headers)
+        except TimeoutError as error:
+            raise CallFailed(f"no answer within {self._attempt_timeout} s", passing=True) from error
+        except aiohttp.ClientConnectorError as error:
+            raise CallFailed(f"cannot connect: {error.os_error.strerror or error.os_error}", passing=True) from error
+        except aiohttp.ClientError as error:
+            raise self._failure(f"connection lost: {error or type(error).__name__}", passing=True) from error
+        except (ValueError, RecursionError) as error:
+            raise self._failure(f"the answer is not JSON: {error}", passing=False) from error
+
+    def _judge_status(self, response: aiohttp.ClientResponse, misses: Collection[int]) -> None:
+        """Raise what a status means, unless it means an answer or a miss."""
+        status = response.status
+        if status in misses:
+            return
+        said = self.masked(f"{status} {response.reason}")
+        if status in self._throttled:
+            raise Throttled(said, retry_after(response.headers.get("Retry-After")))
+        if status in self._service.stop_on:
+            raise RunStopped(f"{self._service.name} at {self.base_url} refuses us: {said}.")
+        if status >= 300:
+            raise StatusFailed(said, status, passing=status >= 500)
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
+        largest = self._max_answer_bytes
+        body = bytearray()
+        async for part in response.content.iter_any():
+            body += part
+            if len(body) > largest:
+                raise CallFailed(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
+        return bytes(body)
+
+    def masked(self, text: str) -> str:
+        """What others said, without our secrets, should they have said one."""
+        return self._authorizer.masked(text)
+
+    def _failure(self, reason: str, *, passing: bool) -> CallFailed:
+        return CallFailed(self.masked(reason), passing=passing)
+
+
+def refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def retry_after(header: str | None) -> float:
+    """Seconds to wait, from either form of Retry-After: a number of seconds, or a date."""
+    if header is None:
+        return RETRY_AFTER_UNSAID
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            when = email.utils.parsedate_to_datetime(header)
+        except ValueError:
+            return RETRY_AFTER_UNSAID
+        when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000" is UTC of unknown origin
+        seconds = (when - dt.datetime.now(dt.UTC)).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else RETRY_AFTER_UNSAID

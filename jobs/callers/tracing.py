@@ -1,0 +1,32 @@
+"""What goes over the wire, told to whoever tries a declaration; nobody listens while a job runs."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what came back; without headers, so without credentials.
+
+    kind: http or sql. request: method and URL, or the statement. sent: the body, or the parameters.
+    """
+
+    kind: str
+    request: str
+    sent: Any = None
+    status: int | None = None
+    answer: Any = None
+
+
+EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=None)
+
+
+def trace(exchange: Exchange) -> Exchange:
+    """Note it for the row whose call this is, if somebody listens."""
+    heard = EXCHANGES.get()
+    if heard is not None:
+        heard.append(exchange)
+    return exchange
