@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs import records
+from jobs.guard import command_under_guard
 from jobs.schema import DayRecord
-from orchestration.guard import command_under_guard
 from orchestration.home import dagster_home
 from orchestration.outcome import Outcome
 

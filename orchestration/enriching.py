@@ -8,12 +8,14 @@ from typing import Any
 import dagster as dg
 
 from jobs import records
-from jobs.errors import PublishConflict
+from jobs.enrich_day import STOPPED
+from jobs.nightly import publish_or_hold_back
 from jobs.schema import DayRecord
+from jobs.spark_program import Ended
 from orchestration import metadata
 from orchestration.checks import check_results
 from orchestration.declared import Declared
-from orchestration.resources import STOPPED, Ended, SparkProgram
+from orchestration.resources import SparkProgram
 
 Event = dg.AssetCheckResult | dg.MaterializeResult[None]
 REPORTS = Path("data/reports")
@@ -87,18 +89,9 @@ class DayRun:
             raise self.failure(reason, next_step) from cancel
 
     def published_or_held_back(self, record: DayRecord) -> DayRecord:
-        """Keep the verdicts, then publish the day in one commit unless one of them holds it back."""
         from data_quality import verdict_store
-        from jobs.tables import publishing
 
-        verdict_store.save(record)
-        blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
-        try:
-            if blocking:
-                return records.hold_back(record, " ".join(verdict.sentence for verdict in blocking[:3]))
-            return publishing.publish(record)
-        except PublishConflict as conflict:
-            return records.hold_back(record, str(conflict))
+        return publish_or_hold_back(record, verdict_store.save)
 
     def unwritten(self, ended: Ended) -> dg.Failure:
         """The failure of a run that left no files to publish, told on the asset's page too."""
@@ -145,7 +138,7 @@ class DayRun:
         return {
             "state": "published",
             "readers_see": metadata.readers_see(self.declared.facts, self.day),
-            **metadata.published_metadata(record),
+            **metadata.published_metadata(self.declared, record),
             **metadata.figures_metadata(record),
             **self.links(),
         }

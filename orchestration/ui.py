@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestration.guard import command_under_guard
+from jobs.guard import command_under_guard
 from orchestration.home import dagster_home
 from orchestration.report_server import REPORTS_PORT, REPORTS_URL
 

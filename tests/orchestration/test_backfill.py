@@ -11,7 +11,7 @@ import pytest
 from dagster import DagsterRunStatus, RunsFilter
 from deltalake import DeltaTable
 
-from orchestration.guard import command_under_guard
+from jobs.guard import command_under_guard
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 

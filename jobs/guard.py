@@ -2,7 +2,7 @@
 
     python guard.py PARENT_PID GRACE_SECONDS command argument ...
 
-Dagster starts Spark, Spark starts a Python driver and Python workers. Whoever dies first, the rest goes too:
+Dagster starts Spark, or a command does; Spark starts a Python driver and workers. Whoever dies first, all go:
 - the command has a session of its own; on SIGTERM, SIGINT or SIGHUP the guard ends it: SIGTERM, GRACE_SECONDS, SIGKILL;
 - the kernel sends SIGTERM to the guard when its starter dies, and to the command when the guard dies, kill -9 included;
 - what is left of the session when the command has ended is killed: Spark's Python workers leave the process group.

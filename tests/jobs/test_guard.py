@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.guard import command_under_guard
+from jobs.guard import command_under_guard
 
 # A command as Spark is one: it starts a child in its own group and one in another group, and deaf ones ignore SIGTERM.
 FAMILY = """
@@ -23,7 +23,7 @@ signal.pause()
 # A step as Dagster runs it: starts the guard and waits.
 STEP = """
 import subprocess, sys
-from orchestration.guard import command_under_guard
+from jobs.guard import command_under_guard
 guard = subprocess.Popen(command_under_guard(sys.argv[1:], grace=5), start_new_session=True)
 guard.wait()
 """

@@ -1,0 +1,121 @@
+"""The Spark program as a process: started with spark-submit under a guard, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs.enrich_day import FAILED, STOPPED, WRONG
+from jobs.guard import command_under_guard
+from jobs.schema import DayRecord
+
+HERE = Path(__file__).resolve().parent
+LOGGING = HERE / "log4j2.properties"
+PROGRAM = HERE / "enrich_day.py"
+OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses with which the program has said why
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one run of the Spark program ended. record is None unless the day's files were written and checked."""
+
+    code: int
+    record: DayRecord | None
+    reason: str  # one sentence; empty when all went well
+
+    @property
+    def crashed(self) -> bool:
+        """True when the program was killed or broke off, so that the same again may go well."""
+        return self.record is None and self.code not in OWN_WORDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkSubmit:
+    """How `jobs/enrich_day.py` is started. master, conf: as spark-submit takes them; java_options: for the driver.
+
+    grace: s between SIGTERM and SIGKILL. Whatever ends the process that started it, Spark is ended too.
+    """
+
+    master: str = "local[2]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    java_options: str = ""
+    grace: float = 10.0
+
+    def run(
+        self,
+        reference: str,
+        *,
+        day: str,
+        run_id: str,
+        log: Path,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
+        """Run the program for one day to its end; all that it prints goes to the file `log`. Returns its exit status.
+
+        options: further ones of the program, as --checks. environment: on top of ours.
+        """
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            return _run_to_the_end(
+                command_under_guard([*self._command(reference, day, run_id), *options], grace=self.grace),
+                python_environment() | dict(environment or {}),
+                output.fileno(),
+            )
+
+    def _command(self, reference: str, day: str, run_id: str) -> list[str]:
+        spark_submit = Path(sys.executable).parent / "spark-submit"
+        conf = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOGGING} {self.java_options}".strip(),
+        } | dict(self.conf)
+        settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+        return [
+            *(str(spark_submit), "--master", self.master, "--name", f"{reference} {day}", *settings, str(PROGRAM)),
+            *("--enrichment", reference, "--day", day, "--run-id", run_id),
+        ]
+
+
+def python_environment() -> dict[str, str]:
+    """Ours, with this interpreter for driver and workers."""
+    return dict(os.environ) | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def spark_submit_from_environment() -> SparkSubmit:
+    """As the environment wants it: TIDEGATE_SPARK_MASTER, _DRIVER_MEMORY, _JAVA_OPTIONS."""
+    return SparkSubmit(
+        master=os.environ.get("TIDEGATE_SPARK_MASTER", "local[2]"),
+        conf={"spark.driver.memory": os.environ.get("TIDEGATE_SPARK_DRIVER_MEMORY", "1g")},
+        java_options=os.environ.get("TIDEGATE_SPARK_JAVA_OPTIONS", ""),
+    )
+
+
+def ended(code: int, record: DayRecord | None, reason: str, log: Path) -> Ended:
+    """What came of it: `record` counts when all went well; else `reason`, or what the log says last."""
+    if code == 0 and record is not None:
+        return Ended(code, record, "")
+    if not reason:
+        reason = _last_line(log) if code in OWN_WORDS else f"Spark ended with status {code} before the day was done."
+    return Ended(code, None, reason)
+
+
+def _run_to_the_end(command: list[str], environment: Mapping[str, str], output: int) -> int:
+    process = subprocess.Popen(  # noqa: S603
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+    )
+    try:
+        return process.wait()
+    except BaseException:  # a cancel from Dagster, or Ctrl-C
+        process.terminate()
+        process.wait()  # the guard gives Spark its grace, then kills it
+        raise
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "The Spark program ended without a word."
