@@ -34,6 +34,7 @@ from jobs.bridge.outage import OutageWatch
 from jobs.bridge.progress import EVERY, ProgressSender, TaskProgress
 from jobs.bridge.sharing import SharedAsking, SharingOperator
 from jobs.errors import TidegateError
+from jobs.ledger.task_plan import CallCap, LedgerPlan
 from jobs.lookups import Lookup
 
 CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
@@ -57,6 +58,9 @@ class PartitionPlan:
     mode: str
     layout: BatchLayout
     progress: tuple[str, int] | None
+    ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
+    may_call: bool = True  # False: a key without an answer leaves as not_asked
+    cap: CallCap | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What mapInArrow runs: every input row leaves once, in the order of the mode."""
