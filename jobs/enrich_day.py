@@ -27,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import records
+from jobs import errors, records
 from jobs.bridge.progress import ProgressListener
 from jobs.declarations import Enrichment, load, require_day
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
@@ -56,7 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         run_day(enrichment, day, options.run_id, checks=options.checks, report=_all_of(reports))
     except TidegateError as error:
         stopped = isinstance(error, RunStopped | RowFailed)
-        _all_of(reports)({"kind": "stopped" if stopped else "failed", "reason": str(error), "next_step": AGAIN})
+        state = error.state if isinstance(error, RunStopped) else "failed"
+        event = {"kind": "stopped" if stopped else "failed", "state": state, "reason": str(error), "next_step": AGAIN}
+        _all_of(reports)(event)
         return STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
     except Exception as error:
         logging.getLogger("tidegate").exception("a bug, or something outside that Tidegate does not know")
@@ -178,11 +180,12 @@ def _now() -> str:
 
 def own_words(error: Exception) -> Exception:
     """What a task of ours said, out of what Spark made of it; the error itself when it was none of ours."""
-    said = re.search(r"jobs\.errors\.(RunStopped|RowFailed|DeclarationError): (.+)", str(error))
-    if said is None:
+    said = re.search(r"jobs\.errors\.(\w+): (.+)", str(error))
+    kind = vars(errors).get(said[1]) if said else None
+    if said is None or kind is None or not issubclass(kind, TidegateError):
         return error
-    kind: type[TidegateError] = {"RunStopped": RunStopped, "RowFailed": RowFailed}.get(said[1], DeclarationError)
-    return kind(said[2].strip())
+    ours: TidegateError = kind(said[2].strip())
+    return ours
 
 
 def root_cause(error: Exception) -> str:

@@ -12,11 +12,32 @@ class DeclarationError(TidegateError):
 
 
 class RunStopped(TidegateError):  # noqa: N818  # a stop is an outcome of a run, not a fault of the program
-    """The run ended early because a service is down or refuses us. Nothing is published; it can be started again."""
+    """The run ended early because a service is down. Nothing is published; it can be started again, and is.
+
+    state: the word for it, here and of the kinds of stop below. Only this one may pass by itself.
+    """
+
+    state = "stopped: service"
+
+
+class AccessRefused(RunStopped):
+    """A service refuses us: our credentials, our contract or our quota. Somebody has to act before it goes on."""
+
+    state = "stopped: credentials"
+
+
+class BudgetSpent(RunStopped):
+    """What may be spent is spent. Somebody has to decide, or the budget's next day to begin."""
+
+    state = "stopped: budget"
 
 
 class RowFailed(TidegateError):  # noqa: N818  # names the declared policy on_... = "fail"
     """A row ended in an outcome that the declaration says must fail the run."""
+
+
+class LedgerError(TidegateError):
+    """The ledger cannot keep or give answers: a full disk, a folder that may not be written, a newer format."""
 
 
 class PublishConflict(TidegateError):  # noqa: N818  # the other run is right too

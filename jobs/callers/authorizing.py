@@ -15,7 +15,7 @@ import aiohttp
 
 from jobs.callers.caller import CallFailed
 from jobs.environment import Env
-from jobs.errors import DeclarationError, RunStopped
+from jobs.errors import AccessRefused, DeclarationError, RunStopped
 from jobs.lookups.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials
 
 TOKEN_TIMEOUT = 30.0  # s, for one request for a token
@@ -32,7 +32,7 @@ class Authorizer(Protocol):
     async def close(self) -> None: ...
 
     async def headers(self) -> dict[str, str]:
-        """For one request. Raises CallFailed when there is no token just now, RunStopped when we are refused one."""
+        """For one request. Raises CallFailed when there is no token just now, AccessRefused when we are refused one."""
 
     def accepted(self, headers: dict[str, str]) -> None:
         """The service took a request with these headers."""
@@ -178,7 +178,7 @@ class TokenHeaders:
         )
 
     async def _fetch(self) -> None:
-        """A new token. Raises CallFailed when that may go better next time, RunStopped when we are refused."""
+        """A new token. Raises CallFailed when that may go better next time, AccessRefused when we are refused."""
         auth = self._auth
         form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
         headers = {"Accept": "application/json"}
@@ -200,13 +200,13 @@ class TokenHeaders:
         if status == 429 or status >= 500:
             raise CallFailed(f"{auth.token_url} gave no token: {status}", passing=True)
         if status != 200:
-            raise RunStopped(f"{self._service}: {auth.token_url} refuses us a token: {status}{_reason(body)}.")
+            raise AccessRefused(f"{self._service}: {auth.token_url} refuses us a token: {status}{_reason(body)}.")
         self._keep(body)
 
     def _keep(self, body: bytes) -> None:
         token, life = _token(body)
         if token is None:
-            raise RunStopped(f"{self._service}: {self._auth.token_url} gave something else than a bearer token.")
+            raise AccessRefused(f"{self._service}: {self._auth.token_url} gave something else than a bearer token.")
         now = asyncio.get_running_loop().time()
         self._headers = {"Authorization": f"Bearer {token}"}
         self._tokens = (token, *self._tokens[:1])

@@ -16,7 +16,7 @@ from yarl import URL
 from jobs.callers.authorizing import authorizer
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.callers.tracing import Exchange, trace
-from jobs.errors import RunStopped
+from jobs.errors import AccessRefused
 from jobs.lookups.services import Service
 
 RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
@@ -84,7 +84,7 @@ class ServiceSession:
     async def request(
         self, method: str, url: URL, *, body: bytes | None = None, misses: Collection[int] = ()
     ) -> Response:
-        """One request. body: JSON. misses: statuses of "no such key". Raises CallFailed, Throttled and RunStopped."""
+        """One request. body: JSON. misses: statuses of "no such key". Raises CallFailed, Throttled, AccessRefused."""
         assert self._session is not None
         headers = await self._authorizer.headers()
         sent = headers if body is None else {**headers, "Content-Type": "application/json"}
@@ -120,7 +120,7 @@ class ServiceSession:
         if status in self._throttled:
             raise Throttled(said, retry_after(response.headers.get("Retry-After")))
         if status in self._service.stop_on:
-            raise RunStopped(f"{self._service.name} at {self.base_url} refuses us: {said}.")
+            raise AccessRefused(f"{self._service.name} at {self.base_url} refuses us: {said}.")
         if status >= 300:
             raise StatusFailed(said, status, passing=status >= 500)
 

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 from jobs import schema
 from jobs.enrich import carry_out, concurrencies, enrich, prepare, shares
 from jobs.enrich_day import own_words
-from jobs.errors import RunStopped
+from jobs.errors import AccessRefused
 from jobs.figures import count
 from tidegate import DeclarationError, Enrichment, EventTime, HttpLookup, Input, Output, Service
 
@@ -282,5 +282,6 @@ def test_a_run_that_is_stopped_in_a_task_is_told_in_its_own_words(things, servic
     with pytest.raises(Exception, match="refuses us") as failed:
         carry_out(prepared, dataclasses.replace(plan, progress=None)).collect()
     said = own_words(failed.value)
-    assert isinstance(said, RunStopped)
+    assert isinstance(said, AccessRefused)
+    assert said.state == "stopped: credentials"  # which nobody may try again by himself
     assert str(said) == f"w at {service.url} refuses us: 403 Forbidden."
