@@ -49,3 +49,6 @@ class AsyncFunctionLookup(Lookup):
         from jobs.callers.function import FunctionCaller
 
         return FunctionCaller(self, share)
+
+    def request_facts(self) -> dict[str, Any]:
+        return super().request_facts() | {"function": self.function}

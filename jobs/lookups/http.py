@@ -6,7 +6,7 @@ import math
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import jsonpath
@@ -111,6 +111,10 @@ class HttpLookup(Lookup):
         from jobs.callers.http import HttpCaller
 
         return HttpCaller(self, share)
+
+    def request_facts(self) -> dict[str, Any]:
+        service = {"name": self.service.name, "url": self.service.url}
+        return super().request_facts() | {"service": service, "request": self.request, "miss_when": self.miss_when}
 
 
 def _placeholders(request: str, path: str) -> set[str]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import sqlglot
 from sqlglot import expressions as exp
@@ -117,6 +117,10 @@ class Lookup:
     def caller(self, share: int) -> Caller:
         """The executor's side of this lookup, for one partition that may have `share` calls in flight."""
         raise NotImplementedError
+
+    def request_facts(self) -> dict[str, Any]:
+        """What a raw answer depends on, without a secret; a kind of lookup adds its own. Else the ledger answers."""
+        return {"kind": self.kind, "keys": list(self.keys), "version": self.version}
 
     def facts(self) -> LookupFacts:
         retries = self.retry.retries

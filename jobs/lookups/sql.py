@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.environment import Env, resolve
 from jobs.lookups.lookup import Lookup
@@ -54,3 +54,8 @@ class SqlLookup(Lookup):
         from jobs.callers.sql import SqlCaller
 
         return SqlCaller(self, share)
+
+    def request_facts(self) -> dict[str, Any]:
+        url = self.url if isinstance(self.url, Env) else self.address  # without the password, which may change
+        selected = [column.name for column in self.columns]
+        return super().request_facts() | {"url": url, "table": self.table, "selected": selected}
