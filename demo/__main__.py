@@ -21,8 +21,18 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from demo import crash
 from demo.nights import Nights, record_of
-from demo.surroundings import CALLS, DATA, FAULT_SHARES, describe, environment, prepare
+from demo.surroundings import (
+    CALLS,
+    DATA,
+    FAULT_SHARES,
+    answers_kept,
+    describe,
+    environment,
+    forget_answers,
+    prepare,
+)
 from demo.table import agreement, counted_by_the_service, counted_by_us, day_table
 from demo.watching import Watch
 from demo.weather_service import WeatherService, running
@@ -49,12 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("Tidegate demo: real days of New York flights, weather over HTTP, planes from a database\n", flush=True)
     try:
         _step(1, "environment", check_environment)
-        _step(2, "data", lambda: prepare(options.days))
+        _step(2, "data", lambda: f"{prepare(options.days)}{forget_answers()}")
         with running(DATA / "demo", CALLS, faults=FAULT_SHARES) as service:
-            print(f"{_heading(3, 'services')}{describe(service.url)}", flush=True)
-            stop_on = days[-1] if options.stop_service_at is not None else None
-            watch = Watch(_heading(4, "nightly runs"), service, stop_on, options.stop_service_at or 0.0)
-            return run_nights(days, service, watch)
+            print(f"{'':<{len(_heading(2, ''))}}{describe(service.url)}", flush=True)
+            story = Story(days, service, options.stop_service_at)
+            return story.told()
     except (NotReady, ValueError, RuntimeError) as missing:
         print(f"\nNOT STARTED: {missing}")
         return 1
@@ -80,7 +89,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _heading(number: int, title: str) -> str:
-    return f"[{number}/4] {title:<14}"
+    return f"[{number}/5] {title:<14}"
 
 
 def _step(number: int, title: str, work: Callable[[], str]) -> None:
@@ -104,22 +113,79 @@ def check_environment() -> str:
     return f"Python {sys.version_info.major}.{sys.version_info.minor}, Java {version[1]}, {Path(sys.prefix).name} ready"
 
 
-def run_nights(days: Sequence[str], service: WeatherService, watch: Watch) -> int:
-    started = time.time()
-    nights = Nights(flights.name, days, environment(service.url))
-    outcomes = nights.run(watch)
-    watch.end()
-    done = [record for outcome in outcomes if (record := record_of(outcome, flights.name)) is not None]
-    if done:
+class Story:
+    """Nightly runs, one of them killed in the middle and started again, and a finished day run once more."""
+
+    def __init__(self, days: Sequence[str], service: WeatherService, stop_service_at: float | None) -> None:
+        self._days = days
+        self._service = service
+        self._crash = days[1] if len(days) > 1 and stop_service_at is None else None
+        stop_on = days[-1] if stop_service_at is not None else None
+        self._watch = Watch("", service, stop_on, stop_service_at if stop_service_at is not None else crash.AT)
+        self._nights = Nights(flights.name, environment(service.url))
+        self._records: dict[str, DayRecord] = {}
+
+    def told(self) -> int:
+        started = time.time()
+        nightly = [day for day in self._days if day != self._crash]
+        if not self._run(3, "nightly runs", nightly):
+            return 1
+        if self._crash is None:
+            return self._end(started, None)
+        bill, by_hand = self._killed_and_again(self._crash)
+        if self._crash not in self._records:
+            return 1
+        first = self._records[self._days[0]]
+        again = crash.calls_during(self._service, lambda: self._run(5, "the rerun", self._days[:1]))
+        self._records[self._days[0]] = first  # the table shows the run that called
+        print(f"{_heading(5, '')}{self._days[0]}  run again: {len(again):,} calls", flush=True)
+        return self._end(started, (bill, by_hand))
+
+    def _run(self, number: int, title: str, days: Sequence[str]) -> bool:
+        """Run these days; False when one is not published, which is said."""
+        self._watch.heading = _heading(number, title)
+        outcomes = self._nights.run(days, self._watch)
+        self._watch.end()
+        for outcome in outcomes:
+            if (record := record_of(outcome, flights.name)) is not None:
+                self._records[outcome.day] = record
+        if len(outcomes) == len(days) and outcomes[-1].success:
+            return True
+        if self._records:
+            print(f"\n{day_table(self._in_order())}\n{LEGEND}")
+        print(f"\n{not_published(outcomes, days, self._nights.log)}")
+        return False
+
+    def _killed_and_again(self, day: str) -> tuple[crash.Bill, crash.Bill]:
+        """The day killed in the middle and started again, and the same by hand: what the service's log says of both."""
+
+        def twice() -> None:
+            self._watch.heading, self._watch.crash_on = _heading(4, "the crash"), day
+            self._nights.run([day], self._watch)
+            self._watch.note = f"killed with -9: {answers_kept():,} answers had come back and are kept"
+            self._watch.end()
+            self._watch.note = "same command again"
+            self._run(4, "", [day])
+            self._watch.note = ""
+
+        bill = crash.Bill.of(crash.calls_during(self._service, twice))
+        return bill, crash.gather_killed_and_again(day, self._service, DATA / "demo" / "by_hand.parquet")
+
+    def _end(self, started: float, bills: tuple[crash.Bill, crash.Bill] | None) -> int:
+        done = self._in_order()
         print(f"\n{day_table(done)}\n{LEGEND}")
-    if len(outcomes) < len(days) or not outcomes[-1].success:
-        print(f"\n{not_published(outcomes, days, nights.log)}")
-        return 1
-    calls = [call for call in service.calls() if call.t_start >= started]
-    print(f"\nCounted at the weather service, not by us: {counted_by_the_service(calls)}")
-    print(f"                       {agreement(calls, counted_by_us(done))}")
-    print(f"\n{where(done[-1])}")
-    return 0
+        print("\nCounted at the weather service, not by us")
+        if bills is None:
+            calls = [call for call in self._service.calls() if call.t_start >= started]
+            print(f"  {counted_by_the_service(calls)}\n  {agreement(calls, counted_by_us(done))}")
+        else:
+            print(f"  {self._crash}, killed at half and run again:          {bills[0]}")
+            print(f"  the same crash, hand-written asyncio.gather:    {bills[1]}")
+        print(f"\n{where(done[-1])}")
+        return 0
+
+    def _in_order(self) -> list[DayRecord]:
+        return [self._records[day] for day in sorted(self._records)]
 
 
 def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -> str:

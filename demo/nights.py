@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from demo.killing import kill_tree
 from jobs import records
 from jobs.guard import command_under_guard
 from jobs.schema import DayRecord
@@ -18,7 +19,7 @@ from orchestration.home import dagster_home
 from orchestration.outcome import Outcome
 
 GRACE = 30.0  # s; the run under way ends its Spark before it goes
-LOOK_EVERY = 0.25  # s
+LOOK_EVERY = 0.1  # s
 
 
 def record_of(outcome: Outcome, enrichment: str) -> DayRecord | None:
@@ -30,31 +31,34 @@ def record_of(outcome: Outcome, enrichment: str) -> DayRecord | None:
 class Nights:
     """Runs the days, one after the other, until one fails."""
 
-    def __init__(self, enrichment: str, days: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, enrichment: str, environment: Mapping[str, str]) -> None:
         home = dagster_home()
         self._enrichment = enrichment
-        self._days = days
         self._environment = {**os.environ, "DAGSTER_HOME": str(home), **environment}
         self._outcomes = home / "demo_outcomes.jsonl"
         self.log = home / "demo.log"
 
-    def run(self, watch: Callable[[str, Mapping[str, Any] | None], None]) -> list[Outcome]:
-        """Tells `watch` of the day under way and its progress, until all days are done or one failed."""
+    def run(self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any] | None], bool]) -> list[Outcome]:
+        """Tells `watch` of the day under way and its progress, until all days are done or one failed.
+
+        When `watch` says True, all is killed with -9 at that moment, as by a power cut: Dagster, Spark and its workers.
+        """
         self._outcomes.unlink(missing_ok=True)
-        for day in self._days:
+        for day in days:
             records.progress_file(self._enrichment, day).unlink(missing_ok=True)  # of an earlier run
-        with self._started() as process:
+        with self._started(days) as process:
             while process.poll() is None:
-                day = self._days[min(len(self.outcomes()), len(self._days) - 1)]
-                watch(day, self._progress(day))
+                day = days[min(len(self.outcomes()), len(days) - 1)]
+                if watch(day, self._progress(day)):
+                    kill_tree(process.pid)
                 time.sleep(LOOK_EVERY)
         return self.outcomes()
 
     @contextlib.contextmanager
-    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, "-m", "orchestration.run_days", f"{self._enrichment}_nightly", *self._days]
+    def _started(self, days: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+        command = [sys.executable, "-m", "orchestration.run_days", f"{self._enrichment}_nightly", *days]
         command += ["--outcomes", str(self._outcomes)]
-        with self.log.open("wb") as output:
+        with self.log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603
                 command_under_guard(command, grace=GRACE),
                 env=self._environment,

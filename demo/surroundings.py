@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -10,11 +11,14 @@ from dataclasses import astuple
 from datetime import date
 from pathlib import Path
 
+import pyarrow.dataset as ds
+
 from demo import data
 from demo.draws import FAULTS, LATENCY_P99_S, LOG_LATENCY, Faults
 
 DATA = Path("data")
 CALLS = DATA / "demo" / "weather_calls.jsonl"
+LEDGER = DATA / "ledger"
 PLANES = DATA / "demo" / "planes.db"
 FAULT_SHARES = ",".join(f"{fault}={share}" for fault, share in zip(FAULTS, astuple(Faults()), strict=True))
 
@@ -24,6 +28,20 @@ def prepare(days: Sequence[date] | None) -> str:
     rows, written = data.prepare(DATA, days)
     count = "all" if days is None else len(days)
     return f"{rows:,} flights of {count} days, weather and planes under {DATA}/ ({written} files written)"
+
+
+def answers_kept() -> int:
+    """How many answers lie in the ledger."""
+    dataset = ds.dataset([str(part) for part in LEDGER.rglob("*.parquet")], format="parquet")
+    return int(dataset.count_rows(filter=ds.field("outcome").isin(["ok", "miss"])))
+
+
+def forget_answers() -> str:
+    """Begin with an empty ledger, so that a demo run again has something to call for. Says so, where there was one."""
+    if not LEDGER.exists():
+        return ""
+    shutil.rmtree(LEDGER)
+    return "; the ledger of the last demo is emptied"
 
 
 def environment(weather_url: str) -> dict[str, str]:

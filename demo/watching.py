@@ -1,4 +1,4 @@
-"""The line that moves while a day is under way, and the hand that stops the service when the demo is asked to."""
+"""The line that moves while a day is under way, and the hand that kills the service or the run in the middle."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class Watch:
     service: WeatherService
     stop_on: str | None = None  # the day in the middle of which the service is killed
     stop_at: float = 0.5  # share of its rows
+    crash_on: str | None = None  # the day in the middle of which the run itself is killed
+    note: str = ""  # stands at the end of each day's line
     _day: str = ""
     _progress: Mapping[str, Any] = field(default_factory=dict)  # the last that told of rows
     _shown: str = ""
@@ -32,7 +34,8 @@ class Watch:
     def __post_init__(self) -> None:
         self._moves = sys.stdout.isatty()
 
-    def __call__(self, day: str, event: Mapping[str, Any] | None) -> None:
+    def __call__(self, day: str, event: Mapping[str, Any] | None) -> bool:
+        """True when the run is to be killed now."""
         if day != self._day:
             self.end()
             self._day, self._progress = day, {}
@@ -43,11 +46,22 @@ class Watch:
         if self._moves:
             stage = AFTER_THE_ROWS.get(kind, "" if self._progress else "Dagster and Spark start")
             self._show(f"{self._line()}   {stage}".rstrip())
+        return self._crashes()
+
+    def _crashes(self) -> bool:
+        if self.crash_on != self._day or not self._progress or self._share() < self.stop_at:
+            return False
+        self.crash_on = None
+        return True
+
+    def _share(self) -> float:
+        return float(self._progress["rows"] / max(self._progress["rows_total"], 1))
 
     def end(self) -> None:
         """The line of the day, for good."""
         if self._day:
-            print(f"\r\x1b[K{self._line()}" if self._moves else self._line(), flush=True)
+            line = f"{self._line()}   {self.note}".rstrip()
+            print(f"\r\x1b[K{line}" if self._moves else line, flush=True)
             self.heading, self._day = " " * len(self.heading), ""
 
     def _show(self, text: str) -> None:
@@ -60,7 +74,7 @@ class Watch:
         return f"{self.heading}{self._day}  {rows}"
 
     def _stop_service(self) -> None:
-        share = self._progress["rows"] / max(self._progress["rows_total"], 1)
+        share = self._share()
         if self.stop_on == self._day and share >= self.stop_at:
             self.stop_on = None
             self.service.kill()

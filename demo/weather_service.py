@@ -1,6 +1,6 @@
 """The demo's slow outside service: the real hourly weather of New York's airports, over HTTP.
 
-    GET /v1/{origin}/{moment}  in UTC, as 2013-01-10T05:15:00Z: 200 with the weather of that hour, 404 when there is none
+    GET /v1/{origin}/{moment}    UTC, as 2013-01-10T05:15:00Z: 200 with the weather of that hour, 404 when there is none
     GET /_stats                counts of the calls so far
 
     python -m demo.weather_service --data data/demo --log data/demo/weather_calls.jsonl
