@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import dagster as dg
-
 from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupFigures
+from orchestration import columns
+from orchestration.declared import Declared
 from orchestration.report_server import served
 
 
@@ -43,22 +43,19 @@ def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
     return metadata
 
 
-def published_metadata(record: DayRecord) -> dict[str, Any]:
-    """What is true only of a published day: where it is, which version, its columns."""
+def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
+    """What is true only of a published day: where it is, which version, its columns and where they come from."""
     from deltalake import DeltaTable
 
-    declared = record.facts.declared
-    table = DeltaTable(declared.table)
-    columns = [
-        dg.TableColumn(name=column.name, type=str(column.type.to_json()).strip('"'), description=None)
-        for column in table.schema().fields
-    ]
+    table = DeltaTable(declared.facts.table)
+    types = [(column.name, str(column.type.to_json()).strip('"')) for column in table.schema().fields]
     return {
         "published_version": record.published_version,
         "dagster/row_count": record.figures.rows_out,
         "dagster/uri": table.table_uri,
-        "dagster/table_name": declared.enrichment,
-        "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns=columns)),
+        "dagster/table_name": declared.name,
+        "dagster/column_schema": columns.described(declared, types),
+        "dagster/column_lineage": columns.lineage(declared, record.facts.input_columns),
     }
 
 

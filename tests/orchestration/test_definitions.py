@@ -12,6 +12,7 @@ import enrichments
 from data_quality import catalogue
 from enrichments.flights import flights
 from jobs.errors import DeclarationError
+from orchestration.columns import lineage
 from orchestration.declared import Declared, enrichments_in
 from orchestration.definitions import definitions_of, defs
 from orchestration.resources import SparkProgram
@@ -70,6 +71,27 @@ def test_every_check_of_the_catalogue_is_a_check_of_the_asset_and_errors_block()
         check.name: (check.description, check.severity == "error") for check in catalogue.checks(flights.facts())
     }
     assert len(declared) > 10
+
+
+def test_the_lineage_says_of_every_column_which_columns_of_the_input_it_is_made_from():
+    table = REPOSITORY.asset_graph.get(dg.AssetKey("flights_enriched")).metadata
+    described = {column.name: column for column in table["dagster/column_schema"].columns}
+    assert (described["temp_c"].type, described["temp_c"].description) == (
+        "DOUBLE",
+        "weather_api, through the lookup weather.",
+    )
+    declared = Declared("enrichments.flights:flights", flights)
+    read = ["carrier", "origin", "Scheduled_Departure", "tail_number"]  # Spark does not mind case
+    traced = {
+        column: [(source.asset_key.to_user_string(), source.column_name) for source in sources]
+        for column, sources in lineage(declared, read).deps_by_column.items()
+    }
+    weather = [("raw/flights", "Scheduled_Departure"), ("raw/flights", "origin")]
+    assert traced["carrier"] == [("raw/flights", "carrier")]
+    assert traced["temp_c"] == traced["weather_status"] == traced["weather_answered_at"] == weather
+    assert traced["seats"] == [("raw/flights", "tail_number")]
+    assert set(table["dagster/column_lineage"].deps_by_column) == set(traced) - set(read)
+    assert set(described) == set(traced) - set(read)
 
 
 def test_the_days_are_those_of_the_declaration():

@@ -1,0 +1,51 @@
+"""The columns of an enriched table: what they are, and which columns of the input each is made from."""
+
+from collections.abc import Iterable, Sequence
+
+import dagster as dg
+
+from jobs.declarations import written_columns
+from jobs.lookups.lookup import Lookup, columns_in
+from jobs.schema import published_answered_at, published_status
+from orchestration.declared import Declared
+
+DAY = "The day, as the input's folders name it."
+
+
+def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableSchema:
+    """The schema of these columns (name, type), each that the enrichment adds with where it comes from."""
+    texts = {declared.enrichment.input.partition: DAY}
+    for lookup in declared.enrichment.lookups:
+        texts |= dict.fromkeys(_answers(lookup), f"{lookup.service_name}, through the lookup {lookup.name}.")
+        texts[published_status(lookup.name)] = f"How the row ended at {lookup.name}: ok, miss, skipped, timeout, ..."
+        texts[published_answered_at(lookup.name)] = f"When {lookup.name} was answered; null unless it was."
+    return dg.TableSchema([dg.TableColumn(name, kind, texts.get(name)) for name, kind in types])
+
+
+def added(declared: Declared) -> list[tuple[str, str]]:
+    """What the enrichment adds to its input: name and type of each column."""
+    columns: list[tuple[str, str]] = []
+    for lookup in declared.enrichment.lookups:
+        columns += [(column.name, column.spark_type) for column in lookup.columns]
+        columns += [(published_status(lookup.name), "STRING"), (published_answered_at(lookup.name), "TIMESTAMP")]
+    return columns
+
+
+def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableColumnLineage:
+    """An input column comes from itself; what a lookup adds, from the columns that its keys are made of.
+
+    input_columns: of the day that was read; without them the lineage is that of the answers only.
+    """
+    spelt = {name.lower(): name for name in input_columns}
+    sources = {name: [name] for name in input_columns}
+    for lookup in declared.enrichment.lookups:
+        asked = set[str]().union(*(columns_in(f"keys.{name}", sql) for name, sql in lookup.keys.items()))
+        keys = sorted(spelt.get(name.lower(), name) for name in asked)
+        sources |= dict.fromkeys(written_columns(lookup), keys)
+    return dg.TableColumnLineage(
+        {name: [dg.TableColumnDep(declared.raw_key, column) for column in made_of] for name, made_of in sources.items()}
+    )
+
+
+def _answers(lookup: Lookup) -> list[str]:
+    return [column.name for column in lookup.columns]
