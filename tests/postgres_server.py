@@ -112,8 +112,8 @@ class PostgresServer:
             try:
                 self.execute("SELECT 1")
             except psycopg2.OperationalError:
-                said = (self._folder / "log").read_text()
-                assert self._process.poll() is None and time.monotonic() < ends, f"PostgreSQL did not start: {said}"
+                gave_up = self._process.poll() is not None or time.monotonic() > ends
+                assert not gave_up, f"PostgreSQL did not start: {(self._folder / 'log').read_text()}"
                 time.sleep(0.05)
             else:
                 return
