@@ -30,6 +30,7 @@ class Terminal:
     def __init__(self) -> None:
         self._last = 0.0
         self._open_line = False
+        self._untold: dict[str, Any] | None = None  # the last progress, when it came too soon after another
 
     def __call__(self, event: dict[str, Any]) -> None:
         match event["kind"]:
@@ -50,10 +51,14 @@ class Terminal:
             print(f"\r\x1b[K{progress_line(event)}", end="", file=sys.stderr, flush=True)
             self._open_line = True
         elif time.monotonic() - self._last >= EVERY:
-            self._last = time.monotonic()
+            self._last, self._untold = time.monotonic(), None
             print(progress_line(event), file=sys.stderr, flush=True)
+        else:
+            self._untold = event
 
     def _line(self, text: str) -> None:
+        if self._untold is not None:  # a log ends with how far the run came
+            text, self._untold = f"{progress_line(self._untold)}\n{text}", None
         print(("\n" if self._open_line else "") + text, file=sys.stderr, flush=True)
         self._open_line = False
 

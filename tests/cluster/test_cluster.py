@@ -1,0 +1,138 @@
+"""The same job file on a real standalone cluster: a master, two workers of one core, executors in their own folders."""
+
+import contextlib
+import subprocess
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from demo import weather_service as weather
+from jobs import records, schema
+from jobs.packaging import package
+
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "jobs" / "enrich_day.py"
+DAY = "2013-01-10"
+FLIGHTS = ("--enrichment", "enrichments.flights:flights", "--day", DAY)
+FILES = 4  # of the day: two tasks of two files
+
+
+@pytest.fixture
+def day_in_files(project):
+    """The day of flights again, in several files, so that there is work for two executors. Returns its rows."""
+    whole = project / "data" / "raw" / "flights" / f"date={DAY}" / "part-00000.parquet"
+    table = pq.ParquetFile(whole).read()
+    (project / "data" / "raw").unlink()
+    folder = project / "data" / "raw" / "flights" / f"date={DAY}"
+    folder.mkdir(parents=True)
+    for number in range(FILES):
+        rows = -(-table.num_rows // FILES)
+        pq.write_table(table.slice(number * rows, rows), folder / f"part-{number}.parquet")
+    return table
+
+
+@pytest.fixture
+def services(project, monkeypatch):
+    """Starts the weather service, its latencies times `scale`; executors find it by the cluster's environment."""
+    data, log = project / "data" / "demo", project / "weather_calls.jsonl"
+    with contextlib.ExitStack() as running:
+
+        def start(scale):
+            service = running.enter_context(weather.running(data, log, scale=scale))
+            found = {"WEATHER_URL": service.url, "PLANES_URL": f"sqlite+aiosqlite:///{data / 'planes.db'}"}
+            for name, value in found.items():
+                monkeypatch.setenv(name, value)
+            return service, found
+
+        yield start
+
+
+class Output:
+    """What a submit says, read as it comes."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line)
+
+    def to_the_end(self, seconds=300):
+        try:
+            code = self.process.wait(seconds)
+        finally:
+            self.process.terminate()
+        self._reader.join(30)
+        self.process.stdout.close()
+        assert code == 0, "".join(self.lines)[-6000:]
+        return "".join(self.lines)
+
+
+def wait_for(condition, output, seconds=180):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert output.process.poll() is None, "".join(output.lines)[-6000:]
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def every_row_once(given, record):
+    rows = [row for file in record.facts.files for row in pq.ParquetFile(file).read().to_pylist()]
+    assert record.figures.rows_in == record.figures.rows_out == len(rows) == given.num_rows
+    identity = ("carrier", "flight", "origin", "scheduled_departure")
+    assert Counter(tuple(row[name] for name in identity) for row in rows) == Counter(
+        tuple(row[name] for name in identity) for row in given.to_pylist()
+    )
+    carried = {tuple(row[name] for name in identity): row for row in rows}
+    for row in given.to_pylist():
+        written = carried[tuple(row[name] for name in identity)]
+        assert {name: written[name] for name in row} == row
+    return rows
+
+
+def own_answers(rows, project):
+    """Rows with the weather of their own origin and moment, as the service's table says; most have one."""
+    answers = weather.load(project / "data" / "demo")
+    own = [row for row in rows if row[schema.status("weather")] == "ok"]
+    for row in own:
+        answer = answers[f"{row['origin']}/{row['scheduled_departure']:%Y-%m-%dT%H}:00:00Z"]
+        assert (row["temp_c"], row["wind_ms"]) == (answer["temp_c"], answer["wind"]["speed"])
+    assert len(own) > 0.9 * len(rows)
+
+
+def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project, day_in_files, services, cluster):
+    _, environment = services(scale=0.0)
+    assert subprocess.run([cluster.python, "-c", "import jobs"], capture_output=True, check=False).returncode != 0
+    cluster.start(**environment)
+    packages = package(project / "packages.zip")
+    said = Output(cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM)).to_the_end()
+    (record,) = records.load("flights_enriched", DAY)
+    rows = every_row_once(day_in_files, record)
+    assert {row[schema.PARTITION] for row in rows} == {0, 1}
+    own_answers(rows, project)
+    assert f"{len(rows)}/{len(rows)} rows" in said  # the executors told the driver how far they were
+
+
+def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row(project, day_in_files, services, cluster):
+    service, environment = services(scale=4.0)
+    cluster.start(**environment)
+    packages = package(project / "packages.zip")
+    output = Output(cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM))
+    wait_for(lambda: len(service.calls()) > 0.25 * day_in_files.num_rows, output)
+    before = len(service.calls())
+    cluster.kill_a_worker()
+    said = output.to_the_end()
+    (record,) = records.load("flights_enriched", DAY)
+    rows = every_row_once(day_in_files, record)
+    own_answers(rows, project)
+    assert before < 0.9 * len(rows)  # else it was no middle
+    assert f"{len(rows)}/{len(rows)} rows" in said  # the second attempt took over what the first had told
+    print(f"killed after {before} calls; {len(service.calls())} calls for {len(rows)} rows")
