@@ -12,6 +12,7 @@ from typing import Any
 from jobs import schema
 from jobs.errors import DeclarationError, TidegateError
 from jobs.fingerprint import fingerprint
+from jobs.ledger.declared import Ledger
 from jobs.lookups import HttpLookup
 from jobs.lookups.lookup import NAME, Lookup
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
@@ -103,6 +104,8 @@ class Enrichment:
     mode: the order of the rows that leave a task (Flink's wait modes). key: the columns of the key in key_ordered.
     schedule: cron in UTC, enriches the day before. publish_by: "HH:MM" in UTC. start, end: first day and the day
     after the last one, for backfills. severities: check name -> error or warn, where the default is not wanted.
+    ledger: where answers are kept, so that no run pays for one twice; None keeps none. pii: columns of the input that
+    name a person; a key made from one stands hashed in the ledger.
     """
 
     name: str
@@ -122,6 +125,8 @@ class Enrichment:
     summaries: Sequence[Summary] = ()
     severities: Mapping[str, Severity] = field(default_factory=dict)
     expectations: Sequence[Expectation] = ()
+    ledger: Ledger | None = field(default_factory=Ledger)
+    pii: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -143,6 +148,7 @@ class Enrichment:
             ("owners", self.owners),
             ("summaries", self.summaries),
             ("expectations", self.expectations),
+            ("pii", self.pii),
         ):
             if isinstance(value, str) or not isinstance(value, Sequence):
                 shown = repr(value) if isinstance(value, str) else f"one {type(value).__name__}"
@@ -169,6 +175,10 @@ class Enrichment:
                         f"lookup {lookup.name}: returns: {column!r} starts with _, as the audit columns do."
                     )
                 written[column.lower()] = lookup.name
+            if not lookup.idempotent and self.ledger is None:
+                raise DeclarationError(
+                    f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what was asked."
+                )
 
     def _check_services(self) -> None:
         services: dict[str, list[HttpLookup]] = {}
@@ -229,6 +239,7 @@ class Enrichment:
             publish_by=self.publish_by,
             severities=dict(self.severities),
             expectations=tuple(expectation.facts for expectation in self.expectations),
+            ledger=None if self.ledger is None else self.ledger.path,
             fingerprint=self.fingerprint,
         )
 

@@ -96,6 +96,7 @@ def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
             for column in sorted(columns_in(f"keys.{name}", expression)):
                 yield f"lookup {lookup.name}: keys.{name}", column
     yield from (("input: row_id", column) for column in enrichment.input.row_id)
+    yield from (("pii", column) for column in enrichment.pii)
     yield from (("key", column) for column in enrichment.key)
     if enrichment.event_time is not None:
         yield "event_time", enrichment.event_time.column

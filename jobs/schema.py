@@ -65,8 +65,13 @@ def paused_ms(lookup: str) -> str:
 
 
 def error(lookup: str) -> str:
-    """string, null unless the outcome is timeout or error: what happened, in one sentence."""
+    """string, null unless the outcome is timeout, error or unknown: what happened, in one sentence."""
     return f"_{lookup}_error"
+
+
+def key(lookup: str) -> str:
+    """string, null where the row was skipped: what was asked, as the ledger writes it (a hash where a key is pii)."""
+    return f"_{lookup}_key"
 
 
 def audit_columns(lookup: str) -> tuple[str, ...]:
@@ -131,6 +136,7 @@ class LookupFacts(Facts):
     multiplier: float = 1.0
     ranges: tuple[tuple[str, float | None, float | None], ...] = ()  # column, smallest, largest value of an answer
     null_share: tuple[tuple[str, float], ...] = ()  # column, largest share of nulls among rows with an answer
+    dead_letters: tuple[str, ...] = ()  # outcomes that put a row among the dead letters; it stays in the day too
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,7 @@ class DeclaredFacts(Facts):
     publish_by: str | None = None  # "06:30", UTC, on the day after
     severities: dict[str, Severity] = field(default_factory=dict)  # check name -> severity, against its default
     expectations: tuple[ExpectationFacts, ...] = ()
+    ledger: str | None = None  # where answers are kept; None: nowhere
     fingerprint: str = ""
 
 
@@ -200,6 +207,11 @@ class LookupFigures(Facts):
     limit_s: float  # sum of the attempts' times / max_concurrency: no program can be faster
     latency_p50_ms: float | None  # of answered rows
     latency_p99_ms: float | None
+    rows_called: int = 0  # rows for which a call was made; the others were skipped, or had their answer from elsewhere
+    from_ledger: int = 0  # rows whose answer came from the ledger
+    shared: int = 0  # rows that took part in the call of an equal row
+    answered: int = 0  # rows with an answer or a miss of a call of their own
+    stored: int | None = None  # answers and misses that this run stored; None: no ledger
 
 
 @dataclass(frozen=True)
@@ -242,3 +254,9 @@ class DayRecord(Facts):
     reason: str = ""  # one sentence
     published_version: int | None = None
     published_at: str | None = None
+
+    @property
+    def dead_letters(self) -> int:
+        """Rows that ended so that they are dead letters, counted once per lookup; in their table once published."""
+        wanted = {lookup.name: lookup.dead_letters for lookup in self.facts.declared.lookups}
+        return sum(one.outcomes.get(outcome, 0) for one in self.figures.lookups for outcome in wanted.get(one.name, ()))

@@ -3,6 +3,7 @@
 from jobs.declarations import Enrichment, EventTime, Expectation, Input, Output, Summary, Tolerance
 from jobs.environment import Env
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
+from jobs.ledger.declared import Ledger, Ttl
 from jobs.lookups import AsyncFunctionLookup, HttpLookup, Lookup, SqlLookup
 from jobs.lookups.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
 from jobs.lookups.services import Cache, Outage, Retry, Service
@@ -20,6 +21,7 @@ __all__ = [
     "Expectation",
     "HttpLookup",
     "Input",
+    "Ledger",
     "Lookup",
     "OAuth2ClientCredentials",
     "Outage",
@@ -32,4 +34,5 @@ __all__ = [
     "Summary",
     "TidegateError",
     "Tolerance",
+    "Ttl",
 ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.errors import DeclarationError
+from jobs.ledger.declared import Ttl
 from jobs.lookups.answer_types import AnswerColumn, read_ddl
 from jobs.lookups.services import Cache, Outage, Retry
 from jobs.schema import LookupFacts
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from jobs.callers.caller import Caller
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-Policy = Literal["null", "fail"]
+Policy = Literal["null", "dead_letter", "fail"]
+POLICIES: tuple[str, ...] = get_args(Policy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,11 @@ class Lookup:
     ranges: column -> (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of
     nulls among answers; both are checked on the output, not enforced on the way. version: raise it when the answers
     must be asked anew. cache: equal requests in flight in a task are one call, and its answer is used again; with None
-    every row is called for.
+    every row is called for. ttl: how long a stored answer is used instead of a call. idempotent: False for a call that
+    must not be made twice: it is marked in the ledger before it is made, is never repeated, and leaves as `unknown`
+    when a crash took its answer.
+    on_miss, on_timeout, on_error: what becomes of a row that ended so. null: its answer is null; dead_letter: that too,
+    and it stands with its reason among the table's dead letters; fail: the run fails.
     """
 
     name: str
@@ -42,11 +48,13 @@ class Lookup:
     retry: Retry = field(default_factory=Retry)
     on_null_key: Literal["skip", "fail"] = "skip"
     on_miss: Policy = "null"
-    on_timeout: Policy = "null"
-    on_error: Policy = "null"
+    on_timeout: Policy = "dead_letter"
+    on_error: Policy = "dead_letter"
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     null_share: Mapping[str, float] = field(default_factory=dict)
     cache: Cache | None = field(default_factory=Cache)
+    ttl: Ttl = field(default_factory=Ttl)
+    idempotent: bool = True
     version: int = 1
 
     kind = "lookup"
@@ -79,12 +87,24 @@ class Lookup:
                 )
         for name, value, allowed in (
             ("on_null_key", self.on_null_key, ("skip", "fail")),
-            ("on_miss", self.on_miss, ("null", "fail")),
-            ("on_timeout", self.on_timeout, ("null", "fail")),
-            ("on_error", self.on_error, ("null", "fail")),
+            ("on_miss", self.on_miss, POLICIES),
+            ("on_timeout", self.on_timeout, POLICIES),
+            ("on_error", self.on_error, POLICIES),
         ):
             if value not in allowed:
                 raise DeclarationError(f"{name} is {value!r}; it must be one of: {', '.join(allowed)}.")
+        if not self.idempotent and (self.retry.retries > 0 or self.cache is None):
+            raise DeclarationError(
+                "idempotent=False: a call that is made again, or made for each of two equal rows, may act twice; "
+                "write retry=Retry(retries=0), and leave the cache on."
+            )
+
+    def reads(self, columns: Collection[str]) -> bool:
+        """Whether a key is made from one of these columns. Spark does not mind case."""
+        wanted = {column.lower() for column in columns}
+        return any(
+            name.lower() in wanted for key, text in self.keys.items() for name in columns_in(f"keys.{key}", text)
+        )
 
     @property
     def columns(self) -> tuple[AnswerColumn, ...]:
@@ -137,7 +157,14 @@ class Lookup:
             multiplier=self.retry.multiplier,
             ranges=tuple((name, low, high) for name, (low, high) in self.ranges.items()),
             null_share=tuple(self.null_share.items()),
+            dead_letters=self.dead_letters,
         )
+
+    @property
+    def dead_letters(self) -> tuple[str, ...]:
+        """The outcomes whose policy is dead_letter."""
+        policies = {"miss": self.on_miss, "timeout": self.on_timeout, "error": self.on_error}
+        return tuple(outcome for outcome, policy in policies.items() if policy == "dead_letter")
 
 
 def columns_in(where: str, expression: str) -> set[str]:

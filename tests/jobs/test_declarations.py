@@ -23,6 +23,7 @@ from tidegate import (
     Expectation,
     HttpLookup,
     Input,
+    Ledger,
     Outage,
     Output,
     Retry,
@@ -30,6 +31,7 @@ from tidegate import (
     SqlLookup,
     Summary,
     Tolerance,
+    Ttl,
 )
 
 
@@ -144,6 +146,16 @@ WRONG = {
     "a delay of 0": (lambda: Retry(initial_delay=0), "delays must be over 0"),
     "an endless delay": (lambda: Retry(max_delay=float("inf")), "delays must be over 0"),
     "an outage after 0 failures": (lambda: Outage(after=0), "after must be at least 1"),
+    "a ledger that lies nowhere": (lambda: Ledger(""), "ledger: path is ''; it must be a folder or a filesystem URL."),
+    "a ledger that is never written": (lambda: Ledger(flush_rows=0), "flush_rows must be a whole number, at least 1"),
+    "a flush after 0 s": (lambda: Ledger(flush_seconds=0.0), "flush_seconds over 0. Without a ledger: ledger=None."),
+    "a negative time to live": (lambda: Ttl(ok=timedelta(days=-1)), "ttl: ok is datetime.timedelta(days=-1)"),
+    "a time to live in days": (lambda: Ttl(miss=30), "ttl: miss is 30; it must be a timedelta, 0 or more"),
+    "calls that must not be made twice, and no ledger": (
+        lambda: enrichment(lookups=[lookup(idempotent=False, retry=Retry(retries=0))], ledger=None),
+        "lookup location: idempotent=False needs a ledger",
+    ),
+    "one pii column in place of a list": (lambda: enrichment(pii="address"), "pii is 'address'; it must be a list"),
 }
 
 WRONG_LOOKUPS = {
@@ -169,7 +181,15 @@ WRONG_LOOKUPS = {
     "a range for no column": ({"ranges": {"alt": (0, 1)}}, "ranges: 'alt' is not a column of returns (lat, lon)"),
     "a null share for no column": ({"null_share": {"alt": 0.1}}, "null_share: 'alt' is not a column"),
     "an attempt of 0 s": ({"attempt_timeout": 0}, "attempt_timeout is 0 s"),
-    "a policy that nobody knows": ({"on_miss": "drop"}, "on_miss is 'drop'; it must be one of: null, fail."),
+    "a policy that nobody knows": (
+        {"on_miss": "drop"},
+        "on_miss is 'drop'; it must be one of: null, dead_letter, fail.",
+    ),
+    "calls that must not be made twice, and retries": ({"idempotent": False}, "write retry=Retry(retries=0)"),
+    "calls that must not be made twice, for each row": (
+        {"idempotent": False, "retry": Retry(retries=0), "cache": None},
+        "leave the cache on",
+    ),
     "a null policy that nobody knows": ({"on_null_key": "ask"}, "on_null_key is 'ask'; it must be one of: skip, fail."),
 }
 
@@ -200,6 +220,11 @@ def test_a_schedule_as_cron_writes_it_is_taken(schedule):
     assert enrichment(schedule=schedule).schedule == schedule
 
 
+def test_a_lookup_knows_which_columns_its_keys_read():
+    assert lookup().reads(["Address"])
+    assert not lookup().reads(["trim", "q"])
+
+
 def test_the_fingerprint_is_the_same_in_every_process():
     program = "from enrichments.flights import flights; print(flights.fingerprint)"
     seeds = ("0", "1")
@@ -216,17 +241,20 @@ def test_the_fingerprint_is_the_same_in_every_process():
     assert printed == {flights.fingerprint}
 
 
+OTHER_NAMES = {"unordered": "ordered", "error": "warn", "skip": "fail", "null": "fail", "dead_letter": "null"}
+
+
 def other(value):
     """Another legal value of the same kind, or None where this test does not know one."""
     match value:
         case str():
-            return {"unordered": "ordered", "error": "warn", "skip": "fail", "null": "fail"}.get(value, f"{value}x")
+            return OTHER_NAMES.get(value, f"{value}x")
         case bool() | None:
             return None
         case int() | float():
             return value + 1
         case timedelta():
-            return value * 2
+            return value * 2 or timedelta(seconds=1)
         case Env():
             return Env(value.name + "X")
     return None
