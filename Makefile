@@ -9,7 +9,7 @@ export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock help demo ui test proof test-ui bench check format clean
+.PHONY: java lock help demo ui test proof test-ui bench bench-flink check format clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -32,6 +32,10 @@ test-ui: java $(READY) ## Dagster's pages and the reports in headless Chromium (
 bench: $(READY) ## speed of the core and of the Spark bridge beside what one would pick instead
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/bridge.py
+
+bench-flink: java $(READY) ## Flink 2.3 itself on the same work, beside it; fetches its jars (330 MB) into .flink, needs javac
+	@test -d .flink/pyflink || $(BIN)/uv pip install -q --no-deps --target .flink apache-flink-libraries==2.3.0
+	$(BIN)/python benchmarks/flink_beside.py $(ARGS)
 
 check: $(READY) ## ruff and mypy
 	$(BIN)/ruff check
