@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from bridge import IN_FLIGHT, SEED, TASKS, bare_asyncio, keys_of
+
 from demo import data, weather_service
 from demo.draws import latency
 
