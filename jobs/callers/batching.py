@@ -1,0 +1,185 @@
+"""Many keys in one request: those who ask wait together until a batch is full or has waited long enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from jobs.callers.caller import CallFailed, Key, Throttled
+from jobs.errors import TidegateError
+
+EARLY = 1e-4  # s; a timer may fire that much too soon
+Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]
+
+
+class BatchRefused(CallFailed):
+    """The service took none of a batch and may mean one item of it: it is asked again in halves."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, passing=False)
+
+
+class _Item:
+    """One key, and who waits for its outcome. Once sent it stays in its request, whoever leaves."""
+
+    __slots__ = ("due", "key", "outcome", "request")
+
+    def __init__(self, key: Key, due: float) -> None:
+        self.key = key
+        self.due = due  # by the loop's time: when it is not to wait for others any longer
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.request: _Request | None = None
+
+
+class _Request:
+    __slots__ = ("items", "task")
+
+    def __init__(self, items: list[_Item], task: asyncio.Task[None]) -> None:
+        self.items = items
+        self.task = task
+
+
+class Batching:
+    """Gives each key its own outcome, however the keys were asked together. Lives on one event loop.
+
+    send: asks for these keys at once, equal ones among them, and gives one outcome per key, in their order: an answer,
+    None for a miss, or the exception that stands for that key. What it raises stands for every key, but BatchRefused:
+    the batch is asked again in halves, until the bad item is alone and has the refusal for itself.
+
+    A request leaves when max_items keys wait or the first of them has waited max_wait s, with at most max_requests in
+    flight. A key whose caller is cancelled before its request left is not asked; later it stays in the request, which
+    is cancelled only when nobody waits for any of its items. After "not now" no request leaves for as long as it said.
+    """
+
+    def __init__(self, send: Send, *, max_items: int, max_wait: float, max_requests: int) -> None:
+        self._send = send
+        self._max_items = max_items
+        self._max_wait = max_wait
+        self._max_requests = max_requests
+        self._waiting: dict[_Item, None] = {}  # in order of arrival; whoever leaves is taken out at once
+        self._halves: deque[list[_Item]] = deque()  # of refused batches; they go first
+        self._requests: set[_Request] = set()
+        self._closed_until = 0.0  # by the loop's time: the service said "not now"
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.sent = 0  # requests so far
+
+    @property
+    def in_flight(self) -> int:
+        """Requests at the service."""
+        return len(self._requests)
+
+    async def call(self, key: Key) -> Any | None:
+        """The answer for this key, or None for a miss. Raises what stands for it: CallFailed, Throttled, RunStopped."""
+        item = _Item(key, asyncio.get_running_loop().time() + self._max_wait)
+        self._waiting[item] = None
+        if self._timer is None or len(self._waiting) >= self._max_items:
+            self._send_what_is_due()
+        try:
+            return await item.outcome
+        finally:
+            if item.outcome.cancelled():
+                self._left(item)
+
+    async def close(self) -> None:
+        """Cancel the requests in flight and wait until they ended; whoever still waits is cancelled too."""
+        self._closed = True
+        self._set_timer(None)
+        requests = [request.task for request in self._requests]
+        for items in ([*self._waiting], *self._halves, *(request.items for request in self._requests)):
+            for item in items:
+                item.outcome.cancel()
+        self._waiting.clear()
+        self._halves.clear()
+        for task in requests:
+            task.cancel()
+        if requests:
+            await asyncio.wait(requests)
+
+    def _send_what_is_due(self) -> None:
+        """Start every request that may leave now, and wake up when the next one may."""
+        self._set_timer(None)
+        now = asyncio.get_running_loop().time() + EARLY
+        while not self._closed and len(self._requests) < self._max_requests:
+            if now < self._closed_until:
+                self._set_timer(self._closed_until)
+                return
+            items = self._next_batch(now)
+            if items is None:
+                self._set_timer(next(iter(self._waiting)).due if self._waiting else None)
+                return
+            self._start(items)
+
+    def _next_batch(self, now: float) -> list[_Item] | None:
+        while self._halves:
+            half = [item for item in self._halves.popleft() if not item.outcome.done()]
+            if half:
+                return half
+        full = len(self._waiting) >= self._max_items
+        if not full and not (self._waiting and next(iter(self._waiting)).due <= now):
+            return None
+        items = list(islice(self._waiting, self._max_items))
+        for item in items:
+            del self._waiting[item]
+        return items
+
+    def _set_timer(self, when: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if when is None else loop.call_at(when, self._send_what_is_due)
+
+    def _start(self, items: list[_Item]) -> None:
+        task = asyncio.get_running_loop().create_task(self._ask(items), name="tidegate batch")
+        request = _Request(items, task)
+        for item in items:
+            item.request = request
+        self.sent += 1
+        self._requests.add(request)
+        task.add_done_callback(partial(self._ended, request))
+
+    async def _ask(self, items: list[_Item]) -> None:
+        try:
+            outcomes = await self._send([item.key for item in items])
+        except BatchRefused as refused:
+            if len(items) > 1:
+                middle = len(items) // 2
+                self._halves.extend((items[:middle], items[middle:]))
+                return
+            outcomes = [refused]
+        except Exception as error:  # noqa: BLE001  # whoever waits for an item raises it
+            outcomes = [error] * len(items)
+        if len(outcomes) != len(items):
+            wrong = TidegateError(f"a batch of {len(items)} keys came back with {len(outcomes)} outcomes.")
+            outcomes = [wrong] * len(items)
+        for item, outcome in zip(items, outcomes, strict=True):
+            self._settle(item, outcome)
+
+    def _settle(self, item: _Item, outcome: Any) -> None:
+        if isinstance(outcome, Throttled):
+            until = asyncio.get_running_loop().time() + outcome.seconds
+            self._closed_until = max(self._closed_until, until)
+        if item.outcome.done():  # whoever waited for it has left
+            return
+        if isinstance(outcome, Exception):
+            item.outcome.set_exception(outcome)
+        else:
+            item.outcome.set_result(outcome)
+
+    def _ended(self, request: _Request, task: asyncio.Task[None]) -> None:
+        self._requests.discard(request)
+        if task.cancelled():
+            for item in request.items:
+                self._settle(item, CallFailed("the request was cancelled", passing=True))
+        self._send_what_is_due()
+
+    def _left(self, item: _Item) -> None:
+        """Whoever waited for it was cancelled: it leaves the queue, or the request if that is now for nobody."""
+        if item in self._waiting:
+            del self._waiting[item]
+        elif item.request is not None and all(other.outcome.done() for other in item.request.items):
+            item.request.task.cancel("nobody waits for any of its items")
