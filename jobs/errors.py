@@ -42,3 +42,7 @@ class LedgerError(TidegateError):
 
 class PublishConflict(TidegateError):  # noqa: N818  # the other run is right too
     """The day cannot be published: another run published it meanwhile, or its checks hold it back."""
+
+
+class DayTaken(TidegateError):  # noqa: N818  # nothing is wrong: the other run is at work
+    """The day is being run by somebody else. Nothing was started."""

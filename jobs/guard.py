@@ -82,7 +82,12 @@ def main(arguments: list[str]) -> int:
     die_with_parent()
     if os.getppid() != parent:  # it died before the kernel knew that we care
         return 128 + signal.SIGTERM
-    child = subprocess.Popen(command, start_new_session=True, preexec_fn=_prepare_command)  # noqa: S603, PLW1509  # one thread
+    child = subprocess.Popen(  # noqa: S603
+        command,
+        start_new_session=True,
+        preexec_fn=_prepare_command,  # noqa: PLW1509  # there is one thread
+        close_fds=False,  # what the starter gave us to hold, a lease, the command holds too
+    )
     try:
         while child.poll() is None:
             if signal.sigwait(STOPS | {signal.SIGCHLD}) in STOPS:

@@ -12,6 +12,7 @@ from pathlib import Path
 from jobs.enrich_day import FAILED, STOPPED, WRONG
 from jobs.guard import command_under_guard
 from jobs.schema import DayRecord
+from jobs.tables.leases import Lease
 
 HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
@@ -54,10 +55,12 @@ class SparkSubmit:
         log: Path,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        lease: Lease | None = None,
     ) -> int:
         """Run the program for one day to its end; all that it prints goes to the file `log`. Returns its exit status.
 
-        options: further ones of the program, as --checks. environment: on top of ours.
+        options: further ones of the program, as --checks. environment: on top of ours. lease: of the day; Spark holds
+        it too, so that it is not free before Spark has ended.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
@@ -65,6 +68,7 @@ class SparkSubmit:
                 command_under_guard([*self._command(reference, day, run_id), *options], grace=self.grace),
                 python_environment() | dict(environment or {}),
                 output.fileno(),
+                hold=[lease.file] if lease else [],
             )
 
     def _command(self, reference: str, day: str, run_id: str) -> list[str]:
@@ -104,10 +108,11 @@ def ended(code: int, record: DayRecord | None, reason: str, log: Path) -> Ended:
     return Ended(code, None, reason)
 
 
-def _run_to_the_end(command: list[str], environment: Mapping[str, str], output: int) -> int:
+def _run_to_the_end(command: list[str], environment: Mapping[str, str], output: int, hold: list[int]) -> int:
     process = subprocess.Popen(  # noqa: S603
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-    )
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        start_new_session=True, pass_fds=hold,
+    )  # fmt: skip
     try:
         return process.wait()
     except BaseException:  # a cancel from Dagster, or Ctrl-C

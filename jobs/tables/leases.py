@@ -1,0 +1,88 @@
+"""One run of a day at a time: a lease that a run shares with its guard and its Spark, and without which nothing is
+published.
+
+A lease is a lock on a file, held through an open file that the processes of the run inherit. It is free when the last
+of them has ended, whatever ended it: no clock decides, and no lease is left behind by a kill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jobs.errors import DayTaken, PublishConflict
+
+FOLDER = "_leases"  # readers of tables pass over names that begin with _
+WAIT = 30.0  # s; a run that was killed has ended its Spark by then
+LOOK_EVERY = 0.1  # s
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to run and publish one day of one table. file: open and locked; children that inherit it share it."""
+
+    path: Path
+    day: str
+    run_id: str
+    file: int
+
+    def confirm(self) -> None:
+        """Nobody took the day after us. Raises PublishConflict otherwise, as where a file system lost our lock."""
+        holder = _holder(self.path).get("run_id", "nobody")
+        if holder != self.run_id:
+            raise PublishConflict(f"the lease of {self.day} is now of run {holder}; this run, {self.run_id}, lost it.")
+
+
+@contextlib.contextmanager
+def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator[Lease]:
+    """Hold the day while the body runs, and as long as a child that inherited the lease's file lives.
+
+    Waits up to `wait` s for a run that is ending. Raises DayTaken when one is still at work then: who, where, since
+    when. Runs on machines that share the table's file system exclude each other where it has locks.
+    """
+    path = Path(table, FOLDER, f"{day}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _lock(file, path, day, wait)
+        mine = {
+            "run_id": run_id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": f"{datetime.now(UTC):%FT%TZ}",
+        }
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps(mine).encode(), 0)
+        yield Lease(path, day, run_id, file)
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: Path, day: str, wait: float) -> None:
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                held = _holder(path)
+                who = "run {run_id} (process {pid} on {host}, since {since})".format(**held) if held else "another run"
+                raise DayTaken(f"{day} is being run by {who}; nothing was started beside it.") from None
+        time.sleep(LOOK_EVERY)
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):  # it is being written at this moment
+        return {}
+    return found

@@ -1,0 +1,90 @@
+"""A day belongs to one run at a time, and to nobody once the processes of that run are gone."""
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import DayTaken, PublishConflict
+from jobs.guard import command_under_guard
+from jobs.tables.leases import leased
+
+DAY = "2013-01-10"
+# A step as Dagster runs it: takes the lease, starts its command under a guard, and tells who is who.
+STEP = """
+import subprocess, sys, time
+from jobs.guard import command_under_guard
+from jobs.tables.leases import leased
+with leased(sys.argv[1], "2013-01-10", "first", wait=0) as lease:
+    guard = subprocess.Popen(command_under_guard(sys.argv[2:], grace=1), start_new_session=True, pass_fds=[lease.file])
+    guard.wait()
+"""
+DEAF = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True)"
+
+
+@pytest.fixture
+def table(tmp_path):
+    return str(tmp_path / "table")
+
+
+def test_a_second_run_of_a_day_is_told_who_has_it_and_other_days_are_free(table):
+    with leased(table, DAY, "first", wait=0):
+        holder = rf"^{DAY} is being run by run first \(process \d+ on .+, since 20.+Z\); nothing was started"
+        with pytest.raises(DayTaken, match=holder), leased(table, DAY, "second", wait=0):
+            pass
+        with leased(table, "2013-01-11", "second", wait=0):
+            pass
+    with leased(table, DAY, "second", wait=0) as lease:
+        lease.confirm()
+
+
+def test_the_day_is_free_only_when_what_a_killed_run_started_has_ended(table):
+    stays = f"{DEAF}; time.sleep(600)"
+    step = subprocess.Popen(
+        [sys.executable, "-c", STEP, table, sys.executable, "-c", stays], stdout=subprocess.PIPE, text=True
+    )
+    with step, step.stdout:
+        step.stdout.readline()  # the command is at work, and ignores SIGTERM for its second of grace
+        step.kill()
+        step.wait()
+        with pytest.raises(DayTaken), leased(table, DAY, "second", wait=0):
+            pass
+        with leased(table, DAY, "second", wait=30):
+            assert step.stdout.read() == ""  # nobody has the pipe any more: the command is gone
+
+
+def test_the_guarded_command_itself_holds_the_day(table):
+    """Also the guard may be killed."""
+    with leased(table, DAY, "first", wait=0) as lease:
+        command = [sys.executable, "-c", "import sys; print('there', flush=True); sys.stdin.read()"]
+        guard = subprocess.Popen(
+            command_under_guard(command, grace=5),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lease.file], start_new_session=True,
+        )  # fmt: skip
+        guard.stdout.readline()
+        holders = [pid for pid in children_of(guard.pid) if str(lease.path) in open_files(pid)]
+    with pytest.raises(DayTaken), leased(table, DAY, "second", wait=0):
+        pass
+    guard.communicate()
+    assert len(holders) == 1
+    with leased(table, DAY, "second", wait=10):
+        pass
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def open_files(pid: int) -> list[str]:
+    return [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def test_a_run_that_lost_its_lease_may_not_publish(table):
+    with leased(table, DAY, "zombie", wait=0) as zombie:
+        fcntl.flock(zombie.file, fcntl.LOCK_UN)  # as a network file system does when it has not heard of us for long
+        with leased(table, DAY, "second", wait=0) as second:
+            second.confirm()
+            with pytest.raises(PublishConflict, match="is now of run second; this run, zombie, lost it"):
+                zombie.confirm()
