@@ -1,0 +1,126 @@
+"""A raw answer as JSON and back, unchanged: rows of a database and dicts of a function too, with tags for their types.
+
+A value that JSON has not is an object with one tag, as {"$decimal": "1.10"}; an object of the answer's own that has
+a name starting with $ is kept as {"$object": [[name, value], ...]}. Everything else stands as it came, so that people
+can query it.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+_BITS_64 = range(-(1 << 63), 1 << 64)
+
+
+def dump(answer: Any) -> bytes:
+    """JSON in UTF-8 from which `load` makes an equal answer; a tuple or a database's row comes back as a list.
+
+    Raises ValueError with a sentence for what cannot be kept, such as an object of a class of somebody's own.
+    """
+    try:
+        data = orjson.dumps(answer, _tagged, _OPTIONS)
+    except orjson.JSONEncodeError as error:
+        data = b"$"
+        if isinstance(error.__cause__, ValueError):
+            raise error.__cause__ from None
+    # a tag, or a name that looks like one; or null, which is what orjson writes for NaN and infinity too
+    if b'"$' in data or b"null" in data or data == b"$":
+        data = orjson.dumps(_escaped(answer))
+    return data
+
+
+def load(data: bytes) -> Any:
+    """What `dump` was given."""
+    answer = orjson.loads(data)
+    return _restored(answer) if b'"$' in data else answer
+
+
+def _tagged(value: Any) -> Any:
+    """What stands for a value that JSON has not."""
+    if isinstance(value, dt.datetime):
+        return {"$datetime": value.isoformat()}
+    for kind, tag, text in _TAGS:
+        if isinstance(value, kind):
+            return {tag: text(value)}
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return list(value)
+    if isinstance(value, tuple) or hasattr(value, "_mapping"):  # SQLAlchemy's Row is no tuple by type
+        return list(value)
+    named = type(value)
+    raise ValueError(
+        f"a {named.__module__}.{named.__qualname__} cannot be kept in the ledger; return plain values: text, numbers, "
+        "dates, bytes, lists, dicts."
+    )
+
+
+_TAGS: tuple[tuple[Any, str, Callable[[Any], str]], ...] = (
+    (dt.date, "$date", dt.date.isoformat),
+    (dt.time, "$time", dt.time.isoformat),
+    (dt.timedelta, "$microseconds", lambda value: str(value // dt.timedelta(microseconds=1))),
+    (decimal.Decimal, "$decimal", str),
+    (bytes | bytearray | memoryview, "$bytes", lambda value: base64.b64encode(value).decode()),
+    (uuid.UUID, "$uuid", str),
+)
+_RESTORE: dict[str, Callable[[Any], Any]] = {
+    "$datetime": dt.datetime.fromisoformat,
+    "$date": dt.date.fromisoformat,
+    "$time": dt.time.fromisoformat,
+    "$microseconds": lambda text: dt.timedelta(microseconds=int(text)),
+    "$decimal": decimal.Decimal,
+    "$bytes": lambda text: base64.b64decode(text, validate=True),
+    "$uuid": uuid.UUID,
+    "$float": float,
+    "$int": int,
+    "$text": lambda text: base64.b64decode(text).decode("utf-8", "surrogatepass"),
+    "$object": lambda items: {_restored(name): _restored(item) for name, item in items},
+}
+
+
+def _escaped(value: Any) -> Any:
+    """The value as JSON has it, tags and all, so that nothing of the answer's own can be taken for a tag."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return _escaped_simple(value)
+    if isinstance(value, Mapping):
+        if all(isinstance(name, str) and name[:1] != "$" and name.isprintable() for name in value):
+            return {str(name): _escaped(item) for name, item in value.items()}
+        return {"$object": [[_escaped(name), _escaped(item)] for name, item in value.items()]}
+    found = value if isinstance(value, list | tuple | set | frozenset) else _tagged(value)
+    return found if isinstance(found, dict) else list(map(_escaped, found))
+
+
+def _escaped_simple(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half a character: JSON may escape one, no file can hold it
+            return {"$text": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
+    elif isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+    elif isinstance(value, int) and value not in _BITS_64:
+        return {"$int": str(value)}
+    return value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_restored(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((name, item),) = value.items()
+        if name in _RESTORE:
+            return _RESTORE[name](item)
+    return {name: _restored(item) for name, item in value.items()}

@@ -1,0 +1,70 @@
+"""The key of an answer as text, the same in every process, and a hash of it that a binary search can use."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from jobs.callers.caller import Key
+
+HIDDEN = "blake2b:"
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
+
+
+def key_text(key: Key, *, hidden: bool = False) -> str:
+    """The key as canonical JSON, as ["JFK","2013-01-10T05:00:00Z"]: equal keys give equal text in every process.
+
+    A date or a timestamp is ISO 8601 (one with a zone in UTC), a decimal its digits, bytes base64. hidden: a digest in
+    its place, for keys that come from `pii` columns; whoever can guess a key can still check the guess.
+    """
+    try:
+        text = orjson.dumps(key, _plain, _OPTIONS)
+    except orjson.JSONEncodeError:  # half a character, a whole number of over 64 bits
+        text = json.dumps(_all_plain(key), sort_keys=True, separators=(",", ":")).encode()
+    if b"null" in text:  # what orjson writes for NaN and infinity too
+        text = orjson.dumps(_all_plain(key), _plain, _OPTIONS)
+    return HIDDEN + hashlib.blake2b(text, digest_size=16).hexdigest() if hidden else text.decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is None:
+            return value.isoformat()
+        return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, tuple):
+        return list(value)
+    raise TypeError(f"a key cannot hold a {type(value).__name__}")
+
+
+def _all_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _all_plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_all_plain, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else _plain(value)
+
+
+def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """A hash of 64 bits for each text, the same in every process, computed for all at once."""
+    from pandas.util import hash_array  # type: ignore[import-untyped]
+
+    hashes: npt.NDArray[np.uint64] = hash_array(np.asarray(texts, dtype=object), categorize=False)
+    return hashes

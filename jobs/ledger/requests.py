@@ -1,0 +1,26 @@
+"""What an answer depends on, as a fingerprint: a change of it asks anew, a change of anything else does not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from jobs.fingerprint import plain
+
+if TYPE_CHECKING:
+    from jobs.lookups import Lookup
+
+
+def request_facts(lookup: Lookup) -> dict[str, Any]:
+    """`lookup.request_facts()` as JSON has it; a variable of the environment counts by its name."""
+    facts: dict[str, Any] = plain(lookup.request_facts())
+    return facts
+
+
+def request_fingerprint(lookup: Lookup) -> str:
+    """16 hex digits, the same in every process: of kind, names of keys, service, request, what is a miss, version.
+
+    Not of returns, paths, limits, prices, retries, concurrency, times to live, policies or auth.
+    """
+    return hashlib.sha256(json.dumps(request_facts(lookup), sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,198 @@
+"""The folder of one lookup's answers at any filesystem URL: immutable parts, one write each, nothing else needed.
+
+    <root>/<lookup>/<request fingerprint>/parts/<run_id>/<partition>-<attempt>-<token>-<seq>.parquet
+    <root>/<lookup>/<request fingerprint>/compacted/<generation>/...        (jobs/ledger/generations.py)
+
+What cannot be read is skipped with a warning and never believed: a part that a crash or a full disk tore, a file of
+somebody else's. A part of a newer format stops with a sentence, as skipping it would pay for its answers again.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from jobs.errors import LedgerError
+from jobs.ledger.answers import SCHEMA, StoredAnswer, as_table
+
+FORMAT = 1
+FORMAT_KEY = b"tidegate.ledger"
+ROWS_PER_GROUP = 1024
+COMPRESSION = "zstd"
+LEVEL = 1
+PARTS = "parts"
+NO_FOLDERS = ("s3", "gcs", "abfs")  # object stores: a folder is the beginning of a name
+
+_log = logging.getLogger("tidegate.ledger")
+
+
+class NotOurs(Exception):  # noqa: N818  # what the file is
+    """A file that is no whole part of this ledger: torn, or somebody else's."""
+
+
+@dataclass(frozen=True)
+class LedgerFolder:
+    """Where the answers of one lookup lie. root: a folder (relative to the current one), or a URL of any filesystem.
+
+    Cheap to make and to send to executors; nothing is opened before it is used. filesystem, path: given only where
+    `root` does not say which (another filesystem that pyarrow can speak to).
+    """
+
+    root: str
+    lookup: str
+    fingerprint: str
+
+    @functools.cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        try:
+            filesystem, path = open_root(self.root)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise LedgerError(f"ledger {self.root!r}: it cannot be opened: {one_line(error)}.") from error
+        return filesystem, f"{path.rstrip('/')}/{self.lookup}/{self.fingerprint}"
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        return self._opened[0]
+
+    @property
+    def path(self) -> str:
+        """The folder, as its filesystem takes it."""
+        return self._opened[1]
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+    def write_part(self, run_id: str, name: str, answers: Sequence[StoredAnswer] | pa.Table) -> str:
+        """Store the answers as one part, with one write; gives its name as `parts` does. `name` must be new.
+
+        When it returns they are stored (on a local disk: with the operating system, as after any write). Raises
+        LedgerError with a sentence, as for a full disk; nothing of the part is believed then.
+        """
+        table = answers if isinstance(answers, pa.Table) else as_table(answers)
+        part = f"{run_id}/{name}.parquet"
+        self.write(f"{PARTS}/{part}", as_parquet(table))
+        return part
+
+    def write(self, name: str, data: bytes | pa.Buffer) -> None:
+        """One whole object, named from this folder. Raises LedgerError; what a failed write left is taken away."""
+        path = f"{self.path}/{name}"
+        try:
+            if self.filesystem.type_name not in NO_FOLDERS:
+                self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            with self.filesystem.open_output_stream(path, compression=None) as stream:
+                stream.write(data)
+        except (pa.ArrowException, OSError) as error:
+            self.delete(name, missing_ok=True)
+            raise LedgerError(
+                f"ledger {self.root!r}: answers cannot be stored: {one_line(error)}. Make room there or allow writing, "
+                "and start again: what was stored before is kept and used."
+            ) from error
+
+    def delete(self, name: str, *, missing_ok: bool = False) -> None:
+        try:
+            self.filesystem.delete_file(f"{self.path}/{name}")
+        except (pa.ArrowException, OSError) as error:
+            if not missing_ok:
+                raise LedgerError(f"ledger {self.root!r}: cannot delete {name}: {one_line(error)}.") from error
+
+    # -- listing and reading -------------------------------------------------------------------------------------------
+    def names(self, below: str = "") -> list[str]:
+        """The files below a folder of this one, named from this folder, sorted; none when there is no such folder."""
+        selector = fs.FileSelector(f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True)
+        try:
+            found = self.filesystem.get_file_info(selector)
+        except (pa.ArrowException, OSError) as error:
+            raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {one_line(error)}.") from error
+        start = len(self.path) + 1
+        return sorted(info.path[start:] for info in found if info.type == fs.FileType.File)
+
+    def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
+        """The parts there are, as `<run_id>/<name>.parquet`, sorted; of one run, and whose name starts with `prefix`.
+
+        "3-" is what partition 3 wrote, "3-0-" what its first attempt wrote.
+        """
+        below = PARTS if run_id is None else f"{PARTS}/{run_id}"
+        found = [name[len(PARTS) + 1 :] for name in self.names(below) if name.endswith(".parquet")]
+        return [part for part in found if part.rpartition("/")[2].startswith(prefix)]
+
+    def is_empty(self) -> bool:
+        """Whether nothing at all is stored here."""
+        return not self.names()
+
+    def read(self, parts: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
+        """All lines of these parts, in the order of the parts; what is torn or foreign, or gone, gives none."""
+        tables = [SCHEMA.empty_table() if columns is None else SCHEMA.empty_table().select(columns)]
+        for part in parts:
+            try:
+                with self.open(f"{PARTS}/{part}") as file:
+                    tables.append(file.read(columns=columns).replace_schema_metadata(None))
+            except FileNotFoundError:
+                continue
+            except (NotOurs, pa.ArrowException, OSError) as error:
+                self.warn(f"{PARTS}/{part}", error)
+        return pa.concat_tables(tables)
+
+    def open(self, name: str) -> pq.ParquetFile:
+        """A file of ours, its checksums verified as it is read.
+
+        Raises NotOurs for a torn or foreign file, FileNotFoundError, and LedgerError for a newer format.
+        """
+        try:
+            file = pq.ParquetFile(
+                f"{self.path}/{name}", filesystem=self.filesystem, page_checksum_verification=True, memory_map=False
+            )
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise NotOurs(one_line(error)) from error
+        written = (file.metadata.metadata or {}).get(FORMAT_KEY)
+        if written is None or not written.isdigit() or file.schema_arrow.names != SCHEMA.names:
+            file.close()
+            raise NotOurs("no part of a ledger")
+        if int(written) > FORMAT:
+            file.close()
+            raise LedgerError(
+                f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads up to {FORMAT}: "
+                "upgrade it, or give it a ledger of its own."
+            )
+        return file
+
+    def warn(self, name: str, error: Exception) -> None:
+        """Say that a file is skipped."""
+        _log.warning("ledger %s/%s is skipped: %s", self.path, name, one_line(error))
+
+
+def open_root(root: str) -> tuple[fs.FileSystem, str]:
+    """A folder or a URL as pyarrow's filesystem and the path in it."""
+    if "://" in root:
+        filesystem, path = fs.FileSystem.from_uri(root)
+        return filesystem, path
+    return fs.LocalFileSystem(), os.path.abspath(root)  # noqa: PTH100  # without following links, as from_uri
+
+
+def as_parquet(table: pa.Table) -> pa.Buffer:
+    """The bytes of a part: format and checksums inside, small row groups whose footers say which keys they hold."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        SCHEMA,
+        compression=COMPRESSION,
+        compression_level=LEVEL if COMPRESSION == "zstd" else None,
+        use_dictionary=["outcome", "run_id"],
+        write_statistics=["key"],
+        write_page_checksum=True,
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+        writer.add_key_value_metadata({FORMAT_KEY: str(FORMAT)})
+    return sink.getvalue()
+
+
+def one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text.rstrip(".") or type(error).__name__

@@ -1,0 +1,125 @@
+"""Answers on their way to the ledger: taken from the event loop at once, written in batches by a thread."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+
+from jobs.errors import LedgerError
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.store import LedgerFolder
+
+LARGEST_SHARE = 0.2  # of its time that the thread spends writing, while nobody waits for it
+
+
+class LedgerWriter:
+    """Stores what is put, in order, by one thread of its own: after `flush_rows` answers or `flush_seconds` s.
+
+    Somebody who waits is served at once. A killed process loses what was put since the last part was begun: the
+    answers of one interval. Answers that come faster than 200 in a few ms go in larger parts, so that writing takes
+    at most a fifth of a core.
+    """
+
+    def __init__(
+        self, folder: LedgerFolder, run_id: str, prefix: str, *, flush_rows: int = 200, flush_seconds: float = 0.5
+    ) -> None:
+        """prefix: `<partition>-<attempt>`. A token is added, so that no two writers ever give a part one name."""
+        self._folder = folder
+        self._run_id = run_id
+        self._prefix = f"{prefix}-{secrets.token_hex(4)}"
+        self._flush_rows = flush_rows
+        self._flush_seconds = flush_seconds
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stored_more = threading.Condition(self._lock)
+        self._pending: list[StoredAnswer] = []
+        self._taken = 0  # answers ever put
+        self._stored = 0  # of these, the first so many are stored
+        self._wanted = 0  # somebody waits for these
+        self._parts = 0
+        self._failure: LedgerError | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="ledger writer", daemon=True)
+        self._thread.start()
+
+    def put(self, answer: StoredAnswer) -> int:
+        """Take one answer; from any thread, without waiting for a disk. The ticket is for `wait`.
+
+        Raises LedgerError once a part could not be written: a call whose answer cannot be kept is not to be made.
+        """
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            pending = self._pending
+            pending.append(answer)
+            self._taken = ticket = self._taken + 1
+            full = len(pending) == self._flush_rows
+        if full:
+            self._wake.set()
+        return ticket
+
+    @property
+    def stored(self) -> int:
+        """Tickets up to this one are stored."""
+        return self._stored
+
+    def wait(self, ticket: int) -> None:
+        """Return when the answer of this ticket, and all before it, are stored. Raises LedgerError when they are not.
+
+        From any thread but the event loop's.
+        """
+        if self._stored >= ticket:
+            return
+        with self._lock:
+            self._wanted = max(self._wanted, min(ticket, self._taken))
+            self._wake.set()
+            while self._stored < min(ticket, self._taken) and self._failure is None:
+                self._stored_more.wait()
+            if self._stored < ticket and self._failure is not None:
+                raise self._failure
+
+    def close(self) -> None:
+        """Store what is left and end the thread; may be called twice. Raises LedgerError when something is not stored.
+
+        A cancelled task that cannot wait may leave it: the thread ends with the process.
+        """
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._closing:
+            self._wake.wait(self._flush_seconds)
+            self._wake.clear()
+            if pause and self._stored >= self._wanted and not self._closing:
+                self._wake.wait(min(pause, self._flush_seconds))
+            pause = self._write_pending() * (1 / LARGEST_SHARE - 1)
+            if self._failure is not None:
+                return
+        self._write_pending()
+
+    def _write_pending(self) -> float:
+        """Write what there is as one part. Gives the seconds that it took."""
+        with self._lock:
+            answers, self._pending = self._pending, []
+        if not answers:
+            return 0.0
+        began = time.perf_counter()
+        failure = None
+        try:
+            self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", answers)
+        except LedgerError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
+            failure = LedgerError(f"ledger {self._folder.root!r}: answers cannot be stored: {error!r}.")
+        with self._lock:
+            self._parts += 1
+            self._failure = failure
+            self._stored += len(answers) if failure is None else 0
+            self._stored_more.notify_all()
+        return time.perf_counter() - began
