@@ -1,7 +1,6 @@
 """The audit table, `<table>__audit`: what is known of every row beyond its answers, by row identity, day and run.
 
-Made from the run's own files: no service is asked again. Days and runs are its partitions, so that taking a run out
-touches no file of another one.
+Made from the run's own files: no service is asked again.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ import datetime as dt
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
 
 from jobs import schema
 from jobs.schema import DayFacts
-
-RUN = "run_id"
+from jobs.tables import by_run
 
 
 def table_of(facts: DayFacts) -> str:
@@ -25,35 +22,14 @@ def table_of(facts: DayFacts) -> str:
 
 def write(facts: DayFacts) -> None:
     """The audit rows of this run, beside those of the run that is published now. A second time changes nothing."""
-    remove(facts)
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     if not files:
         return
     dataset = ds.dataset(files, format="parquet")
     columns = {name: ds.field(name) for name in _columns(facts, dataset.schema)}
-    columns[RUN] = ds.scalar(facts.run_id)
+    columns[by_run.RUN] = ds.scalar(facts.run_id)
     columns[facts.declared.partition] = ds.scalar(dt.date.fromisoformat(facts.day))
-    reader = dataset.scanner(columns=columns).to_reader()
-    write_deltalake(
-        table_of(facts), reader, mode="append", partition_by=[facts.declared.partition, RUN], schema_mode="merge"
-    )
-
-
-def remove(facts: DayFacts) -> None:
-    """Take the rows of this run out again."""
-    _delete(facts, "=")
-
-
-def keep_only(facts: DayFacts) -> None:
-    """This run is the published one now: of its day, no other run's rows stay."""
-    _delete(facts, "<>")
-
-
-def _delete(facts: DayFacts, comparison: str) -> None:
-    if DeltaTable.is_deltatable(table_of(facts)):
-        run = facts.run_id.replace("'", "''")
-        day = f"{facts.declared.partition} = '{facts.day}'"
-        DeltaTable(table_of(facts)).delete(f"{day} AND {RUN} {comparison} '{run}'")
+    by_run.write(table_of(facts), facts, dataset.scanner(columns=columns).to_reader())
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:

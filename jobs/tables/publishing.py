@@ -20,18 +20,19 @@ from deltalake.transaction import AddAction
 from jobs import records, schema
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
-from jobs.tables import audit
+from jobs.tables import audit, by_run, dead_letters
 from jobs.tables.publishers import alone_with
 
 COMMIT_TRIES = 20  # against other days that are published at the same time
 
 
 def publish(record: DayRecord) -> DayRecord:
-    """Make this run's files the day that readers see; first the audit rows, then the table. Returns the record, saved.
+    """Make this run's files the day that readers see; first audit and dead letters, then the table. Returns the
+    record, saved.
 
     Raises PublishConflict when a verdict holds the day back, or another run published the same day meanwhile. A crash
-    before the commit leaves readers what they had; the audit then holds rows of a run that is not the published one,
-    told apart by their run_id, until the day is published again.
+    before the commit leaves readers what they had; the tables beside it then hold rows of a run that is not the
+    published one, told apart by their run_id, until the day is published again.
     """
     red = [verdict for verdict in record.verdicts if verdict.holds_back]
     facts = record.facts
@@ -39,14 +40,22 @@ def publish(record: DayRecord) -> DayRecord:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
     with alone_with(facts.declared.table):
         audit.write(facts)
+        dead_letters.write(facts)
         try:
             version = replace_day(_table(facts), record)
         except PublishConflict:
-            audit.remove(facts)
+            for table in _beside(facts):
+                by_run.remove(table, facts)
             raise
-        audit.keep_only(facts)
+        for table in _beside(facts):
+            by_run.keep_only(table, facts)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return records.save(dataclasses.replace(record, state="published", published_version=version, published_at=now))
+
+
+def _beside(facts: DayFacts) -> tuple[str, str]:
+    """The tables whose rows belong to the run that published a day."""
+    return audit.table_of(facts), dead_letters.table_of(facts.declared.table)
 
 
 def published_columns(facts: DayFacts) -> list[str]:

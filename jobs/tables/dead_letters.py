@@ -1,0 +1,101 @@
+"""The dead letters, `<table>__dead_letters`: rows whose lookup ended as its policy `dead_letter` says, with the reason.
+
+The rows themselves stay in the published day, with their status and without an answer: no row is ever dropped. Made
+from the run's own files: no service is asked again. Only the published run of a day has letters here; what a day that
+was held back would put here is in its record and its files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from jobs import schema
+from jobs.schema import DayFacts, LookupFacts
+from jobs.tables import by_run
+
+OWN_COLUMNS = (
+    pa.field("_lookup", pa.string()),
+    pa.field("_key", pa.string()),  # what was asked, as the ledger writes it: JSON, or a hash where a key is pii
+    pa.field("_status", pa.string()),
+    pa.field("_error", pa.string()),
+    pa.field("_attempts", pa.int32()),  # 0: it waited for the call of an equal request
+    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt, or of the run where it made none
+    pa.field(by_run.RUN, pa.string()),
+)
+
+
+def table_of(table: str) -> str:
+    return f"{table}__dead_letters"
+
+
+def write(facts: DayFacts) -> None:
+    """The letters of this run, beside those of the run that is published now. A second time changes nothing."""
+    batches = letters(facts)
+    first = next(batches, None)
+    if first is not None:
+
+        def all_of_them() -> Iterator[pa.RecordBatch]:
+            yield first
+            yield from batches
+
+        reader = pa.RecordBatchReader.from_batches(first.schema, all_of_them())
+        by_run.write(table_of(facts.declared.table), facts, reader)
+
+
+def of_day(table: str, partition: str, day: str) -> pa.Table:
+    """The letters of a published day, which may be none."""
+    if not DeltaTable.is_deltatable(table_of(table)):
+        return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
+    return DeltaTable(table_of(table)).to_pyarrow_table(filters=[(partition, "=", dt.date.fromisoformat(day))])
+
+
+def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
+    """What the files of a run hold of them: one row per row and lookup. Empty batches are left out."""
+    files = [file for file in facts.files if pq.read_metadata(file).num_rows]
+    for lookup in facts.declared.lookups if files else ():
+        if lookup.dead_letters:
+            dataset = ds.dataset(files, format="parquet")
+            for batch in _wanted(dataset, facts, lookup):
+                if batch.num_rows:
+                    yield _batch(batch, facts, lookup)
+
+
+def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
+    """Row identity, key, status, error and attempts of the rows that ended so, in this order."""
+    spelt = {name.lower(): name for name in dataset.schema.names}
+    name = lookup.name
+    identity = [spelt[column.lower()] for column in facts.declared.row_id]  # a declaration need not mind case
+    columns = {column: ds.field(column) for column in identity}
+    key = spelt.get(schema.key(name).lower())
+    columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.string()))
+    columns["_status"] = ds.field(spelt[schema.status(name).lower()])
+    columns["_error"] = ds.field(spelt[schema.error(name).lower()])
+    columns["_attempts"] = ds.field(spelt[schema.attempts(name).lower()])
+    outcomes = columns["_status"].isin(list(lookup.dead_letters))
+    yield from dataset.scanner(columns=columns, filter=outcomes).to_batches()
+
+
+def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.RecordBatch:
+    rows = found.num_rows
+    attempts = found.column("_attempts").to_pylist()
+    finished = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1e6)
+    ends = [made[-1]["end"] if made else finished for made in attempts]
+    identity = [name for name in found.schema.names if name not in ("_key", "_status", "_error", "_attempts")]
+    columns = {name: found.column(name) for name in identity}
+    own = [
+        pa.array([lookup.name] * rows, pa.string()),
+        *(found.column(name).cast(pa.string()) for name in ("_key", "_status", "_error")),
+        pa.array([len(made) for made in attempts], pa.int32()),
+        pa.array(ends, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        pa.array([facts.run_id] * rows, pa.string()),
+    ]
+    columns |= {field.name: array for field, array in zip(OWN_COLUMNS, own, strict=True)}
+    day = dt.date.fromisoformat(facts.day)
+    columns[facts.declared.partition] = pa.array([day] * rows, pa.date32())
+    return pa.RecordBatch.from_pydict(columns)

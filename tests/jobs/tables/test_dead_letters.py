@@ -1,0 +1,170 @@
+"""Dead letters: rows that ended as their policy says stay in the day, and stand with their reason beside it."""
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from jobs import records, schema
+from jobs.errors import PublishConflict
+from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, LookupFigures, Verdict
+from jobs.tables import dead_letters, publishing
+
+TABLE = "data/published/flights"
+LETTERS = f"{TABLE}__dead_letters"
+FIRST, SECOND = "2013-01-10", "2013-01-11"
+ATTEMPT = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, verdicts=()):
+    """A record of a run whose files hold these rows: (flight, status, error, ends of its attempts)."""
+    flights, statuses, errors, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
+    count = len(rows)
+    attempts = [[{"start": end - 5, "end": end, "throttled": False} for end in made] for made in ends]
+    columns = {
+        "Flight": pa.array(flights, pa.int32()),
+        "temp_c": pa.array([3.0 if status == "ok" else None for status in statuses], pa.float64()),
+        "weather_status": pa.array(statuses, pa.string()),
+        "weather_answered_at": pa.array([None] * count, pa.timestamp("us", "UTC")),
+        schema.PARTITION: pa.array([0] * count, pa.int32()),
+        schema.INPUT_SEQ: pa.array(range(count), pa.int64()),
+        schema.OUTPUT_SEQ: pa.array(range(count), pa.int64()),
+        schema.SEGMENT: pa.array([0] * count, pa.int64()),
+        schema.LATE: pa.array([False] * count, pa.bool_()),
+        schema.SOURCE_FILE: pa.array([f"file:///{day}"] * count, pa.string()),
+        schema.SOURCE_ROW: pa.array(range(count), pa.int64()),
+        schema.status("weather"): pa.array(statuses, pa.string()),
+        schema.source("weather"): pa.array(["call"] * count, pa.string()),
+        schema.attempts("weather"): pa.array(attempts, pa.list_(ATTEMPT)),
+        schema.latency_ms("weather"): pa.array([1.5] * count, pa.float64()),
+        schema.paused_ms("weather"): pa.array([0.0] * count, pa.float64()),
+        schema.error("weather"): pa.array(errors, pa.string()),
+    }
+    if keys:
+        columns[schema.key("weather")] = pa.array([f'["{flight}"]' for flight in flights], pa.string())
+    folder = Path(TABLE, "runs", run_id).resolve()
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / "part-0.parquet")
+    lookup = LookupFacts("weather", "http", "weather_api", (("temp_c", "DOUBLE"),), 2.0, 10, dead_letters=tuple(wanted))
+    declared = DeclaredFacts(
+        enrichment="flights", table=TABLE, input_path="data/raw/flights", partition="date", mode="ordered",
+        lookups=(lookup,), row_id=("flight",), fingerprint="f" * 16,
+    )  # fmt: skip
+    facts = DayFacts(
+        declared=declared, day=day, run_id=run_id, input_files=(), input_columns=("Flight",), folder=str(folder),
+        files=(str(folder / "part-0.parquet"),), shares=((10,),), started_at=f"{day}T02:15:00+00:00",
+        finished_at=f"{day}T02:16:00+00:00",
+    )  # fmt: skip
+    outcomes = {outcome: statuses.count(outcome) for outcome in schema.OUTCOMES}
+    figures = DayFigures(count, count, 0, (LookupFigures("weather", outcomes, count, 0, 1.0, 1.0, None, None),))
+    return DayRecord(facts, figures, verdicts)
+
+
+def stand():
+    """The letters that there are: day, run, flight, status."""
+    if not DeltaTable.is_deltatable(LETTERS):
+        return []
+    rows = DeltaTable(LETTERS).to_pyarrow_table().to_pylist()
+    return sorted((str(row["date"]), row["run_id"], row["Flight"], row["_status"]) for row in rows)
+
+
+OK = (1, "ok", None, [10])
+LATE = (2, "timeout", "no answer within 2.0 s, 1 attempts", [20])
+BROKEN = (3, "error", "the service answered 500", [30, 45])
+MISSED = (4, "miss", None, [50])
+JOINED = (5, "timeout", "no answer within 2.0 s, waiting for an equal request", [])
+
+
+def test_rows_that_ended_so_stay_in_the_day_and_stand_with_their_reason_beside_it():
+    record = publishing.publish(written("a", OK, LATE, BROKEN, MISSED, JOINED))
+    assert DeltaTable(TABLE).to_pyarrow_table().num_rows == 5
+    rows = DeltaTable(LETTERS).to_pyarrow_table().to_pylist()
+    by_flight = {row.pop("Flight"): row for row in rows}
+    assert sorted(by_flight) == [2, 3, 5]
+    assert by_flight[3] == {
+        "_lookup": "weather", "_key": '["3"]', "_status": "error", "_error": "the service answered 500", "_attempts": 2,
+        "_at": dt.datetime(1970, 1, 1, 0, 0, 0, 45, tzinfo=dt.UTC), "run_id": "a", "date": dt.date(2013, 1, 10),
+    }  # fmt: skip
+    assert by_flight[5]["_attempts"] == 0
+    assert by_flight[5]["_at"] == dt.datetime(2013, 1, 10, 2, 16, tzinfo=dt.UTC)  # the end of the run
+    assert DeltaTable(LETTERS).metadata().partition_columns == ["date", "run_id"]
+    assert record.dead_letters == 3
+
+
+def test_which_outcomes_are_letters_is_declared():
+    publishing.publish(written("a", OK, LATE, BROKEN, MISSED, wanted=["miss"]))
+    assert stand() == [(FIRST, "a", 4, "miss")]
+    publishing.publish(written("b", OK, LATE, BROKEN, MISSED, day=SECOND, wanted=[]))
+    assert stand() == [(FIRST, "a", 4, "miss")]
+
+
+def test_only_the_published_run_of_a_day_has_letters():
+    publishing.publish(written("a", OK, LATE, BROKEN))
+    publishing.publish(written("b", OK, LATE, day=SECOND))
+    publishing.publish(written("c", OK, LATE))
+    assert stand() == [(FIRST, "c", 2, "timeout"), (SECOND, "b", 2, "timeout")]
+    publishing.publish(written("d", OK))
+    assert stand() == [(SECOND, "b", 2, "timeout")]
+    assert dead_letters.of_day(TABLE, "date", FIRST).num_rows == 0
+    assert dead_letters.of_day(TABLE, "date", SECOND).num_rows == 1
+
+
+def test_a_day_held_back_has_its_letters_in_its_record_and_not_in_the_table():
+    publishing.publish(written("a", OK, LATE))
+    red = Verdict("weather__errors_tolerated", "failed", "error", "50 % of the rows ended as error")
+    held = records.hold_back(written("b", OK, BROKEN, verdicts=(red,)), red.sentence)
+    with pytest.raises(PublishConflict):
+        publishing.publish(held)
+    assert stand() == [(FIRST, "a", 2, "timeout")]
+    (record,) = [one for one in records.load("flights", FIRST) if one.facts.run_id == "b"]
+    assert record.dead_letters == 1
+    assert [batch.num_rows for batch in dead_letters.letters(record.facts)] == [1]
+
+
+def test_a_run_that_lost_against_another_takes_its_letters_back(monkeypatch):
+    publishing.publish(written("a", OK, LATE))
+    loser = written("b", OK, BROKEN)
+
+    def lost(*_):
+        raise PublishConflict("another run published the day meanwhile")
+
+    monkeypatch.setattr(publishing, "replace_day", lost)
+    with pytest.raises(PublishConflict):
+        publishing.publish(loser)
+    assert stand() == [(FIRST, "a", 2, "timeout")]
+
+
+def test_a_crash_before_the_commit_leaves_letters_that_the_next_run_takes_out(monkeypatch):
+    publishing.publish(written("a", OK, LATE))
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    crashing = written("b", OK, BROKEN)
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "replace_day", killed)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.publish(crashing)
+    assert stand() == [(FIRST, "a", 2, "timeout"), (FIRST, "b", 3, "error")]
+    publishing.publish(written("c", OK, BROKEN))
+    assert stand() == [(FIRST, "c", 3, "error")]
+
+
+def test_files_written_before_keys_were_kept_have_letters_without_a_key():
+    publishing.publish(written("a", OK, LATE, keys=False))
+    publishing.publish(written("b", OK, LATE, day=SECOND))
+    keys = {str(row["date"]): row["_key"] for row in DeltaTable(LETTERS).to_pyarrow_table().to_pylist()}
+    assert keys == {FIRST: None, SECOND: '["2"]'}
+
+
+def test_an_empty_day_has_no_letters():
+    publishing.publish(written("a"))
+    assert stand() == []
