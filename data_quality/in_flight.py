@@ -72,14 +72,21 @@ def _highest(frame: DataFrame, facts: DayFacts, numbers: list[int]) -> dict[int,
 
 def _over(facts: DayFacts, number: int, highest: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """The tasks that had more in flight than their share: the most at once, and the share."""
-    shares = dict(enumerate(facts.shares[number]))
+    shares = dict(enumerate(_allowed(facts, number)))
     return {task: (most, shares.get(task, 0)) for task, (most, _) in highest.items() if most > shares.get(task, 0)}
 
 
+def _allowed(facts: DayFacts, number: int) -> list[int]:
+    """Attempts at once in each task. An attempt is of one row: a call that asks for many keys is as many attempts."""
+    size = facts.declared.lookups[number].batch_size
+    return [share * size for share in facts.shares[number]]
+
+
 def _finding(frame: DataFrame, facts: DayFacts, number: int, highest: dict[int, tuple[int, int]]) -> Finding:
-    lookup, shares = facts.declared.lookups[number], facts.shares[number]
+    lookup, shares = facts.declared.lookups[number], _allowed(facts, number)
     attempts = sum(made for _, made in highest.values())
-    expected = f"at most {lookup.max_concurrency} calls in flight, shared among the tasks as {list(shares)[:20]}"
+    of_keys = f" of {lookup.batch_size} keys each" if lookup.batch_size > 1 else ""
+    expected = f"at most {lookup.max_concurrency} calls{of_keys} in flight, shared among the tasks as {shares[:20]}"
     over = _over(facts, number, highest)
     if not over:
         most = max((most for most, _ in highest.values()), default=0)

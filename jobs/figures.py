@@ -54,7 +54,7 @@ def _figures(lookup: LookupFacts, found: Row) -> LookupFigures:
         calls=found[f"{name}.calls"] or 0,
         retried=found[f"{name}.retried"] or 0,
         wall_s=((found[f"{name}.last"] or 0) - (found[f"{name}.first"] or 0)) / 1e6,
-        limit_s=(found[f"{name}.spent"] or 0) / 1e6 / lookup.max_concurrency,
+        limit_s=(found[f"{name}.spent"] or 0) / 1e6 / lookup.max_attempts_at_once,
         latency_p50_ms=p50,
         latency_p99_ms=p99,
     )

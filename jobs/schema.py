@@ -137,6 +137,12 @@ class LookupFacts(Facts):
     ranges: tuple[tuple[str, float | None, float | None], ...] = ()  # column, smallest, largest value of an answer
     null_share: tuple[tuple[str, float], ...] = ()  # column, largest share of nulls among rows with an answer
     dead_letters: tuple[str, ...] = ()  # outcomes that put a row among the dead letters; it stays in the day too
+    batch_size: int = 1  # keys that one call asks for at most; attempts are counted per key
+
+    @property
+    def max_attempts_at_once(self) -> int:
+        """Over all tasks of the run."""
+        return self.max_concurrency * self.batch_size
 
 
 @dataclass(frozen=True)
@@ -204,7 +210,7 @@ class LookupFigures(Facts):
     calls: int  # attempts made
     retried: int  # attempts after a row's first
     wall_s: float  # first start to last end of an attempt
-    limit_s: float  # sum of the attempts' times / max_concurrency: no program can be faster
+    limit_s: float  # sum of the attempts' times / attempts allowed at once: no program can be faster
     latency_p50_ms: float | None  # of answered rows
     latency_p99_ms: float | None
     rows_called: int = 0  # rows for which a call was made; the others were skipped, or had their answer from elsewhere

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import RunStopped
 
+BATCHES_IN_A_ROW = 3  # so many that fail whole are an outage, if that is more rows than the rule says
 PATIENCE = 60.0  # s; a service that asks to be left alone for no longer is always waited for once
 
 if TYPE_CHECKING:
@@ -22,8 +23,12 @@ class OutageWatch:
     `probe_every`; the first success ends the outage, the first failure closes it again.
     """
 
-    def __init__(self, rule: Outage, service: str, gate: Gate, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, rule: Outage, service: str, gate: Gate, now_us: Callable[[], int], *, batch_size: int = 1
+    ) -> None:
         self._rule = rule
+        # a batch that fails is as many rows: one alone is no outage
+        self._after = rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
         self._service = service
         self._gate = gate
         self._now_us = now_us
@@ -71,7 +76,7 @@ class OutageWatch:
         if self._in_a_row == 0:
             self._first_failure_us = now
         self._in_a_row += 1
-        if self._in_a_row < self._rule.after:
+        if self._in_a_row < self._after:
             return
         if self._down_since_us is None:
             self._down_since_us = now

@@ -79,7 +79,8 @@ class PartitionRun:
         self._partition = partition
         self._shares = [shares[partition % len(shares)] for shares in plan.shares]
         self._progress = TaskProgress(partition, attempt)
-        self._window = InputWindow(PREFETCH_ROWS + CAPACITY_PER_CALL * sum(self._shares), PREFETCH_BYTES)
+        at_once = sum(share * lookup.batch_size for share, lookup in zip(self._shares, plan.lookups, strict=True))
+        self._window = InputWindow(PREFETCH_ROWS + CAPACITY_PER_CALL * at_once, PREFETCH_BYTES)
         self._out: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop
         self._sender: ProgressSender
@@ -183,7 +184,8 @@ class PartitionRun:
         for lookup in plan.lookups:  # lookups of one service share its gate
             gate = Gate()
             called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
-            watch = OutageWatch(lookup.outage_rule, called, gate, self.now_us)
+            batch_size = max(other.batch_size for other in plan.lookups if other.service_key == lookup.service_key)
+            watch = OutageWatch(lookup.outage_rule, called, gate, self.now_us, batch_size=batch_size)
             watched.setdefault(lookup.service_key, (gate, watch))
         operators: list[Operator] = []
         links: list[Link] = []
@@ -208,14 +210,15 @@ class PartitionRun:
             "on_attempt": self._count_attempt,
         }
         caller = lookup.caller(share)
+        rows = share * lookup.batch_size  # that may be asked for at once
         shared = (
-            None if lookup.cache is None else SharedAsking(lookup, caller, share=share, cache=lookup.cache, **facts)
+            None if lookup.cache is None else SharedAsking(lookup, caller, share=rows, cache=lookup.cache, **facts)
         )
         asking = shared or Asking(lookup, caller, **facts)
         options: dict[str, Any] = {
             "mode": MODES[self._plan.mode],
             "timeout": lookup.timeout,
-            "capacity": CAPACITY_PER_CALL * share,
+            "capacity": CAPACITY_PER_CALL * rows,
             "gate": gate,
             "key": order_key_of if self._plan.mode == "key_ordered" else None,
             "retry_strategy": exponential_backoff(
@@ -229,7 +232,7 @@ class PartitionRun:
         }
         if shared is not None:
             return SharingOperator(shared, output, **options)
-        return AsyncWaitOperator(asking, output, concurrency=share, **options)
+        return AsyncWaitOperator(asking, output, concurrency=rows, **options)
 
     async def _feed(self, operator: Operator, link: Link | None) -> None:
         """All input through the first operator, with a watermark wherever the event time calls for one."""

@@ -116,6 +116,11 @@ class Lookup:
         raise NotImplementedError
 
     @property
+    def batch_size(self) -> int:
+        """Keys that one call asks for at most."""
+        return 1
+
+    @property
     def service_name(self) -> str:
         """What people call the other side, in messages."""
         raise NotImplementedError
@@ -151,6 +156,7 @@ class Lookup:
             returns=tuple((column.name, column.spark_type) for column in self.columns),
             timeout=self.timeout,
             max_concurrency=self.concurrency,
+            batch_size=self.batch_size,
             retries=retries,
             initial_delay=self.retry.initial_delay if retries else 0.0,
             max_delay=self.retry.max_delay if retries else 0.0,
