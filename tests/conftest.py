@@ -3,11 +3,9 @@
 import datetime as dt
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # postgres_server stands here
 DAY = "2013-01-10"
 
 
@@ -35,7 +33,7 @@ def spark():
 @pytest.fixture(scope="session")
 def postgres():
     """A real PostgreSQL on loopback, started when the first test asks for it: tests/postgres_server.py."""
-    from postgres_server import PostgresServer
+    from tests.postgres_server import PostgresServer
 
     with PostgresServer.running() as server:
         yield server
