@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers
-from jobs.ledger.keys import key_hashes
-from jobs.ledger.store import one_line, open_root
-
-COPY_BYTES = 1 << 24
+from jobs.ledger.keyed_file import KeyedFile, write_keyed
 
 
 def write_index(path: str, answers: pa.Table) -> None:
@@ -24,55 +16,25 @@ def write_index(path: str, answers: pa.Table) -> None:
 
     Raises LedgerError when it cannot.
     """
-    hashes = key_hashes(answers["key"].to_pylist())
-    order = np.argsort(hashes, kind="stable")
-    columns = {
-        "hash": pa.array(hashes[order]),
-        "key": _large(answers["key"], pa.large_string(), order),
-        "outcome": _large(answers["outcome"], pa.string(), order).dictionary_encode(),
-        "response": _large(answers["response"], pa.large_string(), order),
-        "answered_at": _large(answers["answered_at"], answers["answered_at"].type, order),
-        "run_id": _large(answers["run_id"], pa.string(), order).dictionary_encode(),
-    }
-    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    filesystem, inside = open_root(path)
-    try:
-        with (
-            filesystem.open_output_stream(inside, compression=None) as stream,
-            pa.ipc.new_file(stream, batch.schema) as file,
-        ):
-            file.write_batch(batch)
-    except (pa.ArrowException, OSError) as error:
-        raise LedgerError(
-            f"ledger: the index of a run cannot be written to {path!r}: {one_line(error)}. Make room there and start "
-            "again."
-        ) from error
-
-
-def _large(column: pa.ChunkedArray, type_: pa.DataType, order: Any) -> pa.Array:
-    return column.cast(type_).combine_chunks().take(pa.array(order))
+    types = {"key": pa.large_string(), "response": pa.large_string()}
+    columns = {name: answers[name].cast(types.get(name, answers[name].type)) for name in answers.column_names}
+    columns |= {name: answers[name].dictionary_encode() for name in ("outcome", "run_id")}
+    write_keyed(path, pa.table(columns))
 
 
 class AnswerIndex:
     """The file of `write_index`, mapped: its memory is the pages of it that were touched, shared by all processes."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
-        self._hashes = batch["hash"].to_numpy(zero_copy_only=True)
+    def __init__(self, file: KeyedFile) -> None:
+        self._file = file
 
     @classmethod
     def open(cls, path: str) -> Self:
         """Raises LedgerError when it is not there or torn. One at a remote URL is copied to a local file first."""
-        try:
-            filesystem, inside = open_root(path)
-            source = pa.memory_map(inside) if filesystem.type_name == "local" else _local_copy(filesystem, inside)
-            file = pa.ipc.open_file(source)
-            return cls(file.get_batch(0))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise LedgerError(f"ledger: the index of a run cannot be read from {path!r}: {one_line(error)}.") from error
+        return cls(KeyedFile.open(path))
 
     def __len__(self) -> int:
-        return len(self._hashes)
+        return len(self._file)
 
     def find(self, text: str) -> StoredAnswer | None:
         """What is stored of one key. For many, `find_many` costs a tenth."""
@@ -81,36 +43,9 @@ class AnswerIndex:
     def find_many(self, texts: Sequence[str]) -> list[StoredAnswer | None]:
         """What is stored of each key, in the order of the keys."""
         found: list[StoredAnswer | None] = [None] * len(texts)
-        if not texts or not len(self):
-            return found
-        hashes = key_hashes(texts)
-        wanted = np.arange(len(texts))
-        rows = np.searchsorted(self._hashes, hashes)
-        keys = pa.array(texts, pa.large_string())
-        while True:  # once; again only for keys whose hash another key has too
-            near = rows < len(self)
-            wanted, rows = wanted[near], rows[near]
-            near = self._hashes[rows] == hashes[wanted]
-            wanted, rows = wanted[near], rows[near]
-            if not len(wanted):
-                return found
-            same = pc.equal(self._batch["key"].take(pa.array(rows)), keys.take(pa.array(wanted))).to_numpy(False)
-            for place, answer in zip(wanted[same].tolist(), self._answers(rows[same]), strict=True):
+        lines = self._file.places(texts)
+        hits = (lines >= 0).nonzero()[0]
+        if len(hits):
+            for place, answer in zip(hits.tolist(), as_answers(self._file.take(lines[hits])), strict=True):
                 found[place] = answer
-            wanted, rows = wanted[~same], rows[~same] + 1
-
-    def _answers(self, rows: Any) -> list[StoredAnswer]:
-        taken = pa.Table.from_batches([self._batch.take(pa.array(rows))]).drop_columns(["hash"])
-        return as_answers(taken)
-
-
-def _local_copy(filesystem: Any, inside: str) -> Any:
-    """The file, mapped, under a name that is gone at once: it takes no room when the process has ended."""
-    handle, name = tempfile.mkstemp(prefix="tidegate-index-", suffix=".arrow")
-    try:
-        with os.fdopen(handle, "wb") as local, filesystem.open_input_stream(inside, compression=None) as remote:
-            while data := remote.read(COPY_BYTES):
-                local.write(data)
-        return pa.memory_map(name)
-    finally:
-        os.unlink(name)  # noqa: PTH108  # a name, not a path of ours
+        return found

@@ -1,0 +1,103 @@
+"""A table with one line per key as one file that every task maps into its memory and searches by key."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.errors import LedgerError
+from jobs.ledger.keys import key_hashes
+from jobs.ledger.store import NO_FOLDERS, one_line, open_root
+
+KEY, HASH = "key", "hash"
+COPY_BYTES = 1 << 24
+
+
+def write_keyed(path: str, table: pa.Table) -> None:
+    """Write the table (its column `key` holds each text once) to a path or a URL, in one write.
+
+    Raises LedgerError when it cannot.
+    """
+    hashes = key_hashes(table[KEY].to_pylist())
+    order = np.argsort(hashes, kind="stable")
+    columns = {name: table[name].combine_chunks().take(pa.array(order)) for name in table.column_names}
+    batch = pa.RecordBatch.from_pydict({HASH: pa.array(hashes[order]), **columns})
+    try:
+        filesystem, inside = open_root(path)
+        if filesystem.type_name not in NO_FOLDERS:
+            filesystem.create_dir(inside.rpartition("/")[0], recursive=True)
+        with (
+            filesystem.open_output_stream(inside, compression=None) as stream,
+            pa.ipc.new_file(stream, batch.schema) as file,
+        ):
+            file.write_batch(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise LedgerError(
+            f"ledger: a file of this run cannot be written to {path!r}: {one_line(error)}. Make room there and start "
+            "again."
+        ) from error
+
+
+class KeyedFile:
+    """The file of `write_keyed`, mapped: its memory is the pages of it that were touched, shared by all processes."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self._hashes = batch[HASH].to_numpy(zero_copy_only=True)
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        """Raises LedgerError when it is not there or torn. One at a remote URL is copied to a local file first."""
+        try:
+            filesystem, inside = open_root(path)
+            local = filesystem.type_name == "local"
+            file = pa.ipc.open_file(pa.memory_map(inside) if local else _local_copy(filesystem, inside))
+            return cls(file.get_batch(0))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise LedgerError(f"ledger: a file of this run cannot be read from {path!r}: {one_line(error)}.") from error
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def places(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The line of each key, -1 for one that is not here; for many keys at once, as one costs nearly as much."""
+        found = np.full(len(texts), -1, np.int64)
+        if not texts or not len(self):
+            return found
+        hashes = key_hashes(texts)
+        wanted = np.arange(len(texts))
+        lines = np.searchsorted(self._hashes, hashes)
+        keys = pa.array(texts, self.batch[KEY].type)
+        while True:  # once; again only for keys whose hash another key has too
+            near = lines < len(self)
+            wanted, lines = wanted[near], lines[near]
+            near = self._hashes[lines] == hashes[wanted]
+            wanted, lines = wanted[near], lines[near]
+            if not len(wanted):
+                return found
+            same = pc.equal(self.batch[KEY].take(pa.array(lines)), keys.take(pa.array(wanted))).to_numpy(False)
+            found[wanted[same]] = lines[same]
+            wanted, lines = wanted[~same], lines[~same] + 1
+
+    def take(self, lines: Any) -> pa.Table:
+        """These lines, in this order."""
+        return pa.Table.from_batches([self.batch.take(pa.array(lines))]).drop_columns([HASH])
+
+
+def _local_copy(filesystem: Any, inside: str) -> Any:
+    """The file, mapped, under a name that is gone at once: it takes no room when the process has ended."""
+    handle, name = tempfile.mkstemp(prefix="tidegate-", suffix=".arrow")
+    try:
+        with os.fdopen(handle, "wb") as local, filesystem.open_input_stream(inside, compression=None) as remote:
+            while data := remote.read(COPY_BYTES):
+                local.write(data)
+        return pa.memory_map(name)
+    finally:
+        os.unlink(name)  # noqa: PTH108  # a name, not a path of ours

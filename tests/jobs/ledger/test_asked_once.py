@@ -1,0 +1,50 @@
+"""What became of keys that were asked once for the whole job, as the tasks read it."""
+
+import pyarrow as pa
+import pytest
+
+from jobs.errors import LedgerError
+from jobs.ledger.asked_once import AskedOnce, write_asked_once
+from jobs.ledger.task_plan import AskedKey
+
+ATTEMPTS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())]))
+
+
+def asked(keys):
+    count = len(keys)
+    return pa.table(
+        {
+            "key": pa.array(keys, pa.string()),
+            "outcome": pa.array(["ok", "error"] * count, pa.string())[:count],
+            "error": pa.array([None, "it said 500"] * count, pa.string())[:count],
+            "attempts": pa.array([[{"start": n, "end": n + 5, "throttled": False}] for n in range(count)], ATTEMPTS),
+            "latency_ms": pa.array([n / 2 for n in range(count)], pa.float64()),
+            "paused_ms": pa.array([0.0] * count, pa.float64()),
+            "source_file": pa.array([f"file:///day/{n % 3}.parquet" for n in range(count)], pa.string()),
+            "source_row": pa.array(range(count), pa.int64()),
+        }
+    )
+
+
+def test_every_key_is_found_with_all_that_became_of_it(tmp_path):
+    keys = [f'["{n}"]' for n in range(1000)]
+    write_asked_once(f"{tmp_path}/asked.arrow", asked(keys))
+    found = AskedOnce.open(f"{tmp_path}/asked.arrow").find_many([*reversed(keys), None, '["none"]', keys[1]])
+    assert found[-1] == found[998]
+    assert found[998] == AskedKey("error", "it said 500", ((1, 6, False),), 0.5, 0.0, "file:///day/1.parquet", 1)
+    assert found[0].source_row == 999
+    assert found[1000:1002] == [None, None]
+    assert None not in found[:1000]
+
+
+def test_a_file_that_is_torn_or_gone_is_told_in_one_sentence(tmp_path):
+    write_asked_once(f"{tmp_path}/asked.arrow", asked(["a"]))
+    (tmp_path / "torn.arrow").write_bytes((tmp_path / "asked.arrow").read_bytes()[:-20])
+    for name in ("torn", "gone"):
+        with pytest.raises(LedgerError, match=rf"a file of this run cannot be read from .*{name}\.arrow"):
+            AskedOnce.open(f"{tmp_path}/{name}.arrow")
+
+
+def test_a_file_without_a_line_finds_nothing(tmp_path):
+    write_asked_once(f"{tmp_path}/asked.arrow", asked([]))
+    assert AskedOnce.open(f"{tmp_path}/asked.arrow").find_many(["a", None]) == [None, None]
