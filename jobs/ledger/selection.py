@@ -1,28 +1,29 @@
-"""What the ledger knows of the keys that a run wants: the newest record of each that still holds."""
+"""What the ledger knows of the keys that a run wants: the newest record of each that still holds.
+
+Files are read one by one (a few parts at once), so that memory holds the wanted keys, what is found of them, and one
+file. Of a compacted file the footer says which row groups may hold a wanted key; of these the keys are read, and the
+rest of a row only from row groups where a key is found.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+
+from jobs.errors import LedgerError
+from jobs.ledger.answers import SCHEMA
+from jobs.ledger.generations import Contents, contents
+from jobs.ledger.matching import FOUND, REST, ROWS_AT_ONCE, ReadFigures, Wanted, matches
+from jobs.ledger.newest import decide, newest_rows
 
 if TYPE_CHECKING:
     from jobs.ledger.declared import Ttl
     from jobs.ledger.store import LedgerFolder
 
-
-@dataclass(frozen=True)
-class ReadFigures:
-    """How much of what is stored was read. Rows of which the key alone was read count in rows_looked_at only."""
-
-    files: int = 0
-    row_groups: int = 0
-    rows: int = 0
-    row_groups_looked_at: int = 0
-    rows_looked_at: int = 0
-    rows_read: int = 0
-    skipped: tuple[str, ...] = ()  # torn or foreign files
+VANISHED_AT_MOST = 5  # times that a compaction takes files away under one reader
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Selected:
     """
 
     answers: pa.Table
-    outlived: int
-    refreshed: int
+    outlived: pa.Array
+    refreshed: pa.Array
     read: ReadFigures
 
 
@@ -47,6 +48,45 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     - else the newest error or timeout within the time to live of errors.
 
     "expired" voids every record of its key up to its own time, "asked" too. wanted: key texts, in any order, doubles
-    allowed. Raises LedgerError for a newer format or a folder that cannot be read.
+    allowed. Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be
+    read.
     """
-    raise NotImplementedError
+    keys = Wanted(wanted)
+    for _ in range(VANISHED_AT_MOST):
+        try:
+            found, figures = _find(folder, contents(folder), keys)
+        except FileNotFoundError:  # a compaction deleted it, long after it had taken it in: list again
+            continue
+        decided = decide(_places(found), found, len(keys), now_us=now_us, ttl=ttl)
+        speaks = decided.rows[decided.rows >= 0]
+        places = np.flatnonzero(decided.rows >= 0)
+        rows = found.take(pa.array(speaks))
+        columns = [keys.texts.take(pa.array(places)), *(rows[name] for name in REST)]
+        return Selected(
+            pa.table(columns, schema=SCHEMA),
+            keys.texts.filter(pa.array(decided.outlived)),
+            keys.texts.filter(pa.array(decided.refreshed)),
+            figures,
+        )
+    raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
+
+
+def _places(found: pa.Table) -> Any:
+    return found["place"].to_numpy()
+
+
+def _find(folder: LedgerFolder, there: Contents, keys: Wanted) -> tuple[pa.Table, ReadFigures]:
+    """The newest of each outcome of each key, by its place in `keys`. Raises FileNotFoundError."""
+    kept, figures, rows = [FOUND.empty_table()], ReadFigures(), 0
+    for found, read in matches(folder, there, keys):
+        figures += read
+        kept.append(found)
+        rows += found.num_rows
+        if rows > max(ROWS_AT_ONCE, 4 * len(keys)):
+            kept = [_newest(pa.concat_tables(kept))]
+            rows = kept[0].num_rows
+    return _newest(pa.concat_tables(kept)), figures
+
+
+def _newest(found: pa.Table) -> pa.Table:
+    return found.take(pa.array(newest_rows(_places(found), found)))

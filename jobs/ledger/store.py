@@ -122,40 +122,74 @@ class LedgerFolder:
 
     def is_empty(self) -> bool:
         """Whether nothing at all is stored here."""
-        return not self.names()
+        return not self.parts() and not self.names("compacted")
 
-    def read(self, parts: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
-        """All lines of these parts, in the order of the parts; what is torn or foreign, or gone, gives none."""
-        tables = [SCHEMA.empty_table() if columns is None else SCHEMA.empty_table().select(columns)]
+    def read(self, parts: Iterable[str]) -> pa.Table:
+        """All lines of these parts, in the order of the parts; what is torn, foreign or gone gives none.
+
+        Raises LedgerError for a newer format, and when the filesystem fails.
+        """
+        tables = [SCHEMA.empty_table()]
         for part in parts:
             try:
-                with self.open(f"{PARTS}/{part}") as file:
-                    tables.append(file.read(columns=columns).replace_schema_metadata(None))
+                tables.append(self.read_part(part))
             except FileNotFoundError:
                 continue
-            except (NotOurs, pa.ArrowException, OSError) as error:
+            except NotOurs as error:
                 self.warn(f"{PARTS}/{part}", error)
         return pa.concat_tables(tables)
 
-    def open(self, name: str) -> pq.ParquetFile:
-        """A file of ours, its checksums verified as it is read.
-
-        Raises NotOurs for a torn or foreign file, FileNotFoundError, and LedgerError for a newer format.
-        """
+    def read_part(self, part: str) -> pa.Table:
+        """One part, its checksums verified. Raises NotOurs, FileNotFoundError, LedgerError."""
+        name = f"{PARTS}/{part}"
         try:
-            file = pq.ParquetFile(
-                f"{self.path}/{name}", filesystem=self.filesystem, page_checksum_verification=True, memory_map=False
-            )
+            with self.filesystem.open_input_stream(f"{self.path}/{name}", compression=None) as stream:
+                data = stream.read()
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(name, error) from error
+        try:
+            with self._parquet(name, pa.BufferReader(data)) as file:
+                return file.read(columns=SCHEMA.names).cast(SCHEMA)
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise NotOurs(one_line(error)) from error
+
+    def open(self, name: str) -> pq.ParquetFile:
+        """A large file of ours, to be read piece by piece. Raises NotOurs, FileNotFoundError, LedgerError.
+
+        Its checksums are verified as it is read: hand what that raises to `not_ours_or_unreadable`.
+        """
+        try:
+            source = self.filesystem.open_input_file(f"{self.path}/{name}")
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(name, error) from error
+        try:
+            return self._parquet(name, source)
+        except (pa.ArrowException, OSError) as error:
+            raise self.not_ours_or_unreadable(name, error) from error
+
+    def not_ours_or_unreadable(self, name: str, error: Exception) -> Exception:
+        """NotOurs for a file that is torn; LedgerError when it is the filesystem that failed, which may pass."""
+        torn = isinstance(error, pa.ArrowInvalid) or (
+            self.filesystem.type_name == "local" and getattr(error, "errno", None) is None
+        )
+        return NotOurs(one_line(error)) if torn else self._unreadable(name, error)
+
+    def _unreadable(self, name: str, error: Exception) -> LedgerError:
+        return LedgerError(
+            f"ledger {self.root!r}: {name} cannot be read: {one_line(error)}. Nothing was called for its answers; "
+            "start again when it can be."
+        )
+
+    def _parquet(self, name: str, source: pa.NativeFile) -> pq.ParquetFile:
+        file = pq.ParquetFile(source, page_checksum_verification=True)
         written = (file.metadata.metadata or {}).get(FORMAT_KEY)
-        if written is None or not written.isdigit() or file.schema_arrow.names != SCHEMA.names:
-            file.close()
+        if written is None or not written.isdigit():
             raise NotOurs("no part of a ledger")
         if int(written) > FORMAT:
-            file.close()
             raise LedgerError(
                 f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads up to {FORMAT}: "
                 "upgrade it, or give it a ledger of its own."

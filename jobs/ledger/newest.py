@@ -1,0 +1,119 @@
+"""Which records of a key count: the newest of each outcome, and of these the one that speaks for the key.
+
+The newest of each outcome is all that is ever needed, and taking it can be repeated, in any order and any grouping,
+without a change: that is why parts may be read twice, merged by two compactions at once, or merged and kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.ledger.answers import OUTCOMES
+
+if TYPE_CHECKING:
+    from jobs.ledger.declared import Ttl
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+OK, MISS, ERROR, TIMEOUT, ASKED, EXPIRED = range(len(OUTCOMES))
+NEVER = -(1 << 62)  # before all times
+
+
+def outcome_codes(table: pa.Table) -> Ints:
+    """Each row's outcome as its place in OUTCOMES; -1 for one that is none of ours."""
+    codes: Ints = pc.index_in(table["outcome"], pa.array(OUTCOMES)).fill_null(-1).to_numpy().astype(np.int64)
+    return codes
+
+
+def newest_rows(keys: Ints, table: pa.Table) -> Ints:
+    """The rows of `table` that are the newest of their key and outcome, ordered by key, then outcome.
+
+    keys: a number for each row, equal for equal keys. Of two at one moment the one of the greater run_id counts.
+    """
+    codes = outcome_codes(table)
+    group = keys * len(OUTCOMES) + codes
+    times = times_of(table)
+    runs = pc.rank(table["run_id"].combine_chunks(), tiebreaker="dense").to_numpy()
+    order = np.lexsort((runs, times, group))
+    order = order[codes[order] >= 0]
+    last = np.ones(len(order), dtype=bool)
+    last[:-1] = group[order][1:] != group[order][:-1]
+    newest: Ints = order[last]
+    return newest
+
+
+def times_of(table: pa.Table) -> Ints:
+    """answered_at in µs since the epoch."""
+    times: Ints = table["answered_at"].cast(pa.int64()).to_numpy()
+    return times
+
+
+@dataclass(frozen=True)
+class Decided:
+    """For each key, numbered from 0. rows: the row that speaks for it, -1 where it is to be asked.
+
+    outlived, refreshed: it is to be asked although it has an answer, as its time to live ran out, or it was declared
+    expired.
+    """
+
+    rows: Ints
+    outlived: Mask
+    refreshed: Mask
+
+
+def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) -> Decided:
+    """Which row of `table` speaks for each of `count` keys. At most one row per key and outcome (`newest_rows`)."""
+    times, rows = _by_outcome(keys, table, count)
+    limits = ttl.max_age_us()
+    void = times[EXPIRED]
+    younger = np.where(times[OK] >= times[MISS], OK, MISS)
+    answered = np.maximum(times[OK], times[MISS])
+    limit = np.where(younger == OK, _limit(limits["ok"]), _limit(limits["miss"]))
+    counts = answered > void
+    holds = counts & (now_us - answered < limit)
+    asked_open = times[ASKED] > np.maximum(np.maximum(answered, times[ERROR]), void)
+    failed = np.where(times[ERROR] >= times[TIMEOUT], ERROR, TIMEOUT)
+    failed_at = np.maximum(times[ERROR], times[TIMEOUT])
+    failure_holds = (failed_at > void) & (now_us - failed_at < _limit(limits["error"]))
+    every = np.arange(count)
+    speaks = np.select(
+        [holds, asked_open, failure_holds], [rows[younger, every], rows[ASKED], rows[failed, every]], default=-1
+    )
+    has_answer = (answered > NEVER) & (speaks < 0)
+    return Decided(speaks, has_answer & counts, has_answer & ~counts)
+
+
+def superseded(keys: Ints, table: pa.Table, count: int) -> Mask:
+    """The rows that can speak for no key any more, whatever the time to live. At most one row per key and outcome."""
+    times, _ = _by_outcome(keys, table, count)
+    void = times[EXPIRED]
+    answered = np.maximum(np.maximum(times[OK], times[MISS]), void)
+    settled = np.maximum(answered, times[ERROR])
+    bar = np.full_like(times, NEVER)
+    bar[OK] = bar[MISS] = bar[ERROR] = bar[TIMEOUT] = answered
+    bar[ASKED] = settled
+    mine = times_of(table)
+    codes = outcome_codes(table)
+    below = mine < bar[codes, keys]
+    marks: Mask = below | ((codes != EXPIRED) & (mine <= void[keys]))
+    return marks
+
+
+def _by_outcome(keys: Ints, table: pa.Table, count: int) -> tuple[Ints, Ints]:
+    """The time and the row of each outcome (first axis) and key (second); NEVER and -1 where there is none."""
+    times = np.full((len(OUTCOMES), count), NEVER, dtype=np.int64)
+    rows = np.full((len(OUTCOMES), count), -1, dtype=np.int64)
+    codes = outcome_codes(table)
+    times[codes, keys] = times_of(table)
+    rows[codes, keys] = np.arange(table.num_rows)
+    return times, rows
+
+
+def _limit(age_us: int | None) -> Any:
+    return 1 << 62 if age_us is None else age_us
