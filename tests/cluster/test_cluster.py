@@ -12,7 +12,7 @@ import pytest
 
 from demo import weather_service as weather
 from jobs import records, schema
-from jobs.packaging import package
+from jobs.packing import package
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[2]

@@ -1,7 +1,7 @@
 """What a cluster's executors need of us, in one zip for spark-submit's --py-files.
 
-    python -m jobs.packaging packages.zip              asyncio_core, jobs, enrichments, tidegate
-    python -m jobs.packaging packages.zip my_project   and a package of your own, when a declaration's function is there
+    python -m jobs.packing packages.zip              asyncio_core, jobs, enrichments, tidegate
+    python -m jobs.packing packages.zip my_project   and a package of your own, when a declaration's function is there
 
 Executors import it without unpacking. What these packages import from outside (pyarrow, aiohttp, sqlalchemy and the
 like) must be in the executors' Python already, or travel as an archive (docs/cluster.md).
@@ -48,7 +48,7 @@ def _files(name: str) -> list[tuple[str, Path]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m jobs.packaging", description="Pack what executors need.")
+    parser = argparse.ArgumentParser(prog="python -m jobs.packing", description="Pack what executors need.")
     parser.add_argument("zip", type=Path)
     parser.add_argument("packages", nargs="*", help="further packages or modules of yours")
     options = parser.parse_args(arguments)
