@@ -1,0 +1,123 @@
+"""The driver's side of the ledger in one run: which answers the day's keys have, as one index file per lookup."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.errors import LedgerError
+from jobs.ledger.day_keys import ROWS, TEXT, day_keys
+from jobs.ledger.index import write_index
+from jobs.ledger.selection import select
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.task_plan import LedgerPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
+ANSWERS = ("ok", "miss")
+
+_log = logging.getLogger("tidegate.ledger")
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What the ledger knows of one lookup's keys of one day. `frame` is kept by Spark until `drop`."""
+
+    plan: LedgerPlan
+    names: tuple[str, ...]  # the columns of the key
+    frame: DataFrame  # of `day_keys`
+    wanted: pa.Table  # TEXT, ROWS
+    answers: pa.Table  # of those that need no call, as `select` gives them
+
+    @property
+    def keys(self) -> int:
+        return int(self.wanted.num_rows)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the day that have a key."""
+        return pc.sum(self.wanted[ROWS]).as_py() or 0
+
+    @property
+    def missing(self) -> int:
+        """Keys that are to be asked."""
+        return self.keys - int(self.answers.num_rows)
+
+    def drop(self) -> None:
+        self.frame.unpersist()
+
+
+def run_of_keys(run_id: str) -> str:
+    """What the parts are called that a run writes while it asks keys, before the rows."""
+    return f"{run_id}-keys"
+
+
+def folder_of(plan: LedgerPlan) -> LedgerFolder:
+    return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
+
+
+def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan, *, seed: int) -> Hits:
+    """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError.
+
+    The keys come to the driver as Arrow: about 60 bytes each and the length of their text.
+    """
+    frame = day_keys(prepared, names, hidden=plan.hidden, seed=seed).persist()
+    wanted = frame.select(TEXT, ROWS).toArrow()
+    answers = select(folder_of(plan), wanted[TEXT], now_us=time.time_ns() // 1000, ttl=plan.ttl).answers
+    return Hits(plan, tuple(names), frame, wanted, answers)
+
+
+def with_own_answers(hits: Hits) -> pa.Table:
+    """`hits.answers`, and what this run has stored since: that holds in this run whatever its time to live is."""
+    folder = folder_of(hits.plan)
+    own = folder.read(folder.parts(run_of_keys(hits.plan.run_id)))
+    own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
+    own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
+    last = own.group_by("key").aggregate([("place", "max")])["place_max"]
+    own = own.take(last).drop_columns(["place"])
+    since = select(folder, hits.wanted[TEXT], now_us=time.time_ns() // 1000, ttl=hits.plan.ttl).answers
+    others = since.filter(pc.invert(pc.is_in(since["key"], value_set=own["key"].combine_chunks())))
+    return pa.concat_tables([others.select(own.column_names), own])
+
+
+def file_of_run(plan: LedgerPlan, name: str) -> str:
+    return f"{plan.root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}"
+
+
+def with_index(plan: LedgerPlan, answers: pa.Table) -> LedgerPlan:
+    """The plan with an index of these answers, where every executor reads it; without one when there are none."""
+    if not answers.num_rows:
+        return plan
+    path = file_of_run(plan, f"index-{time.time_ns()}.arrow")  # a new name: a task may have the last one mapped
+    write_index(path, answers)
+    return replace(plan, index=path)
+
+
+def begin_run(plan: LedgerPlan) -> list[str]:
+    """Make this run's folder, so that others see it; gives the other runs that have one: they ask too, or crashed."""
+    folder = folder_of(plan)
+    folder.write(f"{RUNS}/{plan.run_id}/run.json", json.dumps({"run_id": plan.run_id}).encode())
+    runs = {name.split("/")[1] for name in folder.names(RUNS)}
+    return sorted(runs - {plan.run_id})
+
+
+def end_run(plan: LedgerPlan) -> None:
+    """Remove this run's folder. What cannot be removed stays, with a warning: the ledger's clean-up takes it."""
+    folder = folder_of(plan)
+    try:
+        for name in folder.names(f"{RUNS}/{plan.run_id}"):
+            folder.delete(name)
+        folder.filesystem.delete_dir(f"{folder.path}/{RUNS}/{plan.run_id}")
+    except FileNotFoundError:
+        return
+    except (LedgerError, OSError) as error:
+        _log.warning("ledger %s: run %s left files behind: %s", folder.path, plan.run_id, error)
