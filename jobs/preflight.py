@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -20,10 +18,7 @@ from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
 from jobs.lookups import HttpLookup, Lookup, SqlLookup
 from jobs.lookups.lookup import columns_in
-from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 
 TRIES = 3
 PAUSE = 0.5  # s between them
@@ -107,6 +102,7 @@ def _columns_kept(enrichment: Enrichment) -> Iterator[str]:
     yield from (column for column in ROW_COLUMNS if column not in SOURCE_IDENTITY)
     for lookup in enrichment.lookups:
         yield from audit_columns(lookup.name)
+        yield key(lookup.name)
 
 
 def _rename(lookup: Lookup, column: str) -> str:
@@ -150,7 +146,9 @@ async def check_services(enrichment: Enrichment) -> None:
                 await _reach(lookup.service.name, lookup.service.base_url)
             elif isinstance(lookup, SqlLookup):
                 _require_secret(lookup, lookup.url)
-                await _inspect(lookup)
+                from jobs.callers.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
+
+                await inspect(lookup)
         except DeclarationError as error:
             raise DeclarationError(f"{enrichment.name}: {error}") from error
 
@@ -185,49 +183,3 @@ async def _reach(service: str, url: str) -> None:
         else:
             writer.close()
             return
-
-
-async def _inspect(lookup: SqlLookup) -> None:
-    import sqlalchemy as sa
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    from jobs.callers.sql import dispose
-
-    try:
-        url = sa.make_url(resolve(lookup.url))
-        engine = create_async_engine(url)
-    except (sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError) as error:
-        why = type(error).__name__  # the message may hold the whole address, and the address a password
-        raise DeclarationError(
-            f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio ({why}). "
-            "Write it as sqlite+aiosqlite:///planes.db."
-        ) from None
-    shown = url.render_as_string(hide_password=True)
-    is_file = url.get_backend_name() == "sqlite" and url.database and "uri" not in url.query
-    if is_file and not os.path.exists(str(url.database)):  # noqa: ASYNC240, PTH110
-        raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {url.database}. Nothing was called.")
-    try:
-        async with engine.connect() as connection:
-            columns = await connection.run_sync(_columns_of, lookup.table)
-    except (sa.exc.SQLAlchemyError, OSError) as error:
-        raise DeclarationError(
-            f"lookup {lookup.name}: {shown} cannot be reached: {getattr(error, 'orig', error)}."
-        ) from error
-    finally:
-        await dispose(engine)
-    if columns is None:
-        raise DeclarationError(f"lookup {lookup.name}: {shown} has no table {lookup.table!r}.")
-    for wanted in (*lookup.keys, *(column.name for column in lookup.columns)):
-        if wanted not in columns:
-            raise DeclarationError(
-                f"lookup {lookup.name}: no column {wanted!r} in table {lookup.table}. It has: {', '.join(columns)}."
-            )
-
-
-def _columns_of(connection: Connection, table: str) -> list[str] | None:
-    import sqlalchemy as sa
-
-    inspector = sa.inspect(connection)
-    if not inspector.has_table(table):
-        return None
-    return [column["name"] for column in inspector.get_columns(table)]

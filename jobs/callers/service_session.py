@@ -15,7 +15,7 @@ from yarl import URL
 
 from jobs.callers.authorizing import authorizer
 from jobs.callers.caller import CallFailed, Throttled
-from jobs.callers.tracing import Exchange, trace
+from jobs.callers.tracing import trace
 from jobs.errors import AccessRefused
 from jobs.lookups.services import Service
 
@@ -88,17 +88,20 @@ class ServiceSession:
         assert self._session is not None
         headers = await self._authorizer.headers()
         sent = headers if body is None else {**headers, "Content-Type": "application/json"}
-        exchange = trace(Exchange("http", f"{method} {url}", body))
+        exchange = trace("http", f"{method} {url}", body)
         try:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
-                exchange.status = response.status
+                if exchange is not None:
+                    exchange.status = response.status
                 if response.status == 401 and self._authorizer.refused(headers):
                     raise Throttled("401: the token was taken no more, and is renewed", 0.0)
                 self._judge_status(response, misses)
                 self._authorizer.accepted(headers)
                 if response.status in misses:
                     return Response(response.status, None, True, 0.0, response.headers)
-                exchange.answer = received = await self._body(response)
+                received = await self._body(response)
+                if exchange is not None:
+                    exchange.answer = received
                 content = json.loads(received, parse_constant=refuse_constant)
                 pause = retry_after(response.headers.get("Retry-After"))
                 return Response(response.status, content, False, pause, response.headers)

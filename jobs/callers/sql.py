@@ -1,95 +1,168 @@
-"""SqlLookup on an executor: SQLAlchemy's asyncio engine in, rows or our own errors out."""
+"""SqlLookup on an executor: a pool of connections, one query for a key or for many."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from jobs.callers.batching import Batching, BatchRefused
 from jobs.callers.caller import CallFailed, Key
-from jobs.environment import resolve
+from jobs.callers.database import dispose, engine_for, failure, is_about_a_value
+from jobs.callers.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
+from jobs.callers.tracing import trace
+from jobs.errors import DeclarationError, TidegateError
 from jobs.lookups.answer_types import cast_all
+from jobs.lookups.sql import BATCHING
 
 if TYPE_CHECKING:
     from jobs.lookups import SqlLookup
 
 
 class SqlCaller:
-    """One pool of connections for a partition, as many as it may have calls in flight."""
+    """One pool of connections for a partition, as many as it may have queries in flight."""
 
     def __init__(self, lookup: SqlLookup, share: int) -> None:
         self._lookup = lookup
         self._share = share
         self._engine: AsyncEngine | None = None
         self._columns = lookup.columns
-        self._names = tuple(lookup.keys)
-        table = sa.table(lookup.table, *(sa.column(name) for name in {*self._names, *(c.name for c in self._columns)}))
-        self._select = (
-            sa.select(*(table.c[column.name] for column in self._columns))
-            .where(*(table.c[name] == sa.bindparam(f"key_{name}") for name in self._names))
-            .limit(2)
-        )
+        self._names = tuple(column.name for column in self._columns)
+        self._select = one_key(lookup)
+        self._text = ""  # of it, as the database reads it
+        self._limit = lookup.attempt_timeout or lookup.timeout
+        self._types: Mapping[str, str] | None = None  # of the table's columns; known once the first query got through
+        self._fit: Sequence[Callable[[Any], Any]] = ()
+        self._batching: Batching | None = None
+        if lookup.batch_size > 1:
+            self._batching = Batching(
+                self._ask_many, max_items=lookup.batch_size, max_wait=lookup.max_wait, max_requests=share
+            )
 
     async def open(self) -> None:
-        # reads need no transaction: without one a call is one round trip, and giving a connection back is none
-        self._engine = create_async_engine(
-            resolve(self._lookup.url),
-            pool_size=self._share,
-            max_overflow=0,
-            pool_reset_on_return=None,
-            isolation_level="AUTOCOMMIT",
-        )
+        self._engine = engine_for(self._lookup, self._share)
+        dialect = self._engine.dialect
+        self._text = str(self._select.compile(dialect=dialect))
+        if self._batching is not None and BATCHING.get(dialect.name) != dialect.driver:
+            known = " and ".join(f"{name}+{driver}" for name, driver in BATCHING.items())
+            raise DeclarationError(
+                f"lookup {self._lookup.name}: batch_size: batches are for {known}; this is "
+                f"{dialect.name}+{dialect.driver}."
+            )
 
     async def close(self) -> None:
+        if self._batching is not None:
+            await self._batching.close()
         if self._engine is not None:
             await dispose(self._engine)
 
     async def call(self, key: Key) -> Any | None:
-        assert self._engine is not None
-        parameters = {f"key_{name}": value for name, value in zip(self._names, key, strict=True)}
+        return await (self._ask_one(key) if self._batching is None else self._batching.call(key))
+
+    async def _ask_one(self, key: Key) -> dict[str, Any] | None:
+        async def ask(connection: AsyncConnection) -> Sequence[Any]:
+            parameters = {f"key_{number}": value for number, value in enumerate(self._fitting(key))}
+            exchange = trace("sql", self._text, parameters)
+            rows = (await connection.execute(self._select, parameters)).fetchall()
+            if exchange is not None:
+                exchange.answer = [self._answer(row) for row in rows]
+            return rows
+
         try:
-            async with self._engine.connect() as connection:
-                rows = (await connection.execute(self._select, parameters)).fetchall()
-        except (OperationalError, InterfaceError, OSError) as error:
-            raise CallFailed(one_line(error), passing=True) from error
-        except SQLAlchemyError as error:
-            raise CallFailed(one_line(error), passing=False) from error
+            rows = await self._connected(ask)
+        except (TidegateError, CallFailed):
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
         if len(rows) > 1:
-            raise CallFailed(
-                f"{self._lookup.table} has two or more rows for this key; a lookup gives one", passing=False
-            )
-        return rows[0] if rows else None
+            raise self._two_rows()
+        return self._answer(rows[0]) if rows else None
+
+    async def _ask_many(self, keys: Sequence[Key]) -> Sequence[Any]:
+        """One outcome per key. Raises BatchRefused when one of them may be at fault."""
+
+        async def ask(connection: AsyncConnection) -> Sequence[Any]:
+            many = ManyKeys(self._lookup, connection.dialect, self._types or {})
+            statement, parameters = many.query([self._fitting(key) for key in keys])
+            exchange = trace("sql", statement, parameters)
+            rows = (await connection.exec_driver_sql(statement, parameters)).fetchall()
+            if exchange is not None:
+                exchange.answer = [self._answer(row[1:]) for row in rows]
+            return rows
+
+        try:
+            rows = await self._connected(ask)
+        except (TidegateError, CallFailed):
+            raise
+        except Exception as error:
+            raised = self._failure(error)
+            if is_about_a_value(error) and isinstance(raised, CallFailed):
+                raise BatchRefused(str(raised)) from error
+            raise raised from error
+        if len(rows) >= ROWS_PER_KEY * len(keys):  # a key without a row may have one that did not come
+            return [await self._outcome(key) for key in keys]
+        return self._outcomes(rows, len(keys))
+
+    async def _outcome(self, key: Key) -> Any:
+        try:
+            return await self._ask_one(key)
+        except CallFailed as failed:
+            return failed
+
+    async def _connected(self, ask: Callable[[AsyncConnection], Any]) -> Sequence[Any]:
+        """`ask` with a connection, within the time of one attempt; a query that is left is cancelled at the server."""
+        assert self._engine is not None
+        try:
+            async with asyncio.timeout(self._limit), self._engine.connect() as connection:
+                if self._types is None:
+                    types = await key_types(connection, self._lookup)
+                    self._fit, self._types = fitted(self._lookup, connection.dialect, types), types
+                rows: Sequence[Any] = await ask(connection)
+                return rows
+        except TimeoutError as error:
+            raise CallFailed(f"no answer within {self._limit} s", passing=True) from error
+
+    def _fitting(self, key: Key) -> Key:
+        try:
+            return tuple(fit(value) for fit, value in zip(self._fit, key, strict=True))
+        except ValueError as error:
+            raise CallFailed(str(error), passing=False) from error
+
+    def _outcomes(self, rows: Sequence[Any], count: int) -> list[Any]:
+        outcomes: list[Any] = [None] * count
+        for row in rows:
+            number = row[0]
+            outcomes[number] = self._answer(row[1:]) if outcomes[number] is None else self._two_rows()
+        return outcomes
+
+    def _answer(self, row: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self._names, map(plain, row), strict=True))
+
+    def _two_rows(self) -> CallFailed:
+        return CallFailed(f"{self._lookup.asked} has two or more rows for this key; a lookup gives one", passing=False)
+
+    def _failure(self, error: Exception) -> Exception:
+        assert self._engine is not None
+        return failure(error, self._lookup, self._engine)
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
-        typed = zip(answer, self._columns, strict=True)
-        values = (as_boolean(value) if column.spark_type == "BOOLEAN" else value for value, column in typed)
-        return cast_all(self._columns, values)
+        typed = zip(self._columns, (answer[name] for name in self._names), strict=True)
+        return cast_all(self._columns, (as_typed(column.spark_type, value) for column, value in typed))
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has nothing to fall back on
         return None
 
 
-async def dispose(engine: AsyncEngine) -> None:
-    """Close the pool, and let aiosqlite's threads end: one that finds its loop closed prints a traceback."""
-    await engine.dispose()
-    last = time.monotonic() + 1.0
-    while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
-        if time.monotonic() > last:  # another engine of this process, at work
-            return
-        await asyncio.sleep(0.002)
-
-
-def as_boolean(value: Any) -> Any:
-    """SQLite and MySQL have no BOOLEAN and store 0 and 1."""
-    return bool(value) if value in (0, 1) else value
-
-
-def one_line(error: Exception) -> str:
-    """A driver's message without the statement, its parameters (they are data) and the link that SQLAlchemy adds."""
-    original = getattr(error, "orig", None) or error
-    return str(original).splitlines()[0] if str(original) else type(original).__name__
+def as_typed(spark_type: str, value: Any) -> Any:
+    """A value of a database that lacks a type and stores it as another: 0 and 1, JSON as text."""
+    if spark_type == "BOOLEAN":  # SQLite and MySQL
+        return bool(value) if value in (0, 1) else value
+    if isinstance(value, str) and spark_type.startswith(("ARRAY", "STRUCT")):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value

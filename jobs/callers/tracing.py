@@ -24,9 +24,10 @@ class Exchange:
 EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=None)
 
 
-def trace(exchange: Exchange) -> Exchange:
-    """Note it for the row whose call this is, if somebody listens."""
+def trace(kind: str, request: str, sent: Any = None) -> Exchange | None:
+    """Note a request for the row whose call it is; None when nobody listens."""
     heard = EXCHANGES.get()
-    if heard is not None:
-        heard.append(exchange)
-    return exchange
+    if heard is None:
+        return None
+    heard.append(Exchange(kind, request, sent))
+    return heard[-1]

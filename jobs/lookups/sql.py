@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.environment import Env, resolve
+from jobs.errors import DeclarationError
 from jobs.lookups.lookup import Lookup
 from jobs.lookups.services import Outage, require_concurrency
+from jobs.lookups.statements import Statement, TableName, read_select, read_table
 
 if TYPE_CHECKING:
     from jobs.callers.caller import Caller
 
+LARGEST_BATCH = 32_000  # values in one query: SQLite takes 32,766, and PostgreSQL's protocol 32,767
+# where a query for many keys is known to give what one for each would
+BATCHING = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SqlLookup(Lookup):
-    """One row of a table by its key columns, through SQLAlchemy's asyncio engine.
+    """One row of a database by its key, through SQLAlchemy's asyncio engine.
 
-    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db. keys: column of the table -> Spark
-    SQL. No row is a miss; two or more rows for one key are an error that says so.
+    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db. table: `table` or `schema.table`;
+    keys are columns of it. select: in place of a table one SELECT whose :parameters are the keys. No row is a miss; two
+    or more rows for one key are an error that says so. max_concurrency: queries in flight over all tasks of a run.
+    attempt_timeout: s for one query, by default `timeout`. batch_size: up to so many keys of a table go in one query,
+    which leaves when it is full or its first key has waited max_wait s (SQLite, PostgreSQL).
     """
 
     url: str | Env
-    table: str
+    table: str | None = None
+    select: str | None = None
     max_concurrency: int
+    attempt_timeout: float | None = None
+    batch_size: int = 1
+    max_wait: float = 0.05
     outage: Outage = field(default_factory=Outage)
 
     kind = "sql"
@@ -31,6 +45,61 @@ class SqlLookup(Lookup):
     def _check(self) -> None:
         super()._check()
         require_concurrency("sql", self.max_concurrency)
+        if (self.table is None) == (self.select is None):
+            raise DeclarationError("give a table or a select, one of them.")
+        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
+            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+        if self.table is not None:
+            read_table(self.table)
+        else:
+            self._check_select(self.statement)
+        self._check_batch()
+
+    def _check_select(self, statement: Statement) -> None:
+        odd = sorted(set(statement.parameters) ^ set(self.keys))
+        if odd:
+            where = "keys, but the select does not use it" if odd[0] in self.keys else "the select, but is no key"
+            raise DeclarationError(f"select: {odd[0]!r} is in {where}.")
+        for column in self.columns:
+            if statement.columns and column.name not in statement.columns:
+                raise DeclarationError(
+                    f"returns: {column.name!r} is no column of the select. It gives: {', '.join(statement.columns)}."
+                )
+
+    def _check_batch(self) -> None:
+        size = self.batch_size
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size * len(self.keys) <= LARGEST_BATCH:
+            raise DeclarationError(
+                f"batch_size is {size!r}; it must be a whole number, at least 1, and with {len(self.keys)} keys at "
+                f"most {LARGEST_BATCH // len(self.keys):,}."
+            )
+        if not 0 <= self.max_wait < math.inf:
+            raise DeclarationError(f"max_wait is {self.max_wait} s; it must be 0 or more.")
+        if size > 1 and self.select is not None:
+            raise DeclarationError("batch_size goes with a table: for many keys Tidegate writes the query itself.")
+        backend = self.backend
+        if size > 1 and backend is not None and backend not in BATCHING:
+            raise DeclarationError(f"batch_size: batches are for {' and '.join(BATCHING)}; this is {backend}.")
+
+    @property
+    def backend(self) -> str | None:
+        """SQLAlchemy's name of the kind of database; None while the address is in the environment of others."""
+        return None if isinstance(self.url, Env) else self.url.partition(":")[0].partition("+")[0]
+
+    @property
+    def table_name(self) -> TableName:
+        assert self.table is not None
+        return read_table(self.table)
+
+    @property
+    def statement(self) -> Statement:
+        assert self.select is not None
+        return read_select(self.select, self.backend)
+
+    @property
+    def asked(self) -> str:
+        """What is asked, in messages."""
+        return self.table or "the select"
 
     @property
     def concurrency(self) -> int:
@@ -56,6 +125,8 @@ class SqlLookup(Lookup):
         return SqlCaller(self, share)
 
     def request_facts(self) -> dict[str, Any]:
+        """How many keys go in one query is not part of it: their answers are the same."""
         url = self.url if isinstance(self.url, Env) else self.address  # without the password, which may change
+        asked = {"table": self.table} if self.select is None else {"select": self.select}
         selected = [column.name for column in self.columns]
-        return super().request_facts() | {"url": url, "table": self.table, "selected": selected}
+        return super().request_facts() | {"url": url, "selected": selected} | asked

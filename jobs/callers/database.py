@@ -1,0 +1,105 @@
+"""Connections to a database, and what its errors mean; SQLAlchemy's and the drivers' errors end here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from jobs.callers.caller import CallFailed
+from jobs.environment import resolve
+from jobs.errors import DeclarationError, RunStopped
+
+if TYPE_CHECKING:
+    from jobs.lookups import SqlLookup
+
+ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: not let in, no such database, not allowed
+# connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time limit, system
+PASSING = ("08", "40", "53", "55", "57", "58")
+MISFIT = "invalid input for query argument $"  # asyncpg: then the number, the value, and why
+SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: another moment may be better
+
+
+def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine:
+    """A pool of so many connections, or of some; none is open yet. Raises DeclarationError for a useless address."""
+    bound = {} if connections is None else {"pool_size": connections, "max_overflow": 0}
+    try:
+        url = sa.make_url(resolve(lookup.url))
+        return create_async_engine(
+            url,
+            **bound,
+            # reads need no transaction: without one a call is one round trip, and giving a connection back is none
+            pool_reset_on_return=None,
+            isolation_level="AUTOCOMMIT",
+        )
+    except (sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError) as error:
+        why = type(error).__name__  # the message may hold the whole address, and the address a password
+        raise DeclarationError(
+            f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio ({why}). "
+            "Write it as sqlite+aiosqlite:///planes.db."
+        ) from None
+
+
+async def dispose(engine: AsyncEngine) -> None:
+    """Close the pool, and let aiosqlite's threads end: one that finds its loop closed prints a traceback."""
+    await engine.dispose()
+    last = time.monotonic() + 1.0
+    while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
+        if time.monotonic() > last:  # another engine of this process, at work
+            return
+        await asyncio.sleep(0.002)
+
+
+def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFailed | RunStopped:
+    """What an error of the database, its driver or SQLAlchemy means; the password is in none of them."""
+    state = sql_state(error)
+    said = without_password(one_line(error), engine)
+    if state is not None and state.startswith(ABOUT_US):
+        return RunStopped(f"{lookup.service_name} at {engine.url.render_as_string()} refuses us: {said}.")
+    return CallFailed(said, passing=_may_pass(error, state))
+
+
+def is_about_a_value(error: Exception) -> bool:
+    """Whether one key of many may be at fault: a value that the driver or the database cannot take."""
+    state = sql_state(error)
+    return state.startswith("22") if state is not None else not isinstance(error, OperationalError | OSError)
+
+
+def sql_state(error: Exception) -> str | None:
+    """The five characters of the SQL standard, if the database sent some; asyncpg's own errors included."""
+    original = getattr(error, "orig", None) or error
+    state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
+    return state if isinstance(state, str) else None
+
+
+def _may_pass(error: Exception, state: str | None) -> bool:
+    if isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
+        return True
+    if state is not None:
+        return state.startswith(PASSING)
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    if isinstance(code, int):
+        return code & 0xFF in SQLITE_PASSING  # the low byte is the primary code
+    # asyncpg's own InterfaceError is not SQLAlchemy's: the connection was closed under a call
+    return isinstance(error, OperationalError | InterfaceError) or type(error).__name__ == "InterfaceError"
+
+
+def one_line(error: Exception) -> str:
+    """A driver's message without the statement, its parameters (they are data) and the link that SQLAlchemy adds."""
+    original = getattr(error, "orig", None) or error
+    text = str(original)
+    if text.startswith("<class ") and ">: " in text:  # SQLAlchemy puts asyncpg's class before its message
+        text = text.partition(">: ")[2]
+    if text.startswith(MISFIT):  # without the value: it is data
+        return f"key {text[len(MISFIT) :].partition(':')[0]} does not fit: {text.rpartition(' (')[2].rstrip(')')}"
+    return text.splitlines()[0] if text else type(original).__name__
+
+
+def without_password(text: str, engine: AsyncEngine) -> str:
+    password: Any = engine.url.password
+    return text.replace(str(password), "***") if password else text
