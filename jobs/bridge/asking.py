@@ -16,7 +16,10 @@ from jobs.errors import RowFailed
 
 if TYPE_CHECKING:
     from asyncio_core import Gate
+    from jobs.bridge.allowance import Allowance
+    from jobs.bridge.known import KnownAnswers
     from jobs.bridge.outage import OutageWatch
+    from jobs.ledger.at_task import Found, TaskLedger
     from jobs.lookups import Lookup
 
 
@@ -31,6 +34,7 @@ class Reply:
     passing: bool = False  # an error that may pass: worth a retry
     down: bool = False  # the service is at fault, not this row: it keeps its retries
     answered_at: int | None = None  # µs since the epoch
+    kept: bool = False  # the ledger holds what came back
 
 
 class Asked:
@@ -38,7 +42,7 @@ class Asked:
 
     __slots__ = (
         "again", "answer", "answered_at", "attempts", "call", "error", "failures",
-        "finished", "key", "paused", "reply", "source", "started", "status",
+        "finished", "key", "paused", "reply", "source", "started", "status", "stored",
     )  # fmt: skip
 
     def __init__(self, key: Key | None) -> None:
@@ -56,6 +60,7 @@ class Asked:
         self.again = False  # the operator is to try once more
         self.call: Any = None  # a call that it shares with equal requests, until it waits for it
         self.reply: Reply | None = None  # an answer that was kept, until it takes it
+        self.stored: Found | None = None  # what the ledger knows of the key: then nothing is asked
 
 
 class OnAttempt(Protocol):
@@ -88,7 +93,12 @@ class Asking(AsyncFunction[Row, Row]):
         watch: OutageWatch,
         now_us: Callable[[], int],
         on_attempt: OnAttempt,
+        ledger: TaskLedger | None = None,
+        known: KnownAnswers | None = None,
+        allowance: Allowance | None = None,
+        may_call: bool = True,
     ) -> None:
+        """may_call: without it a key that the ledger does not know leaves as not_asked."""
         self._lookup = lookup
         self._retries = lookup.retry.retries
         self._place = place  # of this lookup in Row.asked
@@ -97,6 +107,10 @@ class Asking(AsyncFunction[Row, Row]):
         self._watch = watch
         self._now_us = now_us
         self._on_attempt = on_attempt
+        self._ledger = ledger
+        self._allowance = allowance
+        self._may_call = may_call
+        self._known = known
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
         await self._caller.open()
@@ -110,13 +124,13 @@ class Asking(AsyncFunction[Row, Row]):
 
     async def async_invoke(self, value: Row) -> list[Row]:
         asked = value.asked[self._place]
-        if asked.key is None:
-            return self._skip(value)
+        if asked.key is None or asked.stored is not None or not self._may_call:
+            return self._without_a_call(value)
         self._begin_attempt(asked)
         asked.again = False
         reply = None
         try:
-            answer = await self._caller.call(asked.key)
+            answer = await self._call(asked.key)
         except (Throttled, CallFailed) as failure:
             if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
                 reply = self._failed(asked, failure)
@@ -133,11 +147,35 @@ class Asking(AsyncFunction[Row, Row]):
                 self._settle(asked, now)
         return [value]
 
-    def _skip(self, row: Row) -> list[Row]:
-        if self._lookup.on_null_key == "fail":
-            raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
-        row.asked[self._place].status = "skipped"
+    def _without_a_call(self, row: Row) -> list[Row]:
+        asked = row.asked[self._place]
+        if asked.key is None:
+            if self._lookup.on_null_key == "fail":
+                raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
+            asked.status = "skipped"
+        elif asked.stored is not None:
+            assert self._known is not None
+            self._known.give(asked)
+            self._obey_policy(asked)
+        else:
+            asked.status = "not_asked"
         return [row]
+
+    async def _call(self, key: Key) -> Any | None:
+        """One attempt at the service. What comes back is on its way to the ledger before anybody sees it."""
+        if self._allowance is not None:
+            await self._allowance.spend(self._place)
+        try:
+            if self._ledger is None:
+                return await self._caller.call(key)
+            if not self._lookup.idempotent:
+                await self._ledger.mark(key)
+            answer = await self._caller.call(key)
+            self._ledger.keep(key, answer)
+            return answer
+        finally:
+            if self._allowance is not None:
+                self._allowance.ended()
 
     def _begin_attempt(self, asked: Asked) -> None:
         asked.started = self._now_us()
@@ -158,6 +196,8 @@ class Asking(AsyncFunction[Row, Row]):
         """Tell the watch of a call of this row that gave no answer."""
         reason = in_one_line(str(failure))
         if isinstance(failure, Throttled):
+            if self._ledger is not None and asked.key is not None:
+                self._ledger.unmark(asked.key)
             self._watch.throttled(reason, failure.seconds)
             return Reply(None, error=reason, throttled=True)
         if not failure.passing:
@@ -177,7 +217,7 @@ class Asking(AsyncFunction[Row, Row]):
         try:
             return Reply("ok", self._caller.columns(answer), answered_at=self._now_us())
         except ValueError as error:
-            return Reply("error", error=in_one_line(f"the answer does not fit: {error}"))
+            return Reply("error", error=in_one_line(f"the answer does not fit: {error}"), kept=True)
 
     def _take(self, asked: Asked, reply: Reply, source: str) -> None:
         """What the reply means to this row: its outcome, or that it comes again."""
@@ -189,8 +229,11 @@ class Asking(AsyncFunction[Row, Row]):
         if reply.outcome == "error":
             if reply.passing and not reply.down:
                 asked.failures += 1
-            asked.again = reply.passing and (reply.down or asked.failures <= self._retries)
-        else:
+            asked.again = reply.passing and self._lookup.idempotent and (reply.down or asked.failures <= self._retries)
+            if self._ledger is not None and source == "call" and not asked.again and not reply.kept:
+                assert asked.key is not None
+                self._ledger.keep_error(asked.key, reply.error or "", final=not reply.passing)
+        elif reply.outcome != "unknown":
             asked.answer, asked.answered_at, asked.source = reply.answer, reply.answered_at, source
 
     def timeout(self, value: Row) -> list[Row]:
@@ -223,6 +266,9 @@ class Asking(AsyncFunction[Row, Row]):
     def _settle(self, asked: Asked, now: int) -> None:
         asked.finished = now
         asked.paused = self._gate.closed_seconds - asked.paused
+        self._obey_policy(asked)
+
+    def _obey_policy(self, asked: Asked) -> None:
         lookup = self._lookup
         policy = {"miss": lookup.on_miss, "timeout": lookup.on_timeout, "error": lookup.on_error}.get(
             asked.status or ""

@@ -17,6 +17,9 @@ from jobs.callers.caller import CallFailed, Throttled
 from jobs.lookups.services import Cache
 
 COME_AGAIN = Reply(None)
+ASKED_ONCE = Reply(
+    "unknown", error="an equal row asked before, and its answer is not at hand; the call must not be made twice"
+)
 
 
 class SharedAsking(Asking):
@@ -34,6 +37,11 @@ class SharedAsking(Asking):
         self.slots = CallSlots(share)
         self._tasks: set[asyncio.Task[None]] = set()
 
+    async def finish(self) -> None:
+        """Wait for the calls that go on although nobody waits for them: what they answer is kept."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def close(self) -> None:
         """Cancel the calls that nobody waits for any more, and close the caller once they have ended."""
         for task in self._tasks:
@@ -45,7 +53,7 @@ class SharedAsking(Asking):
     def admit(self, row: Row) -> bool:
         """Give the row a kept answer, a call to join, or a call of its own; False when no slot is free for that."""
         asked = row.asked[self._place]
-        if asked.key is None or self._find(asked):
+        if asked.key is None or asked.stored is not None or not self._may_call or self._find(asked):
             return True
         if not self.slots.try_take():
             return False
@@ -61,7 +69,9 @@ class SharedAsking(Asking):
             return True
         call = self._in_flight.get(key)
         if call is None:
-            return False
+            if self._ledger is not None and self._ledger.was_asked(asked.key):
+                asked.reply = ASKED_ONCE
+            return asked.reply is not None
         call.waiting += 1
         asked.call = call
         asked.source = "shared"
@@ -74,8 +84,8 @@ class SharedAsking(Asking):
 
     async def async_invoke(self, value: Row) -> list[Row]:
         asked = value.asked[self._place]
-        if asked.key is None:
-            return self._skip(value)
+        if asked.key is None or asked.stored is not None or not self._may_call:
+            return self._without_a_call(value)
         asked.again = False
         if asked.call is None and asked.reply is None and not self._find(asked):  # a further attempt
             self._own_call(asked, has_slot=False)
@@ -130,7 +140,7 @@ class SharedAsking(Asking):
             return COME_AGAIN
         assert call.owner.key is not None
         try:
-            answer = await self._caller.call(call.owner.key)
+            answer = await self._call(call.owner.key)
         except (Throttled, CallFailed) as failure:
             return self._failed(call.owner, failure)
         return self._answered(answer)

@@ -1,0 +1,91 @@
+"""What the ledger knows of a key, as a row takes it: in place of a call, at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from jobs.bridge.asking import Reply, in_one_line
+from jobs.bridge.shared_calls import KeptAnswers
+from jobs.callers.caller import CallFailed
+from jobs.ledger.at_task import AskedBefore
+from jobs.ledger.codec import load
+from jobs.lookups.services import Cache
+
+if TYPE_CHECKING:
+    from jobs.bridge.asking import Asked
+    from jobs.callers.caller import Caller, Key
+    from jobs.ledger.answers import StoredAnswer
+
+
+class KnownAnswers:
+    """Maps stored answers to columns, each once while it is in use."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._mapped = KeptAnswers(Cache(), lambda: 0)
+
+    def give(self, asked: Asked) -> None:
+        """Put at the row what is known of its key: status, answer, where it is from; for the one row that stands for
+        a key asked once for the whole job, the audit of that call too.
+        """
+        known = asked.stored
+        assert known is not None
+        if not isinstance(known, AskedBefore):
+            self._put(asked, self._reply(known), "ledger")
+            return
+        before = known.asked
+        if known.audit_is_here:
+            asked.attempts = list(before.attempts)
+            asked.paused = (before.paused_ms or 0.0) / 1e3
+            if before.attempts and before.latency_ms is not None:
+                asked.finished = before.attempts[0][0] + round(before.latency_ms * 1e3)
+        if before.outcome in ("ok", "miss"):
+            assert known.stored is not None
+            reply = self._reply(known.stored)
+        elif before.outcome == "fallback":
+            assert asked.key is not None
+            reply = self._fallback(asked.key, before.error)
+        else:
+            reply = Reply(before.outcome, error=before.error)
+        self._put(asked, reply, "call" if known.audit_is_here else "shared")
+
+    def _put(self, asked: Asked, reply: Reply, source: str) -> None:
+        asked.status, asked.answer, asked.error = reply.outcome, reply.answer, reply.error
+        asked.answered_at = reply.answered_at
+        if reply.outcome != "unknown" and (source != "call" or reply.answered_at is not None):
+            asked.source = source
+
+    def _reply(self, stored: StoredAnswer) -> Reply:
+        reply = self._mapped.get(stored.key)
+        if reply is None or reply.answered_at != stored.answered_at:
+            reply = self._read(stored)
+            if reply.answered_at is not None:
+                self._mapped.put(stored.key, reply)
+        return reply
+
+    def _read(self, stored: StoredAnswer) -> Reply:
+        if stored.outcome == "miss":
+            return Reply("miss", answered_at=stored.answered_at, kept=True)
+        if stored.outcome == "asked":
+            when = dt.datetime.fromtimestamp(stored.answered_at / 1e6, dt.UTC)
+            return Reply(
+                "unknown",
+                error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
+                "the call must not be made twice (idempotent=False)",
+            )
+        said = None if stored.response is None else load(stored.response)
+        if stored.outcome != "ok":
+            return Reply("error", error=in_one_line(str(said)), kept=True)
+        try:
+            return Reply("ok", self._caller.columns(said), answered_at=stored.answered_at, kept=True)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            return Reply("error", error=in_one_line(f"the stored answer does not fit: {error}"), kept=True)
+
+    def _fallback(self, key: Key, said: str | None) -> Reply:
+        try:
+            answer = self._caller.fallback(key)
+            columns = None if answer is None else self._caller.columns(answer)
+        except (CallFailed, ValueError) as error:
+            return Reply("timeout", error=in_one_line(f"{said}; its fallback: {error}"))
+        return Reply("fallback", columns, error=said)

@@ -1,0 +1,120 @@
+"""The operators of one task: one per lookup, with its caller, its gate, its ledger, and a link to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
+from jobs.bridge.allowance import Allowance
+from jobs.bridge.asking import Asking, OnAttempt, Row
+from jobs.bridge.chain import Link, Operator
+from jobs.bridge.known import KnownAnswers
+from jobs.bridge.outage import OutageWatch
+from jobs.bridge.sharing import SharedAsking, SharingOperator
+
+if TYPE_CHECKING:
+    from jobs.bridge.partition import PartitionPlan
+    from jobs.ledger.at_task import TaskLedger
+
+CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
+MODES = {
+    "ordered": OutputMode.ORDERED,
+    "unordered": OutputMode.UNORDERED,
+    "key_ordered": OutputMode.KEY_ORDERED,
+}
+FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which attempts count
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the operators of one task share with it."""
+
+    plan: PartitionPlan
+    shares: Sequence[int]  # per lookup: calls in flight of this task
+    ledgers: Sequence[TaskLedger | None]  # per lookup; open
+    allowance: Allowance | None
+    now_us: Callable[[], int]
+    on_attempt: OnAttempt
+
+
+@dataclass(frozen=True)
+class Chain:
+    """operators: in the order of the lookups; links: each carries what one lets out into the next."""
+
+    operators: list[Operator]
+    links: list[Link]
+    sharing: list[SharedAsking]
+
+    async def finish(self) -> None:
+        """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept."""
+        for asking in self.sharing:
+            await asking.finish()
+
+
+def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
+    """One operator per lookup; what the last one lets out goes to `output`."""
+    plan = task.plan
+    watched: dict[tuple[str, str], tuple[Gate, OutageWatch]] = {}
+    for lookup in plan.lookups:  # lookups of one service share its gate
+        gate = Gate()
+        called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
+        batch_size = max(other.batch_size for other in plan.lookups if other.service_key == lookup.service_key)
+        watch = OutageWatch(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size)
+        watched.setdefault(lookup.service_key, (gate, watch))
+    made = Chain([], [], [])
+    for place, lookup in reversed(list(enumerate(plan.lookups))):
+        gate, watch = watched[lookup.service_key]
+        operator, asking = _operator(task, place, gate, watch, output)
+        made.operators.insert(0, operator)
+        if isinstance(asking, SharedAsking):
+            made.sharing.append(asking)
+        if place > 0:
+            made.links.insert(0, Link(operator, made.links[0] if made.links else None))
+            output = made.links[0].put
+    return made
+
+
+def _operator(
+    task: Surroundings, place: int, gate: Gate, watch: OutageWatch, output: Callable[[StreamElement], None]
+) -> tuple[Operator, Asking]:
+    lookup, share = task.plan.lookups[place], task.shares[place]
+    caller, ledger = lookup.caller(share), task.ledgers[place]
+    facts: dict[str, Any] = {
+        "place": place,
+        "gate": gate,
+        "watch": watch,
+        "now_us": task.now_us,
+        "on_attempt": task.on_attempt,
+        "ledger": ledger,
+        "known": None if ledger is None else KnownAnswers(caller),
+        "allowance": task.allowance,
+        "may_call": task.plan.may_call,
+    }
+    rows = share * lookup.batch_size  # that may be asked for at once
+    shared = None if lookup.cache is None else SharedAsking(lookup, caller, share=rows, cache=lookup.cache, **facts)
+    asking = shared or Asking(lookup, caller, **facts)
+    retry = lookup.retry
+    options: dict[str, Any] = {
+        "mode": MODES[task.plan.mode],
+        "timeout": lookup.timeout,
+        "capacity": CAPACITY_PER_CALL * rows,
+        "gate": gate,
+        "key": order_key_of if task.plan.mode == "key_ordered" else None,
+        "retry_strategy": exponential_backoff(
+            max_retries=FOR_EVER,
+            initial_delay=retry.initial_delay,
+            max_delay=retry.max_delay,
+            multiplier=retry.multiplier,
+            jitter=retry.jitter,
+            on_result=asking.again,
+        ),
+    }
+    if shared is not None:
+        return SharingOperator(shared, output, **options), asking
+    return AsyncWaitOperator(asking, output, concurrency=rows, **options), asking
+
+
+def order_key_of(row: Row) -> Any:
+    return row.batch.order_keys[row.index]

@@ -1,0 +1,208 @@
+"""The ledger of one lookup as one attempt of one task uses it: what is known before a call, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs import schema
+from jobs.ledger.answers import ANSWERS, StoredAnswer
+from jobs.ledger.asked_once import AskedOnce
+from jobs.ledger.codec import dump
+from jobs.ledger.index import AnswerIndex, write_index
+from jobs.ledger.keys import key_text
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.writer import LedgerWriter
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from jobs.callers.caller import Key
+    from jobs.ledger.answers import StoredOutcome
+    from jobs.ledger.task_plan import AskedKey, AskedKeys, LedgerPlan
+
+_log = logging.getLogger("tidegate.ledger")
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBefore:
+    """A key that was asked once for the whole job: what became of it, and whether its audit stands at this row."""
+
+    asked: AskedKey
+    stored: StoredAnswer | None
+    audit_is_here: bool
+
+
+Found = StoredAnswer | AskedBefore
+
+
+class TaskLedger:
+    """Looks up the keys of a batch at once, takes what comes back, and says when that is safe on its disk.
+
+    open and close may block; everything else is for the event loop and does not. Raises LedgerError when the ledger
+    cannot be read or written: a call whose answer cannot be kept is not to be made.
+    """
+
+    def __init__(self, plan: LedgerPlan, partition: int, attempt: int, now_us: Callable[[], int]) -> None:
+        self._plan = plan
+        self._partition = partition
+        self._attempt = attempt
+        self._now_us = now_us
+        self._folder = LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
+        self._indexes: list[AnswerIndex] = []
+        self._asked_once: AskedKeys | None = None
+        self._writer: LedgerWriter | None = None
+        self._ticket = 0
+        self._marked: set[str] = set()  # keys of calls that must not be made twice, asked by this task
+        self._waiter: ThreadPoolExecutor | None = None
+        self._said_unkept = False
+        self.earlier_answers = 0  # stored by attempts of this task that died
+
+    def open(self) -> None:
+        """Map what is known; begin to write. Before the first clock starts."""
+        plan = self._plan
+        earlier = self._earlier_attempts()
+        if plan.index is not None:
+            self._indexes.append(AnswerIndex.open(_on_this_host(plan.index)))
+        if earlier is not None:
+            self._indexes.insert(0, earlier)
+        if plan.asked_once is not None:
+            self._asked_once = AskedOnce.open(_on_this_host(plan.asked_once))
+        if not plan.idempotent:
+            self._waiter = ThreadPoolExecutor(1, "ledger marks")
+        self._writer = LedgerWriter(
+            self._folder,
+            plan.run_id,
+            f"{self._partition}-{self._attempt}",
+            flush_rows=plan.flush_rows,
+            flush_seconds=plan.flush_seconds,
+        )
+
+    def close(self) -> None:
+        """Store what is left. Raises LedgerError when that cannot be."""
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            if self._waiter is not None:
+                self._waiter.shutdown(wait=False, cancel_futures=True)
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+    def find(self, batch: pa.RecordBatch, keys: Sequence[Key | None]) -> list[Found | None] | None:
+        """What is known of the keys of a batch, row by row; None when nothing is known of any."""
+        if not self._indexes and self._asked_once is None:
+            return None
+        texts = [None if key is None else self._text(key) for key in keys]
+        stored = self._stored(texts)
+        found: list[Found | None] = list(stored)
+        asked = [] if self._asked_once is None else self._asked_once.find_many(texts)
+        if any(asked):
+            files = batch.column(schema.SOURCE_FILE).to_pylist()
+            rows = batch.column(schema.SOURCE_ROW).to_pylist()
+            for place, one in enumerate(asked):
+                if one is not None:
+                    here = one.source_row == rows[place] and one.source_file == files[place]
+                    answered = one.outcome in ANSWERS
+                    found[place] = AskedBefore(one, stored[place], here) if stored[place] or not answered else None
+        return found if any(found) else None
+
+    def _stored(self, texts: list[str | None]) -> list[StoredAnswer | None]:
+        """This task's earlier attempts know best, then the index of the run."""
+        found: list[StoredAnswer | None] = [None] * len(texts)
+        for index in self._indexes:
+            places = [place for place, text in enumerate(texts) if text is not None and found[place] is None]
+            known = index.find_many([texts[place] or "" for place in places])
+            for place, answer in zip(places, known, strict=True):
+                if answer is not None and not (answer.outcome == "asked" and self._plan.idempotent):
+                    found[place] = answer
+        return found
+
+    def _earlier_attempts(self) -> AnswerIndex | None:
+        """What attempts of this very task stored before they died."""
+        folder = self._folder
+        parts = folder.parts(self._plan.run_id, f"{self._partition}-")
+        table = last_words(folder.read(parts)) if parts else None
+        if table is None or not table.num_rows:
+            return None
+        self.earlier_answers = table.num_rows
+        with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary:  # mapped files outlive their names
+            path = str(Path(temporary, "earlier.arrow"))
+            write_index(path, table)
+            return AnswerIndex.open(path)
+
+    # -- what comes back -----------------------------------------------------------------------------------------------
+    def keep(self, key: Key, answer: Any | None) -> None:
+        """Take the raw answer of a call, or None for a miss; never blocks."""
+        try:
+            response = None if answer is None else dump(answer)
+        except ValueError as error:
+            if not self._said_unkept:
+                self._said_unkept = True
+                _log.warning(
+                    "lookup %s: an answer is not kept, and will be asked for again: %s", self._plan.lookup, error
+                )
+            return
+        self._put(self._text(key), "miss" if answer is None else "ok", response)
+
+    def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
+        """Take the error that a key ended in. final: the service answered, so that a mark of the key is settled."""
+        if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
+            self._put(self._text(key), "error", dump(reason))
+
+    def _put(self, text: str, outcome: StoredOutcome, response: bytes | None) -> None:
+        assert self._writer is not None
+        self._ticket = self._writer.put(StoredAnswer(text, outcome, response, self._now_us(), self._plan.run_id))
+
+    def safe_point(self) -> Callable[[], None]:
+        """A function that returns once all that was taken so far is stored; for another thread."""
+        writer, ticket = self._writer, self._ticket
+        assert writer is not None
+        return lambda: writer.wait(ticket)
+
+    # -- calls that must not be made twice -----------------------------------------------------------------------------
+    def was_asked(self, key: Key) -> bool:
+        """Whether this task marked the key before, and took the mark back never since."""
+        return bool(self._marked) and self._text(key) in self._marked
+
+    async def mark(self, key: Key) -> None:
+        """Return once "asked" is stored; marks of all who wait meanwhile go into one part."""
+        assert self._waiter is not None
+        self._marked.add(self._text(key))
+        self._put(self._text(key), "asked", None)
+        await asyncio.get_running_loop().run_in_executor(self._waiter, self.safe_point())
+
+    def unmark(self, key: Key) -> None:
+        """The service said "not now": it did nothing, and may be asked again."""
+        if self._marked:
+            self._marked.discard(self._text(key))
+
+    def _text(self, key: Key) -> str:
+        return key_text(key, hidden=self._plan.hidden)
+
+
+def last_words(stored: pa.Table) -> pa.Table:
+    """One record of each key, out of one run's: its last answer, else its last word of another kind."""
+    answered = pc.is_in(stored["outcome"], value_set=pa.array(ANSWERS))
+    ordered = stored.append_column("answered", answered).sort_by(
+        [("answered", "ascending"), ("answered_at", "ascending")]
+    )
+    last = ~ordered["key"].to_pandas().duplicated(keep="last").to_numpy()
+    return ordered.filter(pa.array(last)).drop_columns(["answered"])
+
+
+def _on_this_host(path: str) -> str:
+    """Where a file lies that SparkContext.addFile brought; any other path as it stands."""
+    if "/" in path:
+        return path
+    from pyspark import SparkFiles
+
+    return str(SparkFiles.get(path))
