@@ -6,7 +6,7 @@ import datetime as dt
 import importlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs import schema
@@ -227,7 +227,7 @@ class Enrichment:
             input_path=self.input.path,
             partition=self.input.partition,
             mode=self.mode,
-            lookups=tuple(lookup.facts() for lookup in self.lookups),
+            lookups=tuple(replace(lookup.facts(), hidden_key=lookup.reads(self.pii)) for lookup in self.lookups),
             row_id=tuple(self.input.row_id) or schema.SOURCE_IDENTITY,
             order_key=tuple(self.key),
             event_time=None

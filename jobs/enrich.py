@@ -128,6 +128,7 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         max_out_of_orderness_ms=bound,
         lookups=tuple(lookup.name for lookup in enrichment.lookups),
         answers=tuple(lookup.columns for lookup in enrichment.lookups),
+        key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
     )
     try:
         return df.withColumns(expressions), layout
@@ -164,4 +165,11 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
         ]
     added = T.StructType.fromDDL(", ".join(ddl))
     assert isinstance(added, T.StructType)
-    return T.StructType([known[name] for name in names] + added.fields)
+    keys = [
+        T.StructField(
+            schema.key(lookup),
+            T.StructType([T.StructField(name, known[key].dataType) for name, key in zip(named, parts, strict=True)]),
+        )
+        for lookup, parts, named in zip(layout.lookups, layout.keys, layout.key_names, strict=False)
+    ]
+    return T.StructType([known[name] for name in names] + added.fields + keys)

@@ -70,7 +70,7 @@ def error(lookup: str) -> str:
 
 
 def key(lookup: str) -> str:
-    """string, null where the row was skipped: what was asked, as the ledger writes it (a hash where a key is pii)."""
+    """Struct of the parts of the key, by name: what was asked. In the run's files only, as a key may be personal."""
     return f"_{lookup}_key"
 
 
@@ -137,6 +137,7 @@ class LookupFacts(Facts):
     ranges: tuple[tuple[str, float | None, float | None], ...] = ()  # column, smallest, largest value of an answer
     null_share: tuple[tuple[str, float], ...] = ()  # column, largest share of nulls among rows with an answer
     dead_letters: tuple[str, ...] = ()  # outcomes that put a row among the dead letters; it stays in the day too
+    hidden_key: bool = False  # a part of the key is personal: outside the run's files it is shown as a hash
     batch_size: int = 1  # keys that one call asks for at most; attempts are counted per key
 
     @property

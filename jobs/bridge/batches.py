@@ -32,13 +32,15 @@ class BatchLayout:
     max_out_of_orderness_ms: int
     lookups: tuple[str, ...]
     answers: tuple[tuple[AnswerColumn, ...], ...]
+    key_names: tuple[tuple[str, ...], ...] = ()  # per lookup: what its parts of a key are called; none: not written
 
 
 class InputBatch:
     """One batch with what its rows need until they leave: carried columns, segments, late flags, timestamps."""
 
     def __init__(self, batch: pa.RecordBatch, layout: BatchLayout, first_seq: int, event_times: EventTimes) -> None:
-        self.carried = batch.select(list(layout.carried))
+        kept = [name for names in layout.keys for name in names] if layout.key_names else []
+        self.carried = batch.select([*layout.carried, *kept])
         self.first_seq = first_seq
         self.order_keys = keys_of(batch, layout.order_key, nulls=True) if layout.order_key else None
         column = None if layout.event_time is None else batch.column(layout.event_time)
@@ -121,6 +123,10 @@ class Assembler:
         columns[schema.SOURCE_ROW] = carried.column(schema.SOURCE_ROW)
         for name, asked in zip(self._layout.lookups, asked_by_lookup, strict=True):
             columns |= _audit_columns(name, asked)
+        layout = self._layout
+        for name, keys, names in zip(layout.lookups, layout.keys, layout.key_names, strict=False):
+            parts = [_one_chunk(carried.column(key)) for key in keys]
+            columns[schema.key(name)] = pa.StructArray.from_arrays(parts, names=list(names))
         self._written += count
         names = list(columns)
         arrays = [_one_chunk(column) for column in columns.values()]
@@ -184,6 +190,6 @@ def _audit_columns(name: str, asked: Sequence[Asked]) -> dict[str, pa.Array]:
         schema.latency_ms(name): pa.array(latencies, pa.float64()),
         schema.paused_ms(name): pa.array([one.paused * 1e3 if one.attempts else None for one in asked], pa.float64()),
         schema.error(name): pa.array(
-            [one.error if one.status in ("timeout", "error") else None for one in asked], pa.string()
+            [one.error if one.status in ("timeout", "error", "unknown") else None for one in asked], pa.string()
         ),
     }

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from jobs import schema
+from jobs.ledger.keys import key_text
 from jobs.schema import DayFacts, LookupFacts
 from jobs.tables import by_run
 
@@ -72,8 +73,8 @@ def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterat
     name = lookup.name
     identity = [spelt[column.lower()] for column in facts.declared.row_id]  # a declaration need not mind case
     columns = {column: ds.field(column) for column in identity}
-    key = spelt.get(schema.key(name).lower())
-    columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.string()))
+    key = spelt.get(schema.key(name).lower())  # none in files of an older version
+    columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.struct([])))
     columns["_status"] = ds.field(spelt[schema.status(name).lower()])
     columns["_error"] = ds.field(spelt[schema.error(name).lower()])
     columns["_attempts"] = ds.field(spelt[schema.attempts(name).lower()])
@@ -90,7 +91,8 @@ def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.Re
     columns = {name: found.column(name) for name in identity}
     own = [
         pa.array([lookup.name] * rows, pa.string()),
-        *(found.column(name).cast(pa.string()) for name in ("_key", "_status", "_error")),
+        pa.array(key_texts(found.column("_key"), hidden=lookup.hidden_key), pa.string()),
+        *(found.column(name).cast(pa.string()) for name in ("_status", "_error")),
         pa.array([len(made) for made in attempts], pa.int32()),
         pa.array(ends, pa.int64()).cast(pa.timestamp("us", "UTC")),
         pa.array([facts.run_id] * rows, pa.string()),
@@ -99,3 +101,11 @@ def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.Re
     day = dt.date.fromisoformat(facts.day)
     columns[facts.declared.partition] = pa.array([day] * rows, pa.date32())
     return pa.RecordBatch.from_pydict(columns)
+
+
+def key_texts(keys: pa.Array, *, hidden: bool) -> list[str | None]:
+    """The column of `schema.key` as the ledger writes keys; None where nothing was asked."""
+    return [
+        None if key is None or None in key.values() else key_text(tuple(key.values()), hidden=hidden)
+        for key in keys.to_pylist()
+    ]

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from jobs import records, schema
 from jobs.errors import PublishConflict
+from jobs.ledger.keys import key_text
 from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, LookupFigures, Verdict
 from jobs.tables import dead_letters, publishing
 
@@ -24,7 +25,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, verdicts=()):
+def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, hidden_key=False, verdicts=()):
     """A record of a run whose files hold these rows: (flight, status, error, ends of its attempts)."""
     flights, statuses, errors, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
     count = len(rows)
@@ -49,11 +50,22 @@ def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, ve
         schema.error("weather"): pa.array(errors, pa.string()),
     }
     if keys:
-        columns[schema.key("weather")] = pa.array([f'["{flight}"]' for flight in flights], pa.string())
+        kind = pa.struct([("flight", pa.int32()), ("day", pa.date32())])
+        asked = [{"flight": flight, "day": dt.date.fromisoformat(day)} for flight in flights]
+        columns[schema.key("weather")] = pa.array(asked, kind)
     folder = Path(TABLE, "runs", run_id).resolve()
     folder.mkdir(parents=True)
     pq.write_table(pa.table(columns), folder / "part-0.parquet")
-    lookup = LookupFacts("weather", "http", "weather_api", (("temp_c", "DOUBLE"),), 2.0, 10, dead_letters=tuple(wanted))
+    lookup = LookupFacts(
+        "weather",
+        "http",
+        "weather_api",
+        (("temp_c", "DOUBLE"),),
+        2.0,
+        10,
+        dead_letters=tuple(wanted),
+        hidden_key=hidden_key,
+    )
     declared = DeclaredFacts(
         enrichment="flights", table=TABLE, input_path="data/raw/flights", partition="date", mode="ordered",
         lookups=(lookup,), row_id=("flight",), fingerprint="f" * 16,
@@ -90,13 +102,21 @@ def test_rows_that_ended_so_stay_in_the_day_and_stand_with_their_reason_beside_i
     by_flight = {row.pop("Flight"): row for row in rows}
     assert sorted(by_flight) == [2, 3, 5]
     assert by_flight[3] == {
-        "_lookup": "weather", "_key": '["3"]', "_status": "error", "_error": "the service answered 500", "_attempts": 2,
+        "_lookup": "weather", "_key": '[3,"2013-01-10"]',
+        "_status": "error", "_error": "the service answered 500", "_attempts": 2,
         "_at": dt.datetime(1970, 1, 1, 0, 0, 0, 45, tzinfo=dt.UTC), "run_id": "a", "date": dt.date(2013, 1, 10),
     }  # fmt: skip
     assert by_flight[5]["_attempts"] == 0
     assert by_flight[5]["_at"] == dt.datetime(2013, 1, 10, 2, 16, tzinfo=dt.UTC)  # the end of the run
     assert DeltaTable(LETTERS).metadata().partition_columns == ["date", "run_id"]
     assert record.dead_letters == 3
+
+
+def test_a_personal_key_stands_as_a_hash():
+    publishing.publish(written("a", OK, LATE, hidden_key=True))
+    (row,) = DeltaTable(LETTERS).to_pyarrow_table().to_pylist()
+    assert row["_key"] == key_text((2, dt.date(2013, 1, 10)), hidden=True)
+    assert row["_key"].startswith("blake2b:")
 
 
 def test_which_outcomes_are_letters_is_declared():
@@ -162,7 +182,7 @@ def test_files_written_before_keys_were_kept_have_letters_without_a_key():
     publishing.publish(written("a", OK, LATE, keys=False))
     publishing.publish(written("b", OK, LATE, day=SECOND))
     keys = {str(row["date"]): row["_key"] for row in DeltaTable(LETTERS).to_pyarrow_table().to_pylist()}
-    assert keys == {FIRST: None, SECOND: '["2"]'}
+    assert keys == {FIRST: None, SECOND: '[2,"2013-01-11"]'}
 
 
 def test_an_empty_day_has_no_letters():
