@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
 from jobs.bridge.batches import BatchLayout
+from jobs.bridge.desk import desk_of
 from jobs.bridge.partition import PartitionPlan
+from jobs.bridge.stopping import PARTITION_OF_FRAME
 from jobs.errors import DeclarationError
 from jobs.preflight import check_columns
 
@@ -26,9 +29,14 @@ if TYPE_CHECKING:
 def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The rows of `df`, each once, with answers, published columns and audit columns (jobs.schema).
 
-    Lazy, as Spark is: whatever runs the result a second time calls the services a second time, so write it first.
+    Lazy, as Spark is. Write the result first, then read what was written: a later count(), a sort (Spark samples what
+    it sorts first) or a union with itself would call the services again, and fails with ComputedBefore instead. Spark's
+    own retry of a task or stage does not; output of a shuffle that was lost after its job had ended does, as it cannot
+    be told from a second use. With a ledger for every lookup nothing is refused, as the answers are there.
+
     Raises DeclarationError when the declaration does not fit `df`. A task fails on RunStopped (a service is down or
-    refuses us) and RowFailed (a policy says "fail"); cancelled, it goes on for up to 2 s, until Spark kills it.
+    refuses us) and RowFailed (a policy says "fail"). Cancelled, or with enough rows seen (limit), its calls stop within
+    about half a second of Spark's own decision.
     """
     return carry_out(*prepare(df, enrichment))
 
@@ -54,11 +62,14 @@ def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, Partition
 
 def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
     """The prepared rows through the plan, one task per partition."""
+    stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
+    plan = replace(plan, desk=desk_of(prepared.sparkSession).register(once=not stored))
+    numbered = prepared.withColumn(PARTITION_OF_FRAME, F.spark_partition_id())
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return plan(batches)
 
-    return prepared.mapInArrow(task, written_schema(prepared.schema, plan.layout))
+    return numbered.mapInArrow(task, written_schema(prepared.schema, plan.layout))
 
 
 def shares(total: int, parts: int) -> tuple[int, ...]:

@@ -46,3 +46,11 @@ class PublishConflict(TidegateError):  # noqa: N818  # the other run is right to
 
 class DayTaken(TidegateError):  # noqa: N818  # nothing is wrong: the other run is at work
     """The day is being run by somebody else. Nothing was started."""
+
+
+class ComputedBefore(TidegateError):  # noqa: N818  # says what is wrong, not that something is
+    """An enriched DataFrame is computed a second time, which would call its services a second time."""
+
+
+class RunCancelled(TidegateError):  # noqa: N818  # nobody's fault
+    """Spark wants the task no more: cancelled, enough rows seen, or a part of the run failed elsewhere."""

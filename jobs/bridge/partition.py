@@ -29,11 +29,13 @@ from asyncio_core import (
 from jobs.bridge.asking import Asked, Asking, Row
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
 from jobs.bridge.chain import Link, Operator, calls_in_flight, raise_failure
+from jobs.bridge.desk import DeskAddress
 from jobs.bridge.input_window import InputWindow
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.progress import EVERY, ProgressSender, TaskProgress
 from jobs.bridge.sharing import SharedAsking, SharingOperator
-from jobs.errors import TidegateError
+from jobs.bridge.stopping import watched
+from jobs.errors import RunCancelled, TidegateError
 from jobs.ledger.task_plan import CallCap, LedgerPlan
 from jobs.lookups import Lookup
 
@@ -61,14 +63,16 @@ class PartitionPlan:
     ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
     may_call: bool = True  # False: a key without an answer leaves as not_asked
     cap: CallCap | None = None
+    desk: DeskAddress | None = None  # where a task reports before it works
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What mapInArrow runs: every input row leaves once, in the order of the mode."""
         from pyspark import TaskContext
 
         task = TaskContext.get()
-        partition, attempt = (task.partitionId(), task.attemptNumber()) if task else (0, 0)
-        return PartitionRun(self, partition, attempt).run(batches)
+        if task is None:
+            return PartitionRun(self, 0, 0).run(batches)
+        return watched(PartitionRun(self, task.partitionId(), task.attemptNumber()), batches, self.desk, task)
 
 
 class PartitionRun:
@@ -82,7 +86,7 @@ class PartitionRun:
         at_once = sum(share * lookup.batch_size for share, lookup in zip(self._shares, plan.lookups, strict=True))
         self._window = InputWindow(PREFETCH_ROWS + CAPACITY_PER_CALL * at_once, PREFETCH_BYTES)
         self._out: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: ProgressSender
         self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
         self._ready: list[Row] = []
@@ -90,6 +94,7 @@ class PartitionRun:
         self._epoch_us = time.time_ns() // 1000 - int(time.monotonic() * 1e6)
         self._main: asyncio.Task[None] | None = None
         self._left = False
+        self._stopped: str | None = None  # why, when it was not Spark's thread that left
 
     def now_us(self) -> int:
         """µs since the epoch on this partition's one monotonic clock."""
@@ -97,9 +102,9 @@ class PartitionRun:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end."""
-        self._loop = asyncio.new_event_loop()
+        self._loop = loop = asyncio.new_event_loop()
         self._sender = ProgressSender(self._plan.progress)
-        loop_thread = threading.Thread(target=self._run_loop, name="tidegate-loop", daemon=True)
+        loop_thread = threading.Thread(target=self._run_loop, args=(loop,), name="tidegate-loop", daemon=True)
         reader = threading.Thread(target=self._read, args=(batches,), name="tidegate-reader", daemon=True)
         loop_thread.start()
         reader.start()
@@ -113,6 +118,13 @@ class PartitionRun:
             self._window.end()
             self._call_soon(self._leave)
             loop_thread.join()
+
+    def stop(self, reason: str) -> None:
+        """From any thread, at once: cancel the calls, store what came back, and fail the task, as rows are missing."""
+        self._stopped = reason
+        self._left = True
+        self._window.end()
+        self._call_soon(self._leave)
 
     # -- the reader's thread -------------------------------------------------------------------------------------------
 
@@ -128,6 +140,8 @@ class PartitionRun:
         self._call_soon(self._input.put_nowait, end)
 
     def _call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        if self._loop is None:  # not begun
+            return
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:  # the loop is closed: the run has ended, nobody waits for this
@@ -135,18 +149,18 @@ class PartitionRun:
 
     # -- the loop's thread ---------------------------------------------------------------------------------------------
 
-    def _run_loop(self) -> None:
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         end: BaseException | None = None
         try:
-            pa.array(
-                ["warm"]
-            )  # the first one imports pandas: seconds with the loop stopped, so before any clock starts
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            pa.array(["warm"])  # the first imports pandas: seconds with the loop stopped, so before any clock starts
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(self._enrich())
         except asyncio.CancelledError:
             pass
         except BaseException as error:  # noqa: BLE001  # whatever it is, Spark's thread raises it
             end = told_to_people(error)
+        if self._stopped is not None:
+            end = RunCancelled(f"{self._stopped}; rows under way are not written.")
         self._out.put(end)
 
     def _leave(self) -> None:
