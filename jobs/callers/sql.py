@@ -99,7 +99,7 @@ class SqlCaller:
             raise
         except Exception as error:
             raised = self._failure(error)
-            if is_about_a_value(error) and isinstance(raised, CallFailed):
+            if isinstance(raised, CallFailed) and not raised.passing and is_about_a_value(error):
                 raise BatchRefused(str(raised)) from error
             raise raised from error
         if len(rows) >= ROWS_PER_KEY * len(keys):  # a key without a row may have one that did not come
