@@ -20,6 +20,7 @@ from jobs import schema
 from jobs.bridge import partition
 from jobs.bridge.batches import BatchLayout
 from jobs.bridge.input_window import InputWindow
+from jobs.bridge.operators import CAPACITY_PER_CALL
 from jobs.bridge.partition import PartitionPlan, PartitionRun
 from jobs.errors import RowFailed, RunStopped
 from tidegate import AsyncFunctionLookup, HttpLookup, Outage, Retry, Service, SqlLookup
@@ -236,7 +237,7 @@ def test_a_slow_last_lookup_holds_back_the_first_one():
     last.answer = lambda key: ahead.append(first.calls - last.calls) or answered(key)
     out = collected(plan(lookup(first, "a"), lookup(last, "b"), share=2), batches(6000, 1000))
     assert out.num_rows == 6000
-    capacity = 2 * 2 * partition.CAPACITY_PER_CALL
+    capacity = 2 * 2 * CAPACITY_PER_CALL
     assert max(ahead) <= partition.Link.BOUND + capacity + 2 * 2
 
 
@@ -281,7 +282,7 @@ def test_the_input_is_pulled_no_further_ahead_than_the_window_and_one_batch(monk
     monkeypatch.setattr(partition, "PREFETCH_ROWS", rows)
     monkeypatch.setattr(partition, "ROWS_PER_BATCH", 10)
     source = Source(batches(2000, 20))
-    window = rows + partition.CAPACITY_PER_CALL * share
+    window = rows + CAPACITY_PER_CALL * share
     taken = 0
 
     def consume():
