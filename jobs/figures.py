@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
-from jobs.schema import DayFigures, DeclaredFacts, LookupFacts, LookupFigures
+from jobs.lookups.prices import cost_of, in_force
+from jobs.schema import Billed, DayFigures, DeclaredFacts, LookupFacts, LookupFigures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -18,7 +21,7 @@ def count(written: DataFrame, declared: DeclaredFacts, *, rows_in: int, job_s: f
     """The figures of the day whose rows are `written`."""
     wanted = [F.count("*").alias("rows"), F.count_if(F.col(schema.LATE)).alias("late")]
     for lookup in declared.lookups:
-        wanted += _aggregates(lookup.name)
+        wanted += _aggregates(lookup)
     found = written.agg(*wanted).first()
     assert found is not None  # an aggregate without a group always gives one row
     return DayFigures(
@@ -30,8 +33,10 @@ def count(written: DataFrame, declared: DeclaredFacts, *, rows_in: int, job_s: f
     )
 
 
-def _aggregates(name: str) -> list[Column]:
-    status, attempts, latency = (F.col(column(name)) for column in (schema.status, schema.attempts, schema.latency_ms))
+def _aggregates(lookup: LookupFacts) -> list[Column]:
+    name = lookup.name
+    columns = (schema.status, schema.source, schema.attempts, schema.latency_ms)
+    status, source, attempts, latency = (F.col(column(name)) for column in columns)
     spent = F.aggregate(attempts, F.lit(0).cast("bigint"), lambda total, one: total + one["end"] - one["start"])
     answered = F.when(status.isin("ok", "miss"), latency)
     return [
@@ -42,7 +47,43 @@ def _aggregates(name: str) -> list[Column]:
         F.max(F.array_max(attempts["end"])).alias(f"{name}.last"),
         F.sum(spent).alias(f"{name}.spent"),
         F.percentile_approx(answered, F.array(F.lit(0.5), F.lit(0.99)), 10_000).alias(f"{name}.latency"),
+        F.count_if(F.size(attempts) > 0).alias(f"{name}.rows_called"),
+        F.count_if(source == "ledger").alias(f"{name}.from_ledger"),
+        F.count_if(source == "shared").alias(f"{name}.shared"),
+        F.count_if(status.isin("ok", "miss") & (source == "call")).alias(f"{name}.answered"),
+        *(F.sum(F.size(_made_since(attempts, day))).alias(f"{name}.since.{day}") for day in _begins(lookup)),
     ]
+
+
+def _begins(lookup: LookupFacts) -> list[str]:
+    """The days on which a price begins, the first one first."""
+    return sorted(price.since for price in lookup.prices if price.since is not None)
+
+
+def _made_since(attempts: Column, day: str) -> Column:
+    begin = int(dt.datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() * 1e6)
+    return F.filter(attempts, lambda one: one["start"] >= F.lit(begin))
+
+
+def _billed(lookup: LookupFacts, found: Row) -> Billed | None:
+    """What the attempts cost, each by the price of its day.
+
+    Attempts are counted per key: where a request asks for many and is billed as one, the requests are as many as it
+    takes when each is full; there may have been more.
+    """
+    if not lookup.prices:
+        return None
+    name = lookup.name
+    calls = found[f"{name}.calls"] or 0
+    begins = _begins(lookup)
+    since = [calls, *(found[f"{name}.since.{day}"] or 0 for day in begins), 0]  # attempts made from each begin on
+    prices = [in_force(lookup.prices, day) for day in ("", *begins)]
+    first = lookup.prices[0]
+    keys_per_unit = lookup.batch_size if first.unit == "request" else 1
+    units = [-(-(since[n] - since[n + 1]) // keys_per_unit) for n in range(len(prices))]
+    cost = sum(map(cost_of, prices, units), Decimal(0))
+    lost = -(-(calls - found[f"{name}.answered"]) // keys_per_unit)
+    return Billed(units=sum(units), lost=lost, unit=first.unit, cost=f"{cost:f}", currency=first.currency)
 
 
 def _figures(lookup: LookupFacts, found: Row) -> LookupFigures:
@@ -57,4 +98,9 @@ def _figures(lookup: LookupFacts, found: Row) -> LookupFigures:
         limit_s=(found[f"{name}.spent"] or 0) / 1e6 / lookup.max_attempts_at_once,
         latency_p50_ms=p50,
         latency_p99_ms=p99,
+        rows_called=found[f"{name}.rows_called"],
+        from_ledger=found[f"{name}.from_ledger"],
+        shared=found[f"{name}.shared"],
+        answered=found[f"{name}.answered"],
+        billed=_billed(lookup, found),
     )

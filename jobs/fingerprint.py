@@ -12,6 +12,8 @@ from typing import Any
 
 from jobs.schema import Facts
 
+NOT_IN_FINGERPRINT = {"fingerprint": False}  # metadata of a field that says nothing of what is asked or written
+
 
 def fingerprint(declared: Any) -> str:
     """Of a declaration. Code counts by its name only: a lookup's `version` says that its body changed."""
@@ -34,7 +36,8 @@ def plain(value: Any) -> Any:
     elif isinstance(value, functools.partial):
         found = [plain(value.func), plain(value.args), plain(value.keywords)]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        counting = (field for field in dataclasses.fields(value) if field.metadata.get("fingerprint", True))
+        fields = {field.name: plain(getattr(value, field.name)) for field in counting}
         found = {"": type(value).__name__, **fields}
     elif isinstance(facts, Facts):
         found = plain(facts)

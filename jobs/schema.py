@@ -121,6 +121,17 @@ def _restored(hint: Any, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class PriceFacts(Facts):
+    """What a service bills: `amount` for every `per` units, from the day `since` on."""
+
+    amount: str  # decimal, as "0.0040"
+    currency: str  # USD
+    unit: Literal["item", "request"]
+    per: int = 1
+    since: str | None = None  # 2026-12-01; None: from ever
+
+
+@dataclass(frozen=True)
 class LookupFacts(Facts):
     """What a lookup promises, as declared."""
 
@@ -139,6 +150,7 @@ class LookupFacts(Facts):
     dead_letters: tuple[str, ...] = ()  # outcomes that put a row among the dead letters; it stays in the day too
     hidden_key: bool = False  # a part of the key is personal: outside the run's files it is shown as a hash
     batch_size: int = 1  # keys that one call asks for at most; attempts are counted per key
+    prices: tuple[PriceFacts, ...] = ()  # the one in force on the day of a call holds
 
     @property
     def max_attempts_at_once(self) -> int:
@@ -200,6 +212,18 @@ class DayFacts(Facts):
     started_at: str  # ISO 8601, UTC
     finished_at: str
     versions: dict[str, str] = field(default_factory=dict)
+    asked_by: tuple[str, ...] = ()  # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
+
+
+@dataclass(frozen=True)
+class Billed(Facts):
+    """What the calls of one lookup cost, by the prices declared. A unit: an attempt that reached the service."""
+
+    units: int
+    lost: int  # of these, the ones that no answer came of: timed out, failed, tried again
+    unit: Literal["item", "request"]
+    cost: str  # decimal, as "12.3400"
+    currency: str
 
 
 @dataclass(frozen=True)
@@ -219,6 +243,7 @@ class LookupFigures(Facts):
     shared: int = 0  # rows that took part in the call of an equal row
     answered: int = 0  # rows with an answer or a miss of a call of their own
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
+    billed: Billed | None = None  # None: no price is declared
 
 
 @dataclass(frozen=True)

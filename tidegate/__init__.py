@@ -6,6 +6,7 @@ from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateE
 from jobs.ledger.declared import Ledger, Ttl
 from jobs.lookups import AsyncFunctionLookup, HttpLookup, Lookup, SqlLookup
 from jobs.lookups.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
+from jobs.lookups.prices import Price
 from jobs.lookups.services import Cache, Outage, Retry, Service
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "OAuth2ClientCredentials",
     "Outage",
     "Output",
+    "Price",
     "PublishConflict",
     "Retry",
     "RunStopped",

@@ -15,7 +15,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.declared import Ttl
 from jobs.lookups.answer_types import AnswerColumn, read_ddl
 from jobs.lookups.services import Cache, Outage, Retry
-from jobs.schema import LookupFacts
+from jobs.schema import LookupFacts, PriceFacts
 
 if TYPE_CHECKING:
     from jobs.callers.caller import Caller
@@ -136,6 +136,12 @@ class Lookup:
         return ""
 
     @property
+    def prices(self) -> tuple[PriceFacts, ...]:
+        """What the service bills."""
+        service = getattr(self, "service", None)
+        return tuple(price.facts for price in getattr(service, "prices", ()))
+
+    @property
     def outage_rule(self) -> Outage:
         raise NotImplementedError
 
@@ -164,6 +170,7 @@ class Lookup:
             ranges=tuple((name, low, high) for name, (low, high) in self.ranges.items()),
             null_share=tuple(self.null_share.items()),
             dead_letters=self.dead_letters,
+            prices=self.prices,
         )
 
     @property

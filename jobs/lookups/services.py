@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
+from jobs.fingerprint import NOT_IN_FINGERPRINT
 from jobs.lookups.auth import Auth
+from jobs.lookups.prices import Price, check_prices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,7 @@ class Service:
     max_concurrency: calls in flight over all tasks of a run; it is divided over the tasks that run at once.
     stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
     auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
+    prices: what it bills, by the day of the call; a changed price asks nothing anew.
     """
 
     name: str
@@ -92,9 +96,12 @@ class Service:
     outage: Outage = field(default_factory=Outage)
     stop_on: tuple[int, ...] = (401, 402, 403)
     auth: Auth | None = None
+    prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop_on", tuple(self.stop_on))
+        object.__setattr__(self, "prices", (self.prices,) if isinstance(self.prices, Price) else tuple(self.prices))
+        check_prices(f"service {self.name}", self.prices)
         require_concurrency(f"service {self.name}", self.max_concurrency)
         if isinstance(self.url, str):
             require_http_url(f"service {self.name}", self.url)

@@ -1,0 +1,95 @@
+"""What a service bills: a price in decimal money, per item or per request, from a day on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal
+
+from jobs.errors import DeclarationError
+from jobs.schema import PriceFacts
+
+MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
+PER = re.compile(r"(?:([1-9]\d{0,8}) )?(item|request)s?")
+Unit = Literal["item", "request"]
+
+
+@dataclass(frozen=True)
+class Money:
+    """An amount in one currency. Decimal: what is billed is counted, not measured."""
+
+    amount: Decimal
+    currency: str
+
+    def __str__(self) -> str:
+        return f"{self.amount:,f} {self.currency}"
+
+
+def read_money(text: str, where: str) -> Money:
+    """`0.0040 USD` as money. Raises DeclarationError for anything else."""
+    found = MONEY.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise DeclarationError(f"{where} is {text!r}; it must be an amount and a currency, as '0.0040 USD'.")
+    return Money(Decimal(found[1]), found[2])
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a service bills for each attempt that reached it: Price("0.0040 USD", per="item", since="2026-12-01").
+
+    per: item (one key), request (one call, whatever it asks for; a retry is one more), or so many of them, as
+    "1000 items". since: the first day, in UTC, that it holds for; without it, it holds until another one begins.
+    """
+
+    amount: str
+    per: str = field(default="item", kw_only=True)
+    since: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        read_money(self.amount, "price: amount")
+        if not isinstance(self.per, str) or PER.fullmatch(self.per) is None:
+            raise DeclarationError(
+                f"price {self.amount}: per is {self.per!r}; it must be item, request, or as '1000 items'."
+            )
+        if self.since is not None:
+            try:
+                right = dt.date.fromisoformat(self.since).isoformat() == self.since
+            except (ValueError, TypeError):
+                right = False
+            if not right:
+                raise DeclarationError(
+                    f"price {self.amount}: since is {self.since!r}; it must be a date, as 2026-12-01."
+                )
+
+    @property
+    def facts(self) -> PriceFacts:
+        """As plain data."""
+        money = read_money(self.amount, "price: amount")
+        found = PER.fullmatch(self.per)
+        assert found is not None  # checked at construction
+        unit: Unit = "request" if found[2] == "request" else "item"
+        return PriceFacts(str(money.amount), money.currency, unit, int(found[1] or 1), self.since)
+
+
+def check_prices(where: str, prices: Sequence[Price]) -> None:
+    """Raises DeclarationError where it is not clear which price holds on a day, or in which money."""
+    facts = [price.facts for price in prices]
+    if len({(one.currency, one.unit) for one in facts}) > 1:
+        raise DeclarationError(f"{where}: prices: all must be in one currency, and per item or per request alike.")
+    begins = [one.since for one in facts]
+    if len(set(begins)) < len(begins):
+        raise DeclarationError(f"{where}: prices: two begin on the same day; each needs a `since` of its own.")
+
+
+def in_force(prices: Sequence[PriceFacts], day: str) -> PriceFacts | None:
+    """The price that holds on a day, written as 2026-12-01; None before the first one begins."""
+    begun = [price for price in prices if price.since is None or price.since <= day]
+    return max(begun, key=lambda price: price.since or "", default=None)
+
+
+def cost_of(price: PriceFacts | None, units: int) -> Decimal:
+    """What so many units cost."""
+    return Decimal(0) if price is None else Decimal(price.amount) * units / price.per
