@@ -169,7 +169,7 @@ def test_rows_of_one_key_keep_their_order_and_others_may_overtake_them():
     assert [n for _, n in left] != list(range(210))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     sizes=st.lists(st.integers(0, 40), max_size=8),
     mode=st.sampled_from(["ordered", "unordered"]),
