@@ -65,11 +65,71 @@ def ask(declared, *keys):
     async def main():
         caller = await opened(declared)
         try:
-            return [await said(caller, *key) for key in keys]
+            return await asyncio.gather(*(said(caller, *key) for key in keys))
         finally:
             await caller.close()
 
     return asyncio.run(main())
+
+
+def test_many_keys_go_in_one_query_and_each_has_its_own_outcome(database):
+    keys = ("N1", "N9", "N4", "O'N;--", "N1", "N2")
+    boeing, miss, twice, cessna, again, nulls = ask(lookup(database, batch_size=10), *((key,) for key in keys))
+    assert (boeing, miss, cessna, again, nulls) == (("BOEING", 149), None, ("CESSNA", 4), ("BOEING", 149), (None, None))
+    assert str(twice) == "planes has two or more rows for this key; a lookup gives one"
+
+
+def test_many_keys_are_compared_as_one_key_is(tmp_path):
+    """By the column's own collation and affinity: keys that the table takes for equal each get the row."""
+    with sqlite3.connect(tmp_path / "odd.db") as odd:
+        odd.executescript("""
+            CREATE TABLE odd (word TEXT COLLATE NOCASE, number NUMERIC, "a b" TEXT);
+            INSERT INTO odd VALUES ('Abc', 7, 'one'), ('7', '8', 'two');
+        """)
+    odd.close()
+    for key, values in (("word", ["abc", "ABC", "Abc", "abd", 7, "7"]), ("number", [7, "7", 7.0, "07", "x", 8])):
+        one, many = (
+            lookup(tmp_path / "odd.db", table="odd", keys={key: "k"}, returns="`a b` STRING", batch_size=size)
+            for size in (1, 10)
+        )
+        answers = ask(one, *((value,) for value in values))
+        assert len([answer for answer in answers if answer is not None]) == 5
+        assert ask(many, *((value,) for value in values)) == answers
+
+
+def test_a_value_that_the_driver_refuses_is_the_error_of_its_own_key(database):
+    answers = ask(lookup(database, batch_size=10), ("N1",), (decimal.Decimal("1.5"),), ("N2",))
+    assert (answers[0], answers[2]) == (("BOEING", 149), (None, None))
+    assert isinstance(answers[1], CallFailed)
+    assert not answers[1].passing
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_timestamp_is_no_key_of_sqlite_rather_than_a_silent_miss(database, batch_size):
+    declared = lookup(database, table="every", keys={"at": "at"}, returns="n INT", batch_size=batch_size)
+    (failure,) = ask(declared, (dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC),))
+    assert "SQLite has no timestamps; give the key as the text that the table holds" in str(failure)
+    declared = lookup(database, table="every", keys={"d": "d", "k": "k"}, returns="n INT", batch_size=batch_size)
+    assert ask(declared, (dt.date(2013, 1, 10), 1)) == [(7,)]
+
+
+def test_a_select_of_the_users_own_is_asked_with_parameters(database):
+    declared = lookup(
+        database,
+        table=None,
+        select="SELECT upper(maker) || ':x' AS maker, seats FROM planes WHERE tailnum = :tailnum -- done",
+    )
+    assert ask(declared, ("N1",), ("N1' OR '1'='1",)) == [("BOEING:x", 149), None]
+
+
+def test_json_that_a_database_keeps_as_text_is_read_where_an_answer_has_that_type(tmp_path):
+    with sqlite3.connect(tmp_path / "odd.db") as odd:
+        odd.executescript("""CREATE TABLE docs (k, doc); INSERT INTO docs VALUES (1, '{"a": [1, 2]}'), (2, 'no')""")
+    odd.close()
+    declared = lookup(tmp_path / "odd.db", table="docs", keys={"k": "k"}, returns="doc STRUCT<a: ARRAY<INT>>")
+    good, bad = ask(declared, (1,), (2,))
+    assert good == ({"a": [1, 2]},)
+    assert str(bad) == "doc: expected STRUCT, got 'no'"
 
 
 def slow(database, seconds):

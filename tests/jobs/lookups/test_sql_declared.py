@@ -1,0 +1,85 @@
+"""What a SqlLookup may declare: a table or a select, checked without a database."""
+
+import pytest
+
+from tidegate import DeclarationError, Env, SqlLookup
+
+
+def lookup(**fields):
+    standard = {
+        "name": "plane",
+        "url": "postgresql+asyncpg://me@db/fleet",
+        "keys": {"tailnum": "tail_number"},
+        "returns": "seats INT",
+        "timeout": 5.0,
+        "max_concurrency": 4,
+    }
+    return SqlLookup(**standard | fields)
+
+
+@pytest.mark.parametrize("url", ["postgresql+asyncpg://me@db/fleet", "sqlite+aiosqlite:///planes.db", Env("ANY")])
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT seats FROM planes WHERE tailnum = :tailnum",
+        "SELECT * FROM planes WHERE tailnum = :tailnum OR maker = :tailnum;",
+        "WITH p AS (SELECT * FROM planes) SELECT seats, ':x' FROM p WHERE tailnum = :tailnum -- :y",
+        "SELECT seats FROM a WHERE t = :tailnum UNION ALL SELECT seats FROM b WHERE t = :tailnum",
+    ],
+)
+def test_a_select_whose_parameters_are_the_keys_is_taken(select, url):
+    assert set(lookup(select=select, url=url).statement.parameters) == {"tailnum"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "give a table or a select, one of them."),
+        ({"table": "planes", "select": "SELECT 1"}, "give a table or a select, one of them."),
+        ({"table": "a.b.c"}, "table is 'a.b.c'; it must be table or schema.table, as \"fleet.planes\"."),
+        ({"select": "SELECT seats FROM planes"}, "select: 'tailnum' is in keys, but the select does not use it."),
+        ({"select": "SELECT seats FROM p WHERE t = :tailnum AND m = :m"}, "'m' is in the select, but is no key."),
+        ({"select": "SELECT wings FROM p WHERE t = :tailnum"}, "returns: 'seats' is no column of the select."),
+        ({"select": "SELECT seats FROM p WHERE t = :tailnum; DROP TABLE p"}, "select holds 2 statements"),
+        ({"select": "DELETE FROM p WHERE t = :tailnum RETURNING seats"}, "must be one SELECT that changes and locks"),
+        (
+            {"select": "WITH d AS (DELETE FROM p WHERE t = :tailnum RETURNING seats) SELECT seats FROM d"},
+            "must be one SELECT that changes and locks nothing; a lookup reads.",
+        ),
+        ({"select": "SELECT seats FROM p WHERE t = :tailnum FOR UPDATE"}, "changes and locks nothing"),
+        ({"select": "SELECT seats INTO q FROM p WHERE t = :tailnum"}, "changes and locks nothing"),
+        ({"select": "SELECT seats FROM p WHERE t = $1"}, "values stand as :name, where name is a key"),
+        ({"select": "SELECT seats FROM p WHERE t = %(tailnum)s AND u = ?"}, "values stand as :name"),
+        ({"select": "SELECT x[1:n] AS seats FROM p WHERE t = :tailnum"}, "cannot be told from a parameter"),
+        ({"select": "SELECT seats FROM"}, "select cannot be read as SQL: 'SELECT seats FROM'."),
+        ({"table": "p", "attempt_timeout": 0}, "attempt_timeout is 0 s; it must be over 0."),
+        ({"table": "p", "batch_size": 0}, "batch_size is 0; it must be a whole number, at least 1"),
+        ({"table": "p", "batch_size": 32_001}, "batch_size is 32001; it must be a whole number, at least 1"),
+        ({"table": "p", "batch_size": 5, "max_wait": -1}, "max_wait is -1 s; it must be 0 or more."),
+        (
+            {"select": "SELECT seats FROM p WHERE t = :tailnum", "batch_size": 5},
+            "batch_size goes with a table: for many keys Tidegate writes the query itself.",
+        ),
+        ({"table": "p", "batch_size": 5, "url": "mysql+aiomysql://me@db/x"}, "batches are for sqlite and postgresql"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_one_sentence(fields, said):
+    with pytest.raises(DeclarationError) as error:
+        lookup(**fields)
+    assert str(error.value).startswith("lookup plane: ")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_ledger_knows_an_answer_by_what_is_asked_and_not_by_how_many_keys_go_together():
+    def facts(**fields):
+        return lookup(**fields).request_facts()
+
+    assert facts(table="planes") == facts(table="planes", batch_size=500, max_wait=1.0, attempt_timeout=2.0)
+    assert facts(table="planes") == facts(table="planes", url="postgresql+asyncpg://me:changed@db/fleet") | {
+        "url": facts(table="planes")["url"]
+    }
+    select = "SELECT seats FROM planes WHERE tailnum = :tailnum"
+    different = [facts(table="planes"), facts(table="boats"), facts(select=select), facts(select=select + " LIMIT 1")]
+    assert all(one != other for one in different for other in different if one is not other)
+    assert "changed" not in str(facts(table="planes", url="postgresql+asyncpg://me:changed@db/fleet"))
