@@ -17,38 +17,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from asyncio_core import (
-    AsyncWaitOperator,
-    Gate,
-    OutputMode,
-    StreamElement,
-    StreamRecord,
-    Watermark,
-    exponential_backoff,
-)
-from jobs.bridge.asking import Asked, Asking, Row
+from asyncio_core import StreamElement, StreamRecord, Watermark
+from jobs.bridge.allowance import Allowance
+from jobs.bridge.asking import Asked, Row
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
 from jobs.bridge.chain import Link, Operator, calls_in_flight, raise_failure
 from jobs.bridge.desk import DeskAddress
 from jobs.bridge.input_window import InputWindow
-from jobs.bridge.outage import OutageWatch
+from jobs.bridge.operators import CAPACITY_PER_CALL, Surroundings, chain
 from jobs.bridge.progress import EVERY, ProgressSender, TaskProgress
-from jobs.bridge.sharing import SharedAsking, SharingOperator
 from jobs.bridge.stopping import watched
 from jobs.errors import RunCancelled, TidegateError
+from jobs.ledger.at_task import Found, TaskLedger
 from jobs.ledger.task_plan import CallCap, LedgerPlan
 from jobs.lookups import Lookup
 
-CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
 ROWS_PER_BATCH = 1000  # of output
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
-MODES = {
-    "ordered": OutputMode.ORDERED,
-    "unordered": OutputMode.UNORDERED,
-    "key_ordered": OutputMode.KEY_ORDERED,
-}
-FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which attempts count
+
+
+Finished = tuple[pa.RecordBatch, list[Callable[[], None]]]  # a batch, and what to wait for before it may leave
 
 
 @dataclass(frozen=True)
@@ -85,12 +74,14 @@ class PartitionRun:
         self._progress = TaskProgress(partition, attempt)
         at_once = sum(share * lookup.batch_size for share, lookup in zip(self._shares, plan.lookups, strict=True))
         self._window = InputWindow(PREFETCH_ROWS + CAPACITY_PER_CALL * at_once, PREFETCH_BYTES)
-        self._out: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
+        self._out: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: ProgressSender
         self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
         self._ready: list[Row] = []
         self._assembler = Assembler(plan.layout, partition)
+        ledgers = plan.ledgers or (None,) * len(plan.lookups)
+        self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
         self._epoch_us = time.time_ns() // 1000 - int(time.monotonic() * 1e6)
         self._main: asyncio.Task[None] | None = None
         self._left = False
@@ -112,8 +103,11 @@ class PartitionRun:
             while (item := self._out.get()) is not None:
                 if isinstance(item, BaseException):
                     raise item
-                yield item
-                self._window.give_back(item.num_rows)
+                batch, stored = item
+                for wait_until_stored in stored:
+                    wait_until_stored()
+                yield batch
+                self._window.give_back(batch.num_rows)
         finally:
             self._window.end()
             self._call_soon(self._leave)
@@ -174,7 +168,8 @@ class PartitionRun:
             stack.callback(self._sender.close)
             if self._left:
                 return
-            operators, links = self._chain()
+            chained = chain(self._surroundings(stack), self._collect)
+            operators, links = chained.operators, chained.links
             for operator in operators:
                 stack.push_async_callback(operator.close)
                 await operator.open()
@@ -186,67 +181,23 @@ class PartitionRun:
                 for link, carrier in zip(links, carriers, strict=True):
                     link.end()
                     await carrier
+                await chained.finish()
                 for task in (ticker, *watches):
                     task.cancel()
             self._tell(operators)
         self._flush()
 
-    def _chain(self) -> tuple[list[Operator], list[Link]]:
-        """One operator per lookup, and the links that carry what each lets out into the next one."""
+    def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
+        """The ledgers opened, to be closed after the operators; and what this task may spend on calls."""
         plan = self._plan
-        watched: dict[tuple[str, str], tuple[Gate, OutageWatch]] = {}
-        for lookup in plan.lookups:  # lookups of one service share its gate
-            gate = Gate()
-            called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
-            batch_size = max(other.batch_size for other in plan.lookups if other.service_key == lookup.service_key)
-            watch = OutageWatch(lookup.outage_rule, called, gate, self.now_us, batch_size=batch_size)
-            watched.setdefault(lookup.service_key, (gate, watch))
-        operators: list[Operator] = []
-        links: list[Link] = []
-        output: Callable[[StreamElement], None] = self._collect
-        for place, lookup in reversed(list(enumerate(plan.lookups))):
-            gate, watch = watched[lookup.service_key]
-            operators.insert(0, self._operator(lookup, place, gate, watch, output))
-            if place > 0:
-                links.insert(0, Link(operators[0], links[0] if links else None))
-                output = links[0].put
-        return operators, links
-
-    def _operator(
-        self, lookup: Lookup, place: int, gate: Gate, watch: OutageWatch, output: Callable[[StreamElement], None]
-    ) -> Operator:
-        share, retry = self._shares[place], lookup.retry
-        facts: dict[str, Any] = {
-            "place": place,
-            "gate": gate,
-            "watch": watch,
-            "now_us": self.now_us,
-            "on_attempt": self._count_attempt,
-        }
-        caller = lookup.caller(share)
-        rows = share * lookup.batch_size  # that may be asked for at once
-        shared = (
-            None if lookup.cache is None else SharedAsking(lookup, caller, share=rows, cache=lookup.cache, **facts)
-        )
-        asking = shared or Asking(lookup, caller, **facts)
-        options: dict[str, Any] = {
-            "mode": MODES[self._plan.mode],
-            "timeout": lookup.timeout,
-            "capacity": CAPACITY_PER_CALL * rows,
-            "gate": gate,
-            "key": order_key_of if self._plan.mode == "key_ordered" else None,
-            "retry_strategy": exponential_backoff(
-                max_retries=FOR_EVER,
-                initial_delay=retry.initial_delay,
-                max_delay=retry.max_delay,
-                multiplier=retry.multiplier,
-                jitter=retry.jitter,
-                on_result=asking.again,
-            ),
-        }
-        if shared is not None:
-            return SharingOperator(shared, output, **options)
-        return AsyncWaitOperator(asking, output, concurrency=rows, **options)
+        allowance = None if plan.cap is None else Allowance(plan.cap, self._partition)
+        for place, ledger in enumerate(self._ledgers):
+            if ledger is not None:
+                stack.callback(ledger.close)
+                ledger.open()
+                if allowance is not None:
+                    allowance.spent_before(place, ledger.earlier_answers)
+        return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._count_attempt)
 
     async def _feed(self, operator: Operator, link: Link | None) -> None:
         """All input through the first operator, with a watermark wherever the event time calls for one."""
@@ -260,14 +211,23 @@ class PartitionRun:
             sequence += item.num_rows
             timestamps, watermarks = batch.timestamps, batch.watermarks
             keys = [keys_of(item, names) for names in layout.keys]
+            known = self._known(item, keys)
             for index, row_keys in enumerate(zip(*keys, strict=True)):
                 if link is not None:
                     await link.room()
                 row = Row(batch, index, tuple(map(Asked, row_keys)))
+                for place, found in known:
+                    row.asked[place].stored = found[index]
                 await operator.process_element(StreamRecord(row, timestamps[index] if timestamps else None))
                 if watermarks and (watermark := watermarks[index]) is not None:
                     await operator.process_element(Watermark(watermark))
         await operator.end_input()
+
+    def _known(self, batch: pa.RecordBatch, keys: list[list[Any]]) -> list[tuple[int, list[Found | None]]]:
+        """What the ledgers know of a batch's keys: per lookup, where they know any."""
+        asked = zip(self._ledgers, keys, strict=True)
+        found = [None if ledger is None else ledger.find(batch, of_lookup) for ledger, of_lookup in asked]
+        return [(place, known) for place, known in enumerate(found) if known is not None]
 
     def _collect(self, element: StreamElement) -> None:
         if isinstance(element, StreamRecord):
@@ -277,8 +237,10 @@ class PartitionRun:
                 self._flush()
 
     def _flush(self) -> None:
+        """Hand over what is ready, with what to wait for before it may leave: its answers are stored by then."""
         if self._ready:
-            self._out.put(self._assembler.batch(self._ready))
+            stored = [ledger.safe_point() for ledger in self._ledgers if ledger is not None]
+            self._out.put((self._assembler.batch(self._ready), stored))
             self._ready = []
 
     # -- progress ------------------------------------------------------------------------------------------------------
@@ -301,10 +263,6 @@ class PartitionRun:
     def _tell(self, operators: list[Operator]) -> None:
         self._progress.in_flight = sum(map(calls_in_flight, operators))
         self._sender.send(self._progress)
-
-
-def order_key_of(row: Row) -> Any:
-    return row.batch.order_keys[row.index]
 
 
 def told_to_people(error: BaseException) -> BaseException:
