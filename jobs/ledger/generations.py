@@ -10,8 +10,9 @@ not list. A file may lie in the folder of an older generation: what did not chan
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ COMPLETE = "complete.json"
 
 @dataclass(frozen=True)
 class CompactedFile:
-    """name: as `<generation>/<file>.parquet`. smallest, largest: the keys in it lie between, both included."""
+    """name: as `<generation>/<file>.parquet`. smallest, largest: its keys lie between, both included."""
 
     name: str
     rows: int
@@ -42,8 +43,8 @@ class Generation:
 
     name: str
     completed_at: int  # µs since the epoch
-    files: tuple[CompactedFile, ...] = ()  # in the order of their keys, which do not overlap
-    taken_in: frozenset[str] = frozenset()  # parts, as LedgerFolder.parts names them
+    files: tuple[CompactedFile, ...] = ()  # in the order of their keys
+    taken_in: Mapping[str, int] = field(default_factory=dict)  # part, as LedgerFolder.parts names it -> µs, when
 
     @property
     def rows(self) -> int:
@@ -54,7 +55,7 @@ class Generation:
             "format": FORMAT,
             "completed_at": self.completed_at,
             "files": [[file.name, file.rows, file.smallest, file.largest] for file in self.files],
-            "taken_in": sorted(self.taken_in),
+            "taken_in": dict(sorted(self.taken_in.items())),
         }
         return json.dumps(facts, indent=1).encode()
 
@@ -65,18 +66,59 @@ class Contents:
 
     generation: Generation | None
     parts: tuple[str, ...]
+    parts_taken_in: tuple[str, ...] = ()  # and not deleted yet
 
 
 def contents(folder: LedgerFolder) -> Contents:
     """What there is now. Raises LedgerError for a newer format or a folder that cannot be listed."""
     parts = folder.parts()  # first: whatever is taken in and deleted from now on is in a generation found after
     generation = newest_generation(folder)
-    taken_in = generation.taken_in if generation else frozenset()
-    return Contents(generation, tuple(part for part in parts if part not in taken_in))
+    taken_in = generation.taken_in if generation else {}
+    return Contents(
+        generation,
+        tuple(part for part in parts if part not in taken_in),
+        tuple(part for part in parts if part in taken_in),
+    )
 
 
 def newest_generation(folder: LedgerFolder) -> Generation | None:
     return next(whole_generations(folder), None)
+
+
+def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]) -> bool:
+    """Make a generation whole, whose files are there; False, and it is not, when another one than `known` was first.
+
+    So nothing that a generation was made without, as `forget` has made one without some keys, comes back by another
+    that began before. Of two that come at one moment both may give up, never neither.
+    """
+    if _names(folder) - known:
+        return False
+    name = f"{COMPACTED}/{generation.name}/{COMPLETE}"
+    folder.write(name, generation.as_json())
+    if _names(folder) - known - {generation.name}:
+        folder.delete(name)
+        return False
+    return True
+
+
+def known_generations(folder: LedgerFolder) -> frozenset[str]:
+    """For `complete`: to be asked before `contents`."""
+    return frozenset(_names(folder))
+
+
+def _names(folder: LedgerFolder) -> set[str]:
+    return {name.split("/")[1] for name in folder.names(COMPACTED) if name.endswith(f"/{COMPLETE}")}
+
+
+def name_after(base: Generation | None, now_us: int) -> str:
+    """A new name that is greater than that of `base`, whatever the clocks say."""
+    begun = now_us if base is None else max(now_us, began(base.name) + 1)
+    return f"{begun:017d}-{secrets.token_hex(4)}"
+
+
+def began(name: str) -> int:
+    """When a generation was begun, in µs since the epoch. Raises ValueError for a name that is not ours."""
+    return int(name.partition("-")[0])
 
 
 def whole_generations(folder: LedgerFolder) -> Iterator[Generation]:
@@ -95,7 +137,7 @@ def _read(folder: LedgerFolder, name: str) -> Generation | None:
         written = facts["format"]
         if written <= FORMAT:
             files = tuple(CompactedFile(*file) for file in facts["files"])
-            return Generation(name.split("/")[1], facts["completed_at"], files, frozenset(facts["taken_in"]))
+            return Generation(name.split("/")[1], facts["completed_at"], files, dict(facts["taken_in"]))
     except FileNotFoundError:
         return None
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:

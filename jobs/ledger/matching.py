@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -73,15 +73,29 @@ def matches(folder: LedgerFolder, there: Contents, wanted: Wanted) -> Iterator[t
     """
     for file in there.generation.files if there.generation else ():
         yield _in_compacted(folder, file, wanted)
-    some: list[pa.Table | str] = []
+    some: list[pa.Table] = []
+    skipped: tuple[str, ...] = ()
+    for part, table in read_parts(folder, there.parts):
+        if table is None:
+            skipped += (f"{PARTS}/{part}",)
+            continue
+        some.append(table)
+        if sum(map(len, some)) >= ROWS_AT_ONCE:
+            yield _in_parts(some, wanted)
+            some = []
+    found, figures = _in_parts(some, wanted)
+    yield found, figures + ReadFigures(files=len(skipped), skipped=skipped)
+
+
+def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str, pa.Table | None]]:
+    """The parts one by one, read some at a time; None for one that is torn or foreign, and skipped with a warning.
+
+    Raises FileNotFoundError when one is gone, LedgerError for a newer format or a failing filesystem.
+    """
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for start in range(0, len(there.parts), PARTS_AT_ONCE):
-            some += pool.map(lambda part: _whole(folder, part), there.parts[start : start + PARTS_AT_ONCE])
-            if sum(table.num_rows for table in some if isinstance(table, pa.Table)) >= ROWS_AT_ONCE:
-                yield _in_parts(some, wanted)
-                some = []
-    if some:
-        yield _in_parts(some, wanted)
+        for start in range(0, len(parts), PARTS_AT_ONCE):
+            some = parts[start : start + PARTS_AT_ONCE]
+            yield from zip(some, pool.map(lambda part: _whole(folder, part), some), strict=True)
 
 
 def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
@@ -136,20 +150,17 @@ def _in_groups(file: pq.ParquetFile, groups: list[int], wanted: Wanted) -> tuple
     return found.filter(found["place"].is_valid()).cast(FOUND), looked_at + read
 
 
-def _whole(folder: LedgerFolder, part: str) -> pa.Table | str:
-    """A part, or the name of one that is skipped."""
+def _whole(folder: LedgerFolder, part: str) -> pa.Table | None:
     try:
         return folder.read_part(part)
     except NotOurs as error:
         folder.warn(f"{PARTS}/{part}", error)
-        return part
+        return None
 
 
-def _in_parts(some: list[pa.Table | str], wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
-    tables = [table for table in some if not isinstance(table, str)]
-    skipped = tuple(f"{PARTS}/{part}" for part in some if isinstance(part, str))
+def _in_parts(tables: list[pa.Table], wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
     rows = pa.concat_tables([SCHEMA.empty_table(), *tables])
     found = rows.select(REST).add_column(0, FOUND.field("place"), wanted.places(rows["key"]))
-    groups = sum(-(-table.num_rows // ROWS_PER_GROUP) for table in tables)
-    figures = ReadFigures(len(some), groups, len(rows), groups, len(rows), groups, len(rows), skipped)
+    groups = sum(-(-len(table) // ROWS_PER_GROUP) for table in tables)
+    figures = ReadFigures(len(tables), groups, len(rows), groups, len(rows), groups, len(rows))
     return found.filter(found["place"].is_valid()), figures

@@ -80,7 +80,7 @@ def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) ->
     asked_open = times[ASKED] > np.maximum(np.maximum(answered, times[ERROR]), void)
     failed = np.where(times[ERROR] >= times[TIMEOUT], ERROR, TIMEOUT)
     failed_at = np.maximum(times[ERROR], times[TIMEOUT])
-    failure_holds = (failed_at > void) & (now_us - failed_at < _limit(limits["error"]))
+    failure_holds = (failed_at > np.maximum(answered, void)) & (now_us - failed_at < _limit(limits["error"]))
     every = np.arange(count)
     speaks = np.select(
         [holds, asked_open, failure_holds], [rows[younger, every], rows[ASKED], rows[failed, every]], default=-1
@@ -102,6 +102,16 @@ def superseded(keys: Ints, table: pa.Table, count: int) -> Mask:
     codes = outcome_codes(table)
     below = mine < bar[codes, keys]
     marks: Mask = below | ((codes != EXPIRED) & (mine <= void[keys]))
+    return marks
+
+
+def outlived(table: pa.Table, *, now_us: int, ttl: Ttl) -> Mask:
+    """The rows that are older than the time to live of their outcome; marks have none."""
+    limits = ttl.max_age_us()
+    codes = outcome_codes(table)
+    ages = np.full(len(OUTCOMES), _limit(None))
+    ages[[OK, MISS, ERROR, TIMEOUT]] = [_limit(limits[name]) for name in ("ok", "miss", "error", "error")]
+    marks: Mask = now_us - times_of(table) >= ages[codes]
     return marks
 
 

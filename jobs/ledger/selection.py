@@ -45,7 +45,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
 
     - the newest ok or miss, unless its time to live has run out;
     - else an "asked" that no ok, miss or error came after: the call may have been made, the row is `unknown`;
-    - else the newest error or timeout within the time to live of errors.
+    - else the newest error or timeout, if no answer is newer, within the time to live of errors.
 
     "expired" voids every record of its key up to its own time, "asked" too. wanted: key texts, in any order, doubles
     allowed. Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be

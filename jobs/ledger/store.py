@@ -9,6 +9,7 @@ somebody else's. A part of a newer format stops with a sentence, as skipping it 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -35,6 +36,14 @@ _log = logging.getLogger("tidegate.ledger")
 
 class NotOurs(Exception):  # noqa: N818  # what the file is
     """A file that is no whole part of this ledger: torn, or somebody else's."""
+
+    torn = True
+
+
+class Foreign(NotOurs):
+    """A whole Parquet file, but not of a ledger."""
+
+    torn = False
 
 
 @dataclass(frozen=True)
@@ -87,18 +96,21 @@ class LedgerFolder:
             with self.filesystem.open_output_stream(path, compression=None) as stream:
                 stream.write(data)
         except (pa.ArrowException, OSError) as error:
-            self.delete(name, missing_ok=True)
+            with contextlib.suppress(LedgerError):
+                self.delete(name)
             raise LedgerError(
                 f"ledger {self.root!r}: answers cannot be stored: {one_line(error)}. Make room there or allow writing, "
                 "and start again: what was stored before is kept and used."
             ) from error
 
-    def delete(self, name: str, *, missing_ok: bool = False) -> None:
+    def delete(self, name: str) -> None:
+        """Take a file away; one that is gone is no error. Raises LedgerError when it cannot be."""
         try:
             self.filesystem.delete_file(f"{self.path}/{name}")
+        except FileNotFoundError:
+            return
         except (pa.ArrowException, OSError) as error:
-            if not missing_ok:
-                raise LedgerError(f"ledger {self.root!r}: cannot delete {name}: {one_line(error)}.") from error
+            raise LedgerError(f"ledger {self.root!r}: {name} cannot be deleted: {one_line(error)}.") from error
 
     # -- listing and reading -------------------------------------------------------------------------------------------
     def names(self, below: str = "") -> list[str]:
@@ -188,7 +200,7 @@ class LedgerFolder:
         file = pq.ParquetFile(source, page_checksum_verification=True)
         written = (file.metadata.metadata or {}).get(FORMAT_KEY)
         if written is None or not written.isdigit():
-            raise NotOurs("no part of a ledger")
+            raise Foreign("no part of a ledger")
         if int(written) > FORMAT:
             raise LedgerError(
                 f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads up to {FORMAT}: "

@@ -1,0 +1,235 @@
+"""Many small parts into a few sorted files, and the removal of what nobody needs. No answer is lost at any step.
+
+A compaction only adds: it writes the files of a new generation, then the object that makes it whole. Until then
+readers use what was there; after that the parts taken in stay for a grace period, for readers who listed them before.
+A crash leaves files that no generation names; a later compaction takes them away. Of two at once one or both give up.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.errors import LedgerError
+from jobs.ledger.generations import (
+    COMPACTED,
+    COMPLETE,
+    CompactedFile,
+    Contents,
+    Generation,
+    began,
+    complete,
+    contents,
+    known_generations,
+    name_after,
+    whole_generations,
+)
+from jobs.ledger.matching import Wanted, read_parts
+from jobs.ledger.merging import Drop, SortedFile, in_order, merged
+from jobs.ledger.newest import EXPIRED, Ints, Mask, outcome_codes, outlived, superseded, times_of
+from jobs.ledger.store import PARTS, NotOurs, as_parquet, one_line
+
+if TYPE_CHECKING:
+    from jobs.ledger.declared import Ttl
+    from jobs.ledger.store import LedgerFolder
+
+GRACE = timedelta(days=1)
+DEBRIS = timedelta(days=2)  # files that no generation names: longer than any compaction takes
+MARKS_KEPT = timedelta(days=30)  # "expired" marks: longer than an answer may be under way to the ledger
+ROWS_PER_FILE = 500_000
+ROWS_IN_MEMORY = 1_000_000  # of parts, sorted at once; more of them are sorted in turns on the local disk
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did. given_up: another one, or `forget`, was there first; nothing was changed."""
+
+    parts_taken_in: int = 0
+    files_written: int = 0
+    files_kept: int = 0  # of the generation before, as no new answer falls into them
+    rows: int = 0  # records that the generation holds now
+    rows_dropped: int = 0  # records that were there and count no more
+    deleted: int = 0  # files that nobody needs any more
+    given_up: bool = False
+
+
+def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | None = None) -> Compacted:
+    """Take all parts into a new generation, and delete what was taken in or replaced over `grace` ago.
+
+    Safe beside running jobs, readers and other compactions, if `grace` is longer than a reader takes. Of each key the
+    newest record of each outcome stays; nothing else is ever needed. Memory: about two million records. Raises
+    LedgerError when something cannot be read or written; everything is as it was then.
+    """
+    return _compact(folder, grace, now_us, None)
+
+
+def clean_up(
+    folder: LedgerFolder, *, ttl: Ttl | None = None, grace: timedelta = GRACE, now_us: int | None = None
+) -> Compacted:
+    """A compaction that also drops what cannot speak for its key any more, and with `ttl` answers that it outlives.
+
+    Dropped: answers that were declared expired, or have a newer one; calls marked as asked whose answer is there;
+    marks of refreshes over 30 days old.
+    """
+    now = _now(now_us)
+
+    def drop(keys: Ints, rows: pa.Table, count: int) -> Mask:
+        old_marks = (outcome_codes(rows) == EXPIRED) & (now - times_of(rows) > MARKS_KEPT // timedelta(microseconds=1))
+        useless: Mask = superseded(keys, rows, count) | old_marks
+        return useless if ttl is None else useless | outlived(rows, now_us=now, ttl=ttl)
+
+    return _compact(folder, grace, now_us, drop)
+
+
+def _compact(folder: LedgerFolder, grace: timedelta, now_us: int | None, drop: Drop | None) -> Compacted:
+    known = known_generations(folder)
+    there = contents(folder)
+    done = Compacted(rows=there.generation.rows if there.generation else 0)
+    if there.parts or (drop is not None and there.generation is not None):
+        try:
+            done = _new_generation(folder, there, known, now_us, drop)
+        except FileNotFoundError:  # somebody else was first, and has deleted what this one began with
+            return Compacted(given_up=True)
+        except (pa.ArrowException, OSError) as error:
+            raise LedgerError(
+                f"ledger {folder.root!r}: its compacted files cannot be read: {one_line(error)}. Nothing was changed."
+            ) from error
+    return done if done.given_up else replace(done, deleted=sweep(folder, grace, _now(now_us)))
+
+
+def _new_generation(
+    folder: LedgerFolder, there: Contents, known: frozenset[str], now_us: int | None, drop: Drop | None
+) -> Compacted:
+    base = there.generation
+    name = name_after(base, _now(now_us))
+    with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary, ExitStack() as opened:
+        sorted_parts = _SortedParts(folder, there.parts, Path(temporary))
+        if not sorted_parts.taken_in and drop is None:
+            return Compacted(rows=base.rows if base else 0)
+        old = base.files if base else ()
+        kept = [file for file in old if drop is None and not sorted_parts.touch(file)]
+        files = [SortedFile(opened.enter_context(open_compacted(folder, file))) for file in old if file not in kept]
+        files += [SortedFile(opened.enter_context(pq.ParquetFile(path))) for path in sorted_parts.files]
+        tables = merged(files, ROWS_PER_FILE, borders=[file.largest for file in kept], drop=drop)
+        written = [
+            write_compacted(folder, f"{name}/{number:05d}.parquet", table) for number, table in enumerate(tables)
+        ]
+    now = _now(now_us)
+    taken_in = {part: base.taken_in[part] for part in there.parts_taken_in} if base else {}
+    taken_in |= dict.fromkeys(sorted_parts.taken_in, now)
+    generation = Generation(name, now, tuple(sorted([*kept, *written], key=lambda file: file.smallest)), taken_in)
+    if not complete(folder, generation, known):
+        for file in written:
+            folder.delete(f"{COMPACTED}/{file.name}")
+        return Compacted(given_up=True)
+    before = sorted_parts.rows + sum(file.rows for file in old)
+    return Compacted(
+        len(sorted_parts.taken_in), len(written), len(kept), generation.rows, rows_dropped=before - generation.rows
+    )
+
+
+class _SortedParts:
+    """The parts' records in sorted files on the local disk, and the names of the parts that could be read."""
+
+    def __init__(self, folder: LedgerFolder, parts: Sequence[str], temporary: Path) -> None:
+        self.files: list[Path] = []
+        self.taken_in: list[str] = []
+        self.rows = 0
+        self._temporary = temporary
+        self._keys: Wanted | None = None
+        some: list[pa.Table] = []
+        for part, table in read_parts(folder, parts):
+            if table is None:
+                continue
+            self.taken_in.append(part)
+            self.rows += len(table)
+            some.append(table)
+            if sum(map(len, some)) >= ROWS_IN_MEMORY:
+                self._sort(folder, some)
+                some = []
+        if some:
+            self._sort(folder, some)
+
+    def _sort(self, folder: LedgerFolder, some: list[pa.Table]) -> None:
+        rows = in_order(pa.concat_tables(some))
+        path = self._temporary / f"{len(self.files)}.parquet"
+        try:
+            path.write_bytes(as_parquet(rows))
+        except OSError as error:
+            raise LedgerError(
+                f"ledger {folder.root!r}: answers cannot be sorted in {path.parent.parent}: {one_line(error)}. Make "
+                "room there, or set TMPDIR to a larger disk."
+            ) from error
+        self.files.append(path)
+        self._keys = Wanted(rows["key"]) if len(self.files) == 1 else None
+
+    def touch(self, file: CompactedFile) -> bool:
+        """Whether a record may belong into this file, or the file is so small that it had better be joined."""
+        if file.rows < ROWS_PER_FILE // 2 or len(self.files) > 1:
+            return True
+        return self._keys is not None and self._keys.any_between(file.smallest, file.largest)
+
+
+def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
+    """A file of a whole generation. Raises LedgerError when it is torn: then what is made from it would lack answers."""
+    name = f"{COMPACTED}/{file.name}"
+    try:
+        return folder.open(name)
+    except NotOurs as error:
+        raise LedgerError(
+            f"ledger {folder.root!r}: {name} cannot be read: {error}. Nothing was changed; bring it back from a copy: "
+            "the answers that only it holds would be asked, and paid, again."
+        ) from error
+
+
+def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> CompactedFile:
+    """Write a sorted table as a file of a generation."""
+    folder.write(f"{COMPACTED}/{name}", as_parquet(table))
+    return CompactedFile(name, len(table), table["key"][0].as_py(), table["key"][-1].as_py())
+
+
+# -- what nobody needs any more ----------------------------------------------------------------------------------------
+def sweep(folder: LedgerFolder, grace: timedelta, now_us: int, debris: timedelta = DEBRIS) -> int:
+    """Delete parts taken in, and generations replaced, over `grace` ago, and what a crash left over `debris` ago.
+
+    Gives the number of files deleted.
+    """
+    whole = list(whole_generations(folder))
+    grace_us = grace // timedelta(microseconds=1)
+    useless = []
+    if whole:
+        taken_in = whole[0].taken_in
+        useless = [f"{PARTS}/{part}" for part in folder.parts() if now_us - taken_in.get(part, now_us + 1) >= grace_us]
+    replaced_at = dict(zip([old.name for old in whole[1:]], [new.completed_at for new in whole], strict=False))
+    needed = [one for one in whole if one is whole[0] or now_us - replaced_at[one.name] < grace_us]
+    names = {f"{one.name}/{COMPLETE}" for one in needed} | {file.name for one in needed for file in one.files}
+    of_whole = {one.name for one in whole}
+    for found in folder.names(COMPACTED):
+        name = found.removeprefix(f"{COMPACTED}/")
+        owner = name.partition("/")[0]
+        if name not in names and (owner in of_whole or _is_debris(owner, now_us - debris // timedelta(microseconds=1))):
+            useless.append(found)
+    useless.sort(key=lambda name: not name.endswith(f"/{COMPLETE}"))  # a generation is never half there
+    for name in useless:
+        folder.delete(name)
+    return len(useless)
+
+
+def _is_debris(generation: str, begun_before: int) -> bool:
+    try:
+        return began(generation) <= begun_before
+    except ValueError:
+        return False  # somebody else's
+
+
+def _now(now_us: int | None) -> int:
+    return time.time_ns() // 1000 if now_us is None else now_us

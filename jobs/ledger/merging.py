@@ -1,0 +1,84 @@
+"""Sorted files of answers merged into sorted tables of a bounded size, the newest of each key and outcome only."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs.ledger.answers import SCHEMA
+from jobs.ledger.newest import Ints, Mask, newest_rows
+
+Drop = Callable[[Ints, pa.Table, int], Mask]  # numbers of keys, rows, count of keys -> the rows to leave out
+
+
+def in_order(rows: pa.Table, drop: Drop | None = None) -> pa.Table:
+    """The newest of each key and outcome, sorted by key, without what `drop` names."""
+    keys = rows["key"].combine_chunks()
+    ranks = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64) - 1
+    newest = newest_rows(ranks, rows)
+    rows, ranks = rows.take(pa.array(newest)), ranks[newest]
+    if drop is None or not len(ranks):
+        return rows
+    return rows.filter(pa.array(~drop(ranks, rows, int(ranks.max()) + 1)))
+
+
+class SortedFile:
+    """A file sorted by key, read row group by row group and never back."""
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self._file = file
+        self._next = 0
+        self._rest = SCHEMA.empty_table()
+        self.groups = [
+            self._bounds(number) for number in range(file.metadata.num_row_groups)
+        ]  # smallest, largest, rows
+
+    def _bounds(self, number: int) -> tuple[str, str, int]:
+        group = self._file.metadata.row_group(number)
+        statistics = group.column(0).statistics
+        if statistics is not None and statistics.has_min_max:
+            return statistics.min, statistics.max, group.num_rows
+        keys = self._file.read_row_group(number, columns=["key"])["key"]  # over 4 KB each
+        return keys[0].as_py(), keys[-1].as_py(), group.num_rows
+
+    def up_to(self, bound: str | None) -> pa.Table:
+        """The rows after those given before, up to the key `bound`, or all."""
+        first = self._next
+        while self._next < len(self.groups) and (bound is None or self.groups[self._next][0] <= bound):
+            self._next += 1
+        rows = self._rest
+        if first < self._next:
+            more = self._file.read_row_groups(range(first, self._next), columns=SCHEMA.names).cast(SCHEMA)
+            rows = pa.concat_tables([rows, more])
+        count = rows.num_rows if bound is None else pc.sum(pc.less_equal(rows["key"], bound)).as_py() or 0
+        self._rest = rows.slice(count)
+        return rows.slice(0, count)
+
+
+def merged(
+    files: Sequence[SortedFile], rows_per_table: int, *, borders: Iterable[str] = (), drop: Drop | None = None
+) -> Iterator[pa.Table]:
+    """Tables sorted by key, one after the other, of about so many rows; a new one begins after each of `borders`."""
+    for bound in itertools.chain(_bounds(files, rows_per_table, borders), [None]):
+        rows = pa.concat_tables([SCHEMA.empty_table(), *(file.up_to(bound) for file in files)])
+        if rows.num_rows:
+            table = in_order(rows, drop)
+            if table.num_rows:
+                yield table
+
+
+def _bounds(files: Sequence[SortedFile], rows_per_table: int, borders: Iterable[str]) -> list[str]:
+    """Keys where a table ends, so that none has many more rows than it should."""
+    ends = sorted((largest, rows) for file in files for _, largest, rows in file.groups)
+    bounds, rows_so_far = set(borders), 0
+    for largest, rows in ends:
+        rows_so_far += rows
+        if rows_so_far >= rows_per_table:
+            bounds.add(largest)
+            rows_so_far = 0
+    return sorted(bounds)
