@@ -5,21 +5,27 @@ What Dagster and the commands share. Checks and their reports are not of this pa
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs import records
-from jobs.enrich_day import STOPPED, WRONG
+from jobs.enrich_day import STOPPED
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.spark_program import SparkSubmit, ended
+from jobs.tables.leases import WAIT, Lease, leased
 
 if TYPE_CHECKING:
     from jobs.declarations import Enrichment
 
-PUBLISHED, HELD_BACK, STOPPED_BY_SERVICE, FAILED = "published", "held back", "stopped: service", "failed"
+PUBLISHED, FAILED = "published", "failed"
+Accept = Callable[[DayRecord], str]  # why the day is not to be published; empty when it may be
 
 
 @dataclass(frozen=True)
@@ -40,18 +46,21 @@ class DayOutcome:
 
     day: str
     run_id: str
-    state: str  # published, held back, stopped: service, failed
+    state: str  # published, held back, failed, or stopped: and by what (errors.RunStopped)
     reason: str  # one sentence; empty for a published day
     record: DayRecord | None = None
-    wrong: bool = False  # the declaration or its input is: the same again cannot go well
+    code: int = 0  # exit status of the Spark program
 
     @property
     def is_published(self) -> bool:
         return self.state == PUBLISHED
 
 
-def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
-    """Keep the verdicts, then publish the day in one commit unless one of them holds it back. Returns the record."""
+def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object], lease: Lease) -> DayRecord:
+    """Keep the verdicts, then publish the day in one commit unless one of them holds it back, or its lease is lost.
+
+    Returns the record, saved.
+    """
     from jobs.tables import publishing  # loads Delta, which those who only name a day need not wait for
 
     keep(record)
@@ -59,7 +68,7 @@ def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object])
     try:
         if blocking:
             return records.hold_back(record, " ".join(verdict.sentence for verdict in blocking[:3]))
-        return publishing.publish(record)
+        return publishing.publish(record, lease)
     except PublishConflict as conflict:
         return records.hold_back(record, str(conflict))
 
@@ -72,24 +81,45 @@ def run_day(
     quality: Quality,
     submit: SparkSubmit,
     options: Sequence[str] = (),
+    accept: Accept | None = None,
+    wait: float = WAIT,
 ) -> DayOutcome:
     """One day under the rules of the nightly job, without Dagster: checked, published or held back, summaries made.
 
-    Killed at any moment, readers keep what they had; the same again takes what was answered from the ledger.
+    Killed at any moment, readers keep what they had; the same again takes what was answered from the ledger. Raises
+    DayTaken, with nothing started, while another run of the day is at work. options: of the Spark program. accept: what
+    a command demands of a written day beyond its checks. wait: s, for a run of the day that is ending.
     """
     run_id = uuid.uuid4().hex
     log = records.spark_log(enrichment.name, day, run_id)
-    code = submit.run(reference, day=day, run_id=run_id, log=log, options=("--checks", quality.checks, *options))
-    written = next((one for one in records.load(enrichment.name, day) if one.facts.run_id == run_id), None)
-    how = ended(code, written, "", log)
-    if how.record is None:
-        state = STOPPED_BY_SERVICE if code == STOPPED else FAILED
-        return DayOutcome(day, run_id, state, how.reason, wrong=code == WRONG)
-    record = publish_or_hold_back(how.record, quality.keep)
-    if record.state == "published":
-        _summarize(enrichment, day)
+    checks = ("--checks", quality.checks, *options)
+    own_modules = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))}
+    with leased(enrichment.output.path, day, run_id, wait=wait) as lease:
+        code = submit.run(
+            reference, day=day, run_id=run_id, log=log, options=checks, environment=own_modules, lease=lease
+        )
+        written = next((one for one in records.load(enrichment.name, day) if one.facts.run_id == run_id), None)
+        how = ended(code, written, "", log)
+        if how.record is None:
+            state = _state_of_stop(enrichment.name, day) if code == STOPPED else FAILED
+            return DayOutcome(day, run_id, state, how.reason, code=code)
+        refused = accept(how.record) if accept else ""
+        if refused:
+            quality.keep(how.record)
+            record = records.hold_back(how.record, refused)
+        else:
+            record = publish_or_hold_back(how.record, quality.keep, lease)
+        if record.state == "published":
+            _summarize(enrichment, day)
     quality.render(enrichment.name)
     return DayOutcome(day, run_id, record.state, record.reason, record)
+
+
+def _state_of_stop(enrichment: str, day: str) -> str:
+    """Which kind of stop it was, as the Spark program said last."""
+    with contextlib.suppress(OSError, ValueError):
+        return str(json.loads(records.progress_file(enrichment, day).read_text()).get("state", FAILED))
+    return FAILED
 
 
 def _summarize(enrichment: Enrichment, day: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class Ended:
     code: int
     record: DayRecord | None
     reason: str  # one sentence; empty when all went well
+    state: str = "failed"  # or the word of errors.RunStopped and its kinds; counts only without a record
 
     @property
     def crashed(self) -> bool:
@@ -38,13 +40,15 @@ class Ended:
 class SparkSubmit:
     """How `jobs/enrich_day.py` is started. master, conf: as spark-submit takes them; java_options: for the driver.
 
-    grace: s between SIGTERM and SIGKILL. Whatever ends the process that started it, Spark is ended too.
+    grace: s between SIGTERM and SIGKILL. tell_every: s between two words to whoever waits. Whatever ends the process
+    that started it, Spark is ended too.
     """
 
     master: str = "local[2]"
     conf: Mapping[str, str] = field(default_factory=dict)
     java_options: str = ""
     grace: float = 10.0
+    tell_every: float = 300.0
 
     def run(
         self,
@@ -56,11 +60,12 @@ class SparkSubmit:
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         lease: Lease | None = None,
+        while_running: Callable[[], None] | None = None,
     ) -> int:
         """Run the program for one day to its end; all that it prints goes to the file `log`. Returns its exit status.
 
         options: further ones of the program, as --checks. environment: on top of ours. lease: of the day; Spark holds
-        it too, so that it is not free before Spark has ended.
+        it too, so that it is not free before Spark has ended. while_running is called every `tell_every` s.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
@@ -69,6 +74,8 @@ class SparkSubmit:
                 python_environment() | dict(environment or {}),
                 output.fileno(),
                 hold=[lease.file] if lease else [],
+                while_running=while_running or (lambda: None),
+                every=self.tell_every,
             )
 
     def _command(self, reference: str, day: str, run_id: str) -> list[str]:
@@ -108,13 +115,24 @@ def ended(code: int, record: DayRecord | None, reason: str, log: Path) -> Ended:
     return Ended(code, None, reason)
 
 
-def _run_to_the_end(command: list[str], environment: Mapping[str, str], output: int, hold: list[int]) -> int:
+def _run_to_the_end(
+    command: list[str],
+    environment: Mapping[str, str],
+    output: int,
+    *,
+    hold: list[int],
+    while_running: Callable[[], None],
+    every: float,
+) -> int:
     process = subprocess.Popen(  # noqa: S603
         command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         start_new_session=True, pass_fds=hold,
     )  # fmt: skip
     try:
-        return process.wait()
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(every)
+            while_running()
     except BaseException:  # a cancel from Dagster, or Ctrl-C
         process.terminate()
         process.wait()  # the guard gives Spark its grace, then kills it

@@ -58,6 +58,25 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
     return enriched
 
 
+def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
+    """The rows that got no answer; each run that publishes a day materializes the day's, were they none."""
+    kept = {lookup.name: ", ".join(lookup.dead_letters) for lookup in declared.facts.lookups if lookup.dead_letters}
+    return dg.AssetSpec(
+        declared.dead_letters_key,
+        deps=[declared.key],
+        description=(
+            f"Rows of {declared.name} that ended as "
+            f"{'; '.join(f'{outcomes} at {lookup}' for lookup, outcomes in kept.items())}, each with the reason. "
+            "They stay in the published day too, without an answer. Written by the run that publishes the day."
+        ),
+        group_name=declared.name,
+        owners=list(declared.enrichment.owners),
+        kinds={"delta"},
+        partitions_def=declared.days,
+        metadata={"path": declared.dead_letters_table},
+    )
+
+
 def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
     """A small table for readers, made from the published day."""
 

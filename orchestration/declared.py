@@ -37,6 +37,18 @@ class Declared:
         return dg.AssetKey(["raw", self.enrichment.input.path.rstrip("/").rpartition("/")[2]])
 
     @property
+    def dead_letters_key(self) -> dg.AssetKey:
+        return dg.AssetKey(f"{self.enrichment.name}__dead_letters")
+
+    @property
+    def dead_letters_table(self) -> str:
+        return f"{self.enrichment.output.path}__dead_letters"
+
+    @property
+    def has_dead_letters(self) -> bool:
+        return any(lookup.dead_letters for lookup in self.facts.lookups)
+
+    @property
     def days(self) -> dg.DailyPartitionsDefinition:
         """One partition per day, UTC; the days of an enrichment without an end go on."""
         return dg.DailyPartitionsDefinition(start_date=self.enrichment.start, end_date=self.enrichment.end)

@@ -1,6 +1,9 @@
 """One day of one enrichment as Dagster runs it: enrich and check with Spark, then publish, or hold back and say why."""
 
-from collections.abc import Iterator
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,19 +11,26 @@ from typing import Any
 import dagster as dg
 
 from jobs import records
-from jobs.enrich_day import STOPPED
+from jobs.errors import AccessRefused, BudgetSpent, DayTaken, RunStopped
 from jobs.nightly import publish_or_hold_back
 from jobs.schema import DayRecord
 from jobs.spark_program import Ended
+from jobs.tables.leases import Lease, leased
 from orchestration import metadata
 from orchestration.checks import check_results
+from orchestration.deadlines import next_start
 from orchestration.declared import Declared
+from orchestration.pipes import progress_line
 from orchestration.resources import SparkProgram
 
 Event = dg.AssetCheckResult | dg.MaterializeResult[None]
 REPORTS = Path("data/reports")
 AGAIN = "materialize the day again; the days published before stay as they are."
 MEND = f"Open the report, mend the cause, then {AGAIN}"
+CURES = {
+    AccessRefused.state: "Once the service grants access again",
+    BudgetSpent.state: "Once the budget allows it",
+}
 IN_WORDS = {"running": "Running", "published": "Published"}  # every other state is told as "Not published"
 
 
@@ -31,15 +41,16 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
         dagster.Failure: the day is not published; one sentence says why. Only a crash may be tried again by itself.
     """
     run = DayRun.of(context, declared)
-    run.observe("running", "Spark enriches and checks the day.", "Nothing.")
-    ended = run.with_spark(spark)
-    yield from check_results(declared, ended.record, run.report)
-    if ended.record is None:
-        raise run.unwritten(ended)
-    record = run.published_or_held_back(ended.record)
-    run.observe_record(record)
-    if record.state == "published":
-        yield dg.MaterializeResult(metadata=run.metadata(record))
+    with run.alone_with_its_day() as lease:
+        run.observe("running", "Spark enriches and checks the day.", "Nothing.")
+        ended = run.with_spark(spark, lease)
+        yield from check_results(declared, ended.record, run.report)
+        if ended.record is None:
+            raise run.unwritten(ended)
+        record = run.published_or_held_back(ended.record, lease)
+        run.observe_record(record)
+        if record.state == "published":
+            yield dg.MaterializeResult(metadata=run.metadata(record))
     run.render_report()
     if record.state != "published":
         raise run.failure(record.reason, MEND)
@@ -79,30 +90,67 @@ class DayRun:
             "spark_log": dg.MetadataValue.url(metadata.log_url(self.declared.name, self.day, self.run_id)),
         }
 
-    def with_spark(self, spark: SparkProgram) -> Ended:
+    @contextmanager
+    def alone_with_its_day(self) -> Iterator[Lease]:
+        """Hold the lease of the day; a cancel, wherever it comes, is told and passed on as a failure."""
         try:
-            return spark.run(self.context, self.declared.reference, day=self.day, run_id=self.run_id, log=self.log)
+            with leased(self.declared.facts.table, self.day, self.run_id) as lease:
+                yield lease
+        except DayTaken as taken:
+            next_step = "Wait for that run, or cancel it; then materialize the day again."
+            self.observe("not started", str(taken), next_step)
+            raise self.failure(str(taken), next_step) from taken
         except dg.DagsterExecutionInterruptedError as cancel:
             # passed on as it is, the policy for crashes would start the cancelled day anew
             reason, next_step = "somebody cancelled the run; its Spark is ended.", f"To have the day, {AGAIN}"
             self.observe("cancelled", reason, next_step)
             raise self.failure(reason, next_step) from cancel
 
-    def published_or_held_back(self, record: DayRecord) -> DayRecord:
+    def with_spark(self, spark: SparkProgram, lease: Lease) -> Ended:
+        return spark.run(
+            self.context,
+            self.declared.reference,
+            day=self.day,
+            run_id=self.run_id,
+            log=self.log,
+            lease=lease,
+            while_running=self.observe_progress,
+        )
+
+    def published_or_held_back(self, record: DayRecord, lease: Lease) -> DayRecord:
         from data_quality import verdict_store
 
-        return publish_or_hold_back(record, verdict_store.save)
+        return publish_or_hold_back(record, verdict_store.save, lease)
 
     def unwritten(self, ended: Ended) -> dg.Failure:
         """The failure of a run that left no files to publish, told on the asset's page too."""
-        state = "stopped: service" if ended.code == STOPPED else "failed"
-        again = ended.crashed and self.context.retry_number == 0
-        next_step = "Nothing: it is tried once more by itself." if again else f"Once that is mended, {AGAIN}"
-        self.observe(state, ended.reason, next_step)
+        next_step = self._after(ended)
+        self.observe(ended.state, ended.reason, next_step)
         self.render_report()
         return self.failure(ended.reason, next_step, allow_retries=ended.crashed)
 
-    def observe(self, state: str, reason: str, next_step: str) -> None:
+    def _after(self, ended: Ended) -> str:
+        if ended.crashed and self.context.retry_number == 0:
+            return "Nothing: it is tried once more by itself."
+        if ended.state != RunStopped.state:
+            return f"{CURES.get(ended.state, 'Once that is mended')}, {AGAIN}"
+        start = next_start(self.declared, self.day, dt.datetime.now(dt.UTC))
+        if start is None:
+            return (
+                f"Once the service answers again, {AGAIN} It is not started by itself: its deadline is over, or none."
+            )
+        until = f"{self.declared.enrichment.publish_by} UTC"
+        return f"Nothing: it is started again by itself about {start:%H:%M} UTC, and so on until {until}."
+
+    def observe_progress(self) -> None:
+        """How far Spark is; nothing as long as it has not begun."""
+        with suppress(FileNotFoundError):
+            event = json.loads(records.progress_file(self.declared.name, self.day).read_text())
+            if event["kind"] == "progress":
+                line = progress_line(event)
+                self.observe("running", f"{line}.", "Nothing.", {"progress": dg.MetadataValue.md(line)})
+
+    def observe(self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None) -> None:
         """Dagster shows no metadata of a failed step and leaves the last success standing: this stands beside it."""
         self.context.log_event(
             dg.AssetObservation(
@@ -115,12 +163,13 @@ class DayRun:
                     "next_step": dg.MetadataValue.md(next_step),
                     "readers_see": metadata.readers_see(self.declared.facts, self.day),
                     **self.links(),
+                    **(more or {}),
                 },
             )
         )
 
     def observe_record(self, record: DayRecord) -> None:
-        """What came of the day, and what was read for it."""
+        """What came of the day, what was read for it, and how many of its rows are dead letters."""
         if record.state == "published":
             checks = len(record.verdicts)
             self.observe("published", f"{checks} checks ran on {record.figures.rows_out:,} rows.", "Nothing.")
@@ -133,6 +182,15 @@ class DayRun:
                 metadata={"dagster/row_count": record.figures.rows_in, "files": len(record.facts.input_files)},
             )
         )
+        if record.state == "published" and self.declared.has_dead_letters:
+            self.context.log_event(
+                dg.AssetMaterialization(
+                    asset_key=self.declared.dead_letters_key,
+                    partition=self.day,
+                    description=f"{record.dead_letters:,} of {record.figures.rows_out:,} rows.",
+                    metadata={"dagster/row_count": record.dead_letters, "path": self.declared.dead_letters_table},
+                )
+            )
 
     def metadata(self, record: DayRecord) -> dict[str, Any]:
         return {

@@ -24,6 +24,7 @@ def figures_metadata(record: DayRecord) -> dict[str, Any]:
         "rows_out": figures.rows_out,
         "rows_late": figures.rows_late,
         "job_s": round(figures.job_s, 3),
+        "dead_letters": record.dead_letters,
         "declaration": record.facts.declared.fingerprint,
     }
     for lookup in figures.lookups:
@@ -34,6 +35,9 @@ def figures_metadata(record: DayRecord) -> dict[str, Any]:
 def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
     metadata: dict[str, Any] = {f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES}
     metadata |= {"requests_sent": lookup.calls, "requests_retried": lookup.retried}
+    metadata |= {"answers_from_ledger": lookup.from_ledger, "answers_shared": lookup.shared}
+    if lookup.stored is not None:
+        metadata["answers_stored"] = lookup.stored
     metadata |= {"wall_s": round(lookup.wall_s, 3), "limit_s": round(lookup.limit_s, 3)}
     if lookup.limit_s > 0:
         metadata["wall_over_limit"] = round(lookup.wall_s / lookup.limit_s, 3)

@@ -1,6 +1,8 @@
 """The Spark program as a resource: started through Dagster Pipes with spark-submit, and never left behind."""
 
 import multiprocessing
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -8,6 +10,7 @@ import dagster as dg
 from jobs.guard import die_with_parent
 from jobs.schema import DayRecord
 from jobs.spark_program import Ended, SparkSubmit, ended, spark_submit_from_environment
+from jobs.tables.leases import Lease
 from orchestration.messages import WholeLineReader
 
 
@@ -16,6 +19,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     master, conf: as spark-submit takes them; java_options: for the driver; environment: for driver and executors, on
     top of ours. checks: the hook that judges the written files, module:function. grace: s between SIGTERM and SIGKILL.
+    tell_every: s between two words about a run that goes on.
 
     On a cancel, and whatever kills this process, Spark is ended; nothing of the day is published by then.
     """
@@ -26,12 +30,29 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     checks: str = "data_quality.day:check"
     environment: dict[str, str] = {}  # noqa: RUF012
     grace: float = 10.0
+    tell_every: float = 300.0
 
-    def run(self, context: dg.AssetExecutionContext, reference: str, *, day: str, run_id: str, log: Path) -> Ended:
-        """Enrich and check the day; Spark's output goes to the file `log`."""
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        reference: str,
+        *,
+        day: str,
+        run_id: str,
+        log: Path,
+        lease: Lease,
+        while_running: Callable[[], None],
+    ) -> Ended:
+        """Enrich and check the day; Spark's output goes to the file `log`. while_running is called now and then."""
         if multiprocessing.parent_process() is not None:
             die_with_parent()  # a step process whose run worker is killed ends too, and takes Spark with it
-        submit = SparkSubmit(master=self.master, conf=self.conf, java_options=self.java_options, grace=self.grace)
+        submit = SparkSubmit(
+            master=self.master,
+            conf=self.conf,
+            java_options=self.java_options,
+            grace=self.grace,
+            tell_every=self.tell_every,
+        )
         with dg.open_pipes_session(
             context=context.op_execution_context,  # with the other one Dagster calls what it has deprecated itself
             context_injector=dg.PipesEnvContextInjector(),
@@ -44,20 +65,23 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
                 log=log,
                 options=("--checks", self.checks, "--reporter", "orchestration.pipes:reporter"),
                 environment=self.environment | dict(session.get_bootstrap_env_vars()),
+                lease=lease,
+                while_running=while_running,
             )
-        return ended(code, *_told(session.get_custom_messages()), log)
+        record, reason, state = _told(session.get_custom_messages())
+        return replace(ended(code, record, reason, log), state=state)
 
 
-def _told(messages: object) -> tuple[DayRecord | None, str]:
-    """The record that the program sent, and the reason it gave for stopping."""
-    record, reason = None, ""
+def _told(messages: object) -> tuple[DayRecord | None, str, str]:
+    """What the program sent: the record of a day that was written; else the reason for stopping, and the state."""
+    record, reason, state = None, "", "failed"
     for message in messages if isinstance(messages, tuple) else ():
         match message:
             case {"kind": "checked", "record": values}:
                 record = DayRecord.from_dict(values)
-            case {"kind": "stopped" | "failed", "reason": reason}:
-                pass
-    return record, reason
+            case {"kind": "stopped" | "failed", "reason": reason, **rest}:
+                state = str(rest.get("state", state))
+    return record, reason, state
 
 
 def spark_program(checks: str = "data_quality.day:check") -> SparkProgram:

@@ -21,16 +21,18 @@ from jobs import records, schema
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.tables import audit, by_run, dead_letters
+from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with
 
 COMMIT_TRIES = 20  # against other days that are published at the same time
 
 
-def publish(record: DayRecord) -> DayRecord:
+def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
     """Make this run's files the day that readers see; first audit and dead letters, then the table. Returns the
     record, saved.
 
-    Raises PublishConflict when a verdict holds the day back, or another run published the same day meanwhile. A crash
+    lease: of the day; a run that lost it does not publish. Raises PublishConflict then, when a verdict holds the day
+    back, and when another run published the same day meanwhile. A crash
     before the commit leaves readers what they had; the tables beside it then hold rows of a run that is not the
     published one, told apart by their run_id, until the day is published again.
     """
@@ -39,6 +41,8 @@ def publish(record: DayRecord) -> DayRecord:
     if red:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
     with alone_with(facts.declared.table):
+        if lease is not None:
+            lease.confirm()
         audit.write(facts)
         dead_letters.write(facts)
         try:

@@ -51,6 +51,7 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
     assert assets == {
         "raw/flights": ([], "flights_enriched", ours, ["parquet"], False),
         "flights_enriched": (["raw/flights"], "flights_enriched", ours, ["delta", "spark"], True),
+        "flights_enriched__dead_letters": (["flights_enriched"], "flights_enriched", ours, ["delta"], False),
         "delays_by_weather": (["flights_enriched"], "flights_enriched", ours, ["delta"], True),
     }
     jobs = {
@@ -143,7 +144,8 @@ def test_two_enrichments_of_one_input_share_its_raw_asset():
     both = [Declared("a:flights", flights), Declared("b:other", other)]
     repository = definitions_of(both, SparkProgram()).get_repository_def()
     keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
-    assert keys == {"raw/flights", "flights_enriched", "delays_by_weather", "flights_again"}
+    of_both = {f"{name}{suffix}" for name in ("flights_enriched", "flights_again") for suffix in ("", "__dead_letters")}
+    assert keys == {"raw/flights", "delays_by_weather"} | of_both
     assert [schedule.name for schedule in repository.schedule_defs] == ["flights_enriched_nightly_schedule"]
 
 

@@ -67,15 +67,17 @@ def test_a_day_is_published_with_every_row_exactly_once_and_its_summary_is_made(
 
 def test_the_materialization_says_what_the_published_day_is(dagster_project, published):
     told = dagster_project.materialized(published.run_id)
-    assert list(told) == ["flights_enriched", "delays_by_weather"]
+    assert list(told) == ["flights_enriched__dead_letters", "flights_enriched", "delays_by_weather"]
     day = told["flights_enriched"]
     rows = day["rows_in"]
     assert rows == day["rows_out"] == day["dagster/row_count"] == 932
     for lookup in ("weather", "plane"):
         assert sum(count for key, count in day.items() if key.startswith(f"{lookup}/rows_")) == rows
-        assert day[f"{lookup}/requests_sent"] >= day[f"{lookup}/rows_ok"] + day[f"{lookup}/rows_miss"]
+        assert {f"{lookup}/{key}" for key in ("requests_sent", "answers_shared", "answers_from_ledger")} <= set(day)
     assert (day["state"], day["published_version"]) == ("published", 1)
     assert day["readers_see"] == "2013-01-10, version 1, complete"
+    letters = [day[f"{lookup}/rows_{outcome}"] for lookup in ("weather", "plane") for outcome in ("timeout", "error")]
+    assert told["flights_enriched__dead_letters"]["dagster/row_count"] == day["dead_letters"] == sum(letters)
     columns = [column.name for column in day["dagster/column_schema"].columns]
     assert {"carrier", "temp_c", "weather_status", "weather_answered_at", "manufacturer", "date"} <= set(columns)
     assert [name for name in columns if name.startswith("_")] == []
