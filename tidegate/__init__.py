@@ -6,6 +6,7 @@ from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateE
 from jobs.ledger.declared import Ledger, Ttl
 from jobs.lookups import AsyncFunctionLookup, HttpLookup, Lookup, SqlLookup
 from jobs.lookups.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
+from jobs.lookups.batch import Batch, Pages
 from jobs.lookups.prices import Price
 from jobs.lookups.services import Cache, Outage, Retry, Service
 
@@ -13,6 +14,7 @@ __all__ = [
     "ApiKey",
     "AsyncFunctionLookup",
     "Basic",
+    "Batch",
     "Bearer",
     "Cache",
     "DeclarationError",
@@ -27,6 +29,7 @@ __all__ = [
     "OAuth2ClientCredentials",
     "Outage",
     "Output",
+    "Pages",
     "Price",
     "PublishConflict",
     "Retry",

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import datetime as dt
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import jsonpath
 from yarl import URL
 
-from jobs.callers.caller import Key, Throttled
-from jobs.callers.service_session import ServiceSession
+from jobs.callers.batching import Batching, BatchRefused
+from jobs.callers.caller import CallFailed, Key, Throttled
+from jobs.callers.items import ItemRequests, dumped
+from jobs.callers.pages import PageReader
+from jobs.callers.service_session import AnswerTooLarge, Response, ServiceSession, StatusFailed
 from jobs.lookups.answer_types import cast_all
+from jobs.lookups.batch import Batch
 from jobs.lookups.conditions import Conditions
+from jobs.lookups.templates import JsonTemplate, as_text
 
 if TYPE_CHECKING:
     from jobs.lookups import HttpLookup
+
+REFUSALS = (400, 413, 422)  # of a whole batch: one bad item may be why, or its size
 
 
 class HttpCaller:
@@ -24,40 +31,86 @@ class HttpCaller:
     def __init__(self, lookup: HttpLookup, share: int) -> None:
         self._lookup = lookup
         self._names = tuple(lookup.keys)
+        self._body = None if lookup.body is None else JsonTemplate("body", lookup.body)
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
         self._columns = lookup.columns
-        self._paths = [jsonpath.compile(lookup.paths.get(column.name, f"$.{column.name}")) for column in self._columns]
+        self._paths = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
         self._session = ServiceSession(
             lookup.service,
             share,
             attempt_timeout=lookup.attempt_timeout,
             max_answer_bytes=lookup.max_answer_bytes,
             throttled=self._throttles.statuses,
+            headers=lookup.headers,
         )
+        self._pages = None
+        if lookup.pages is not None:
+            self._pages = PageReader(lookup.pages, self._session, attempt_timeout=lookup.attempt_timeout)
+        self._batching = None if lookup.batch is None else self._batches(lookup.batch, share)
+
+    def _batches(self, batch: Batch, share: int) -> Batching:
+        requests = ItemRequests(batch, self._names, misses=self._misses, throttles=self._throttles)
+
+        async def ask(keys: Sequence[Key]) -> Sequence[Any]:
+            return await self._ask_together(requests, keys)
+
+        return Batching(ask, max_items=batch.max_items, max_wait=batch.max_wait, max_requests=share)
 
     async def open(self) -> None:
         await self._session.open()
 
     async def close(self) -> None:
+        if self._batching is not None:
+            await self._batching.close()
         await self._session.close()
 
     async def call(self, key: Key) -> Any | None:
-        path = self._lookup.path.format_map(dict(zip(self._names, map(escaped, key), strict=True)))
-        url = URL(self._session.base_url + path, encoded=True)
-        response = await self._session.request("GET", url, misses=self._misses.statuses)
+        if self._batching is not None:
+            return await self._batching.call(key)
+        response = await self._ask(dict(zip(self._names, key, strict=True)))
         if response.is_miss:
             return None
+        if self._pages is None:
+            self._refuse_throttled(response)
+        return None if self._misses.hold_for(response.content) else response.content
+
+    async def _ask(self, values: dict[str, Any]) -> Response:
+        path = self._lookup.path.format_map({name: escaped(value) for name, value in values.items()})
+        url, misses = URL(self._session.base_url + path, encoded=True), self._misses.statuses
+        if self._pages is not None:
+            return await self._pages.request(url, misses=misses, check=self._refuse_throttled)
+        try:
+            body = None if self._body is None else dumped(self._body.filled(values))
+        except ValueError as error:
+            raise CallFailed(str(error), passing=False) from error
+        return await self._session.request(self._lookup.method, url, body=body, misses=misses)
+
+    async def _ask_together(self, requests: ItemRequests, keys: Sequence[Key]) -> Sequence[Any]:
+        """One outcome per key. Raises BatchRefused when one of them may be why there are none."""
+        items = requests.items(keys)
+        if not items.asked:
+            return items.of_key
+        url = URL(self._session.base_url + self._lookup.path.format_map({}), encoded=True)
+        try:
+            response = await self._session.request(self._lookup.method, url, body=requests.body(items))
+        except AnswerTooLarge as error:
+            raise BatchRefused(str(error)) from error
+        except StatusFailed as error:
+            if error.status not in REFUSALS:
+                raise
+            raise BatchRefused(str(error)) from error
+        return requests.outcomes(items, response)
+
+    def _refuse_throttled(self, response: Response) -> None:
         if self._throttles.hold_for(response.content):
             raise Throttled("throttled, by the answer", response.retry_after)
-        return None if self._misses.hold_for(response.content) else response.content
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         if not isinstance(answer, dict | list):
             raise ValueError(f"expected a JSON object or array, got {type(answer).__name__}")  # noqa: TRY004  # Caller's word
-        matches = (path.match(answer) for path in self._paths)
         try:
-            return cast_all(self._columns, (None if match is None else match.value for match in matches))
+            return cast_all(self._columns, (_values(path, answer, all_of=all_of) for path, all_of in self._paths))
         except ValueError as error:
             raise ValueError(self._session.masked(str(error))) from error
 
@@ -65,11 +118,20 @@ class HttpCaller:
         return None
 
 
+def _picked(lookup: HttpLookup, column: str, spark_type: str) -> tuple[Any, bool]:
+    """A column's path, and whether all that it picks becomes the column: an ARRAY of a path that may pick several."""
+    path = jsonpath.compile(lookup.paths.get(column, f"$.{column}"))
+    picks_one = not isinstance(path, jsonpath.JSONPath) or path.singular_query()
+    return path, spark_type.startswith("ARRAY") and not picks_one
+
+
+def _values(path: Any, answer: Any, *, all_of: bool) -> Any:
+    if all_of:
+        return [match.value for match in path.finditer(answer)]
+    match = path.match(answer)
+    return None if match is None else match.value
+
+
 def escaped(value: Any) -> str:
-    """A key's value as it stands in a path; a timestamp in UTC as 2013-01-10T05:00:00Z."""
-    if isinstance(value, dt.datetime):
-        utc = value.astimezone(dt.UTC) if value.tzinfo else value
-        value = utc.replace(tzinfo=None).isoformat(timespec="microseconds" if utc.microsecond else "seconds") + "Z"
-    elif isinstance(value, bool):
-        value = "true" if value else "false"
-    return quote(str(value), safe="")
+    """A key's value as it stands in a path."""
+    return quote(as_text(value), safe="")

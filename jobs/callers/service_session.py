@@ -6,11 +6,13 @@ import datetime as dt
 import email.utils
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
 from jobs.callers.authorizing import authorizer
@@ -31,6 +33,7 @@ class Response:
     is_miss: bool
     retry_after: float  # s, should the content say "not now"
     headers: Any  # as aiohttp has them: names without regard to case
+    size: int = 0  # bytes of the body, unpacked
 
 
 class StatusFailed(CallFailed):
@@ -39,6 +42,13 @@ class StatusFailed(CallFailed):
     def __init__(self, reason: str, status: int, *, passing: bool) -> None:
         super().__init__(reason, passing=passing)
         self.status = status
+
+
+class AnswerTooLarge(CallFailed):
+    """The service's answer has more bytes than it may have."""
+
+    def __init__(self, largest: int) -> None:
+        super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
 
 
 class ServiceSession:
@@ -56,6 +66,7 @@ class ServiceSession:
         attempt_timeout: float | None,
         max_answer_bytes: int,
         throttled: Collection[int],
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.base_url = service.base_url
         self._service = service
@@ -63,6 +74,7 @@ class ServiceSession:
         self._attempt_timeout = attempt_timeout
         self._max_answer_bytes = max_answer_bytes
         self._throttled = throttled
+        self._declared_headers = dict(headers)
         self._authorizer = authorizer(service.auth, service.name)
         self._session: aiohttp.ClientSession | None = None
 
@@ -82,12 +94,17 @@ class ServiceSession:
             await self._session.close()
 
     async def request(
-        self, method: str, url: URL, *, body: bytes | None = None, misses: Collection[int] = ()
+        self, method: str, url: URL, *, body: bytes | None = None, misses: Collection[int] = (), received: int = 0
     ) -> Response:
-        """One request. body: JSON. misses: statuses of "no such key". Raises CallFailed, Throttled, AccessRefused."""
+        """One request. body: JSON. misses: statuses of "no such key". received: bytes of this answer's earlier pages.
+
+        Raises CallFailed, Throttled and AccessRefused.
+        """
         assert self._session is not None
         headers = await self._authorizer.headers()
-        sent = headers if body is None else {**headers, "Content-Type": "application/json"}
+        sent = CIMultiDict({} if body is None else {"Content-Type": "application/json"})
+        sent.update(self._declared_headers)
+        sent.update(headers)
         exchange = trace("http", f"{method} {url}", body)
         try:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
@@ -99,12 +116,12 @@ class ServiceSession:
                 self._authorizer.accepted(headers)
                 if response.status in misses:
                     return Response(response.status, None, True, 0.0, response.headers)
-                received = await self._body(response)
+                answer = await self._body(response, received)
                 if exchange is not None:
-                    exchange.answer = received
-                content = json.loads(received, parse_constant=refuse_constant)
+                    exchange.answer = answer
+                content = json.loads(answer, parse_constant=refuse_constant)
                 pause = retry_after(response.headers.get("Retry-After"))
-                return Response(response.status, content, False, pause, response.headers)
+                return Response(response.status, content, False, pause, response.headers, len(answer))
         except TimeoutError as error:
             raise CallFailed(f"no answer within {self._attempt_timeout} s", passing=True) from error
         except aiohttp.ClientConnectorError as error:
@@ -127,14 +144,14 @@ class ServiceSession:
         if status >= 300:
             raise StatusFailed(said, status, passing=status >= 500)
 
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, response: aiohttp.ClientResponse, received: int) -> bytes:
         """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
         largest = self._max_answer_bytes
         body = bytearray()
         async for part in response.content.iter_any():
             body += part
-            if len(body) > largest:
-                raise CallFailed(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
+            if received + len(body) > largest:
+                raise AnswerTooLarge(largest)
         return bytes(body)
 
     def masked(self, text: str) -> str:

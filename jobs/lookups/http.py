@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import string
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,31 +12,48 @@ from urllib.parse import urlsplit
 import jsonpath
 
 from jobs.errors import DeclarationError
+from jobs.lookups.auth import ApiKey
+from jobs.lookups.batch import Batch, Pages
 from jobs.lookups.conditions import Conditions
 from jobs.lookups.lookup import Lookup
 from jobs.lookups.services import Outage, Service
+from jobs.lookups.templates import JsonTemplate, placeholders
 
 if TYPE_CHECKING:
     from jobs.callers.caller import Caller
 
 
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+METHODS = ("GET", "POST", "PUT")
+NOT_DECLARED = frozenset({"authorization", "proxy-authorization", "cookie", "host", "content-length", "connection"})
+STATUSES_OF_A_MISS = (404,)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HttpLookup(Lookup):
-    """One HTTP request per key; the answer's JSON becomes columns.
+    """One HTTP request per key, or per batch of keys; the answer's JSON becomes columns.
 
-    request: method and path, with {key} where a key's value goes, escaped. A timestamp is written in UTC as
-    2013-01-10T05:00:00Z. paths: column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when,
-    throttled_when: what means "no such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as
-    "$.status == 'ZERO_RESULTS'"; the latter closes the gate for Retry-After. attempt_timeout: s for one attempt, by
-    default `timeout`. max_answer_bytes: a larger answer is an error; counted as unpacked. finish_after_timeout: when a
-    row leaves at its time limit its request, billed anyway, goes on for up to attempt_timeout, and its answer is kept.
+    request: method (GET, POST, PUT) and path, with {key} where a key's value goes, escaped. A timestamp is written in
+    UTC as 2013-01-10T05:00:00Z. body: any JSON, with {key} in its strings; a string that is one {key} becomes the value
+    as JSON has it, so that a number stays one. headers: sent with every request; they are no place for a secret.
+    batch: many keys in one request; max_concurrency counts requests. pages: an answer that comes in pages. paths:
+    column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when, throttled_when: what means "no
+    such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as "$.status == 'ZERO_RESULTS'";
+    the latter closes the gate for Retry-After. attempt_timeout: s for one attempt, all its pages, by default `timeout`.
+    max_answer_bytes: a larger answer is an error; counted as unpacked, all pages together, a batch's answer as a whole.
+    finish_after_timeout: when a row leaves at its time limit its request, billed anyway, goes on for up to
+    attempt_timeout, and its answer is kept.
     """
 
     service: Service
     request: str
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    batch: Batch | None = None
+    pages: Pages | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
     attempt_timeout: float | None = None
-    miss_when: tuple[int | str, ...] = (404,)
+    miss_when: tuple[int | str, ...] = STATUSES_OF_A_MISS
     throttled_when: tuple[int | str, ...] = (429, 503)
     max_answer_bytes: int = 1 << 20
     finish_after_timeout: bool = False
@@ -46,7 +63,10 @@ class HttpLookup(Lookup):
     def _check(self) -> None:
         super()._check()
         self._check_request()
+        self._check_headers()
         self._check_answer()
+        if self.batch is not None:
+            self._check_batch(self.batch)
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
             raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
         if self.finish_after_timeout and (self.attempt_timeout is None or self.cache is None):
@@ -56,14 +76,50 @@ class HttpLookup(Lookup):
             )
 
     def _check_request(self) -> None:
-        method, _, path = self.request.partition(" ")
-        if method != "GET" or not path.startswith("/"):
-            raise DeclarationError(f'request is {self.request!r}; it must be GET and a path, as "GET /v1/{{origin}}".')
-        used = _placeholders(self.request, path)
-        if used != set(self.keys):
+        if self.method not in METHODS or not self.path.startswith("/"):
+            raise DeclarationError(
+                f'request is {self.request!r}; it must be GET, POST or PUT and a path, as "GET /v1/{{origin}}".'
+            )
+        if self.method == "GET" and (self.body is not None or self.batch is not None):
+            declared = "body" if self.body is not None else "batch"
+            raise DeclarationError(f"{declared}: a GET request has no body; write POST or PUT.")
+        if self.method != "GET" and self.pages is not None:
+            raise DeclarationError(f"pages: they are asked for by GET, and request is {self.request!r}.")
+        used = _placeholders(self.request, self.path) | JsonTemplate("body", self.body).names
+        if self.batch is not None:
+            if used or self.body is not None:
+                raise DeclarationError(
+                    "batch: its keys stand in batch.item and its body in batch.body; the path and `body` hold none."
+                )
+            self.batch.check(list(self.keys), self.timeout)
+        elif used != set(self.keys):
             odd = min(used ^ set(self.keys))
-            where = "the request, but is no key" if odd in used else "keys, but the request does not use it"
+            whole = "the request" if self.body is None else "the request or its body"
+            where = f"{whole}, but is no key" if odd in used else f"keys, but {whole} does not use it"
             raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
+
+    def _check_batch(self, batch: Batch) -> None:
+        statuses = [one for one in self.miss_when if isinstance(one, int)]
+        if statuses and self.miss_when != STATUSES_OF_A_MISS:
+            raise DeclarationError(
+                f"miss_when holds {statuses[0]}; in a batch a status is about the whole request, so write a condition "
+                "on the answer of an item, as \"$.status == 'NONE'\"."
+            )
+        if batch.max_items > 1 and self.attempt_timeout is None and self.timeout is None:
+            raise DeclarationError(
+                "batch: it needs timeout or attempt_timeout; else one hung request holds all its keys."
+            )
+
+    def _check_headers(self) -> None:
+        auth = self.service.auth
+        of_auth = {auth.header.lower()} if isinstance(auth, ApiKey) else set()
+        for name, value in self.headers.items():
+            if not isinstance(name, str) or not HEADER.fullmatch(name):
+                raise DeclarationError(f"headers: {name!r} is no name of a header; write letters, digits and -.")
+            if name.lower() in NOT_DECLARED | of_auth:
+                raise DeclarationError(f"headers: {name} is not declared here; who asks stands in the service's auth.")
+            if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
+                raise DeclarationError(f"headers: {name} must be one line of ASCII text without spaces at its ends.")
 
     def _check_answer(self) -> None:
         unknown = sorted(set(self.paths) - {column.name for column in self.columns})
@@ -87,12 +143,20 @@ class HttpLookup(Lookup):
             raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
 
     @property
+    def method(self) -> str:
+        return self.request.partition(" ")[0]
+
+    @property
     def path(self) -> str:
         return self.request.partition(" ")[2]
 
     @property
     def concurrency(self) -> int:
         return self.service.max_concurrency
+
+    @property
+    def batch_size(self) -> int:
+        return 1 if self.batch is None else self.batch.max_items
 
     @property
     def service_name(self) -> str:
@@ -114,22 +178,23 @@ class HttpLookup(Lookup):
 
     def request_facts(self) -> dict[str, Any]:
         service = {"name": self.service.name, "url": self.service.url}
-        return super().request_facts() | {"service": service, "request": self.request, "miss_when": self.miss_when}
+        facts = {"service": service, "request": self.request, "miss_when": self.miss_when}
+        if self.body is not None:
+            facts["body"] = self.body
+        if self.headers:
+            facts["headers"] = self.headers
+        if self.batch is not None:
+            names = ("item", "body", "answers", "match", "left_out")
+            facts["batch"] = {name: getattr(self.batch, name) for name in names}
+        if self.pages is not None:
+            facts["pages"] = {name: getattr(self.pages, name) for name in ("next", "items", "parameter")}
+        return super().request_facts() | facts
 
 
 def _placeholders(request: str, path: str) -> set[str]:
     """The names that stand in braces. Raises DeclarationError for a path that could not be sent as it is written."""
-    try:
-        parts = list(string.Formatter().parse(path))
-    except ValueError as error:
-        raise DeclarationError(
-            f"request {request!r}: a brace stands alone; write {{key}} for a key, {{{{ and }}}} for a brace."
-        ) from error
-    for literal, name, form, conversion in parts:
+    parts = placeholders("request", path)
+    for literal, _ in parts:
         if not literal.isascii() or not literal.isprintable() or " " in literal:
             raise DeclarationError(f"request {request!r}: {literal!r} holds what a URL cannot; write it %-escaped.")
-        if form or conversion:
-            raise DeclarationError(
-                f"request {request!r}: {{{name}}} has a format; shape the value in keys, by Spark SQL."
-            )
-    return {name for _, name, _, _ in parts if name is not None}
+    return {name for _, name in parts if name is not None}

@@ -35,6 +35,7 @@ class ScriptedService:
         application = web.Application()
         application.router.add_get(r"/{path:[\s\S]*}", self._serve, allow_head=False)
         application.router.add_post(r"/{path:[\s\S]*}", self._serve)
+        application.router.add_put(r"/{path:[\s\S]*}", self._serve)
         self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1000).start()

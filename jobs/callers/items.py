@@ -1,0 +1,145 @@
+"""A batch on the wire: keys become the items of one request, and its answer an outcome for each of them."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from jobs.callers.caller import CallFailed, Key, Throttled
+from jobs.lookups.batch import ID, ITEMS, Batch, require_json_path
+from jobs.lookups.templates import JsonTemplate, as_text
+
+if TYPE_CHECKING:
+    from jobs.callers.service_session import Response
+    from jobs.lookups.conditions import Conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What one request asks for. of_key: for each key the place of its item, or why it has none."""
+
+    ids: list[str]
+    asked: list[Any]
+    of_key: list[int | CallFailed]
+
+
+class ItemRequests:
+    """One lookup's batches. An item is known again by its id, or by its place; an answer for no item is left aside."""
+
+    def __init__(self, batch: Batch, names: Sequence[str], *, misses: Conditions, throttles: Conditions) -> None:
+        self._names = names
+        self._misses = misses
+        self._throttles = throttles
+        self._item = JsonTemplate("batch.item", batch.item)
+        self._body = JsonTemplate("batch.body", batch.body)
+        self._where = batch.answers
+        self._answers = require_json_path("batch.answers", batch.answers)
+        self._match = None if batch.match is None else require_json_path("batch.match", batch.match)
+        self._by_key = self._match is not None and not batch.has_ids
+        self._left_out = batch.left_out
+
+    def items(self, keys: Sequence[Key]) -> Items:
+        """An item for each key; one for all equal keys where the key itself is what an answer is known by."""
+        ids: list[str] = []
+        asked: list[Any] = []
+        of_key: list[int | CallFailed] = []
+        places: dict[str, int] = {}
+        for key in keys:
+            made = _id_text(key[0]) or as_text(key[0]) if self._by_key else str(len(asked))
+            if made not in places:
+                try:
+                    item = self._item.filled({ID: made, **dict(zip(self._names, key, strict=True))})
+                    dumped(item)  # what cannot be written fails its own key only
+                except ValueError as error:
+                    of_key.append(CallFailed(str(error), passing=False))
+                    continue
+                places[made] = len(asked)
+                ids.append(made)
+                asked.append(item)
+            of_key.append(places[made])
+        return Items(ids, asked, of_key)
+
+    def body(self, items: Items) -> bytes:
+        return dumped(self._body.filled({ITEMS: items.asked}))
+
+    def outcomes(self, items: Items, response: Response) -> list[Any]:
+        """For each key its answer, None for a miss, or the exception that stands for it.
+
+        Raises CallFailed when the answers cannot be told apart, Throttled when the whole answer says "not now".
+        """
+        found = self._answers.match(response.content) if isinstance(response.content, dict | list) else None
+        if found is None or not isinstance(found.value, list):
+            if self._throttles.hold_for(response.content):
+                raise Throttled("throttled, by the answer", response.retry_after)
+            raise CallFailed(f"the answer has no list at {self._where} (batch.answers)", passing=False)
+        answers = self._by_id(items, found.value) if self._match is not None else self._by_place(items, found.value)
+        judged = [self._judged(answer, response.retry_after) for answer in answers]
+        return [place if isinstance(place, CallFailed) else judged[place] for place in items.of_key]
+
+    def _by_place(self, items: Items, answers: list[Any]) -> list[Any]:
+        if len(answers) != len(items.asked):
+            raise CallFailed(
+                f"the service gave {len(answers)} answers for {len(items.asked)} items, and without batch.match they "
+                "cannot be told apart",
+                passing=False,
+            )
+        return answers
+
+    def _by_id(self, items: Items, answers: list[Any]) -> list[Any]:
+        assert self._match is not None
+        given: dict[str, list[Any]] = {made: [] for made in items.ids}
+        unknown = 0
+        for answer in answers:
+            found = self._match.match(answer) if isinstance(answer, dict | list) else None
+            made = None if found is None else _id_text(found.value)
+            if made in given:
+                given[made].append(answer)
+            else:
+                unknown += 1
+        return [self._only(given[made], unknown) for made in items.ids]
+
+    def _only(self, answers: list[Any], unknown: int) -> Any:
+        if len(answers) > 1:
+            return CallFailed(
+                f"the service gave {len(answers)} answers for this item; a lookup gives one", passing=False
+            )
+        if answers:
+            return answers[0]
+        if self._left_out == "miss":
+            return None
+        beside = f"; {unknown} of its answers have an id that was not asked for" if unknown else ""
+        return CallFailed(f"the service left this item out of its answer{beside}", passing=False)
+
+    def _judged(self, answer: Any, retry_after: float) -> Any:
+        if isinstance(answer, CallFailed):
+            return answer
+        if answer is None:
+            return None if self._left_out == "miss" else CallFailed("the service answered null", passing=False)
+        if self._throttles.hold_for(answer):
+            return Throttled("throttled, by the answer", retry_after)
+        return None if self._misses.hold_for(answer) else answer
+
+
+def _id_text(value: Any) -> str | None:
+    """As the id was sent, whether it comes back as text or as a number."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return as_text(value) if isinstance(value, str | int | float) else None
+
+
+def dumped(value: Any) -> bytes:
+    """JSON as it goes over the wire; a Decimal with all its digits. Raises ValueError for what JSON cannot hold."""
+    try:
+        return orjson.dumps(value, default=_number)
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"the request cannot be written as JSON: {error}") from error
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, decimal.Decimal):
+        return orjson.Fragment(str(value).encode())
+    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -1,0 +1,98 @@
+"""An answer that comes in pages, asked for one after the other and put together again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from yarl import URL
+
+from jobs.callers.caller import CallFailed
+from jobs.callers.service_session import Response, ServiceSession
+from jobs.lookups.batch import Pages, require_json_path
+
+
+class PageReader:
+    """Follows `next` from page to page. Pages are asked for at the service's own address only: our token goes along.
+
+    All pages are one attempt: one time limit, one largest size, and a failure at any of them fails the answer.
+    """
+
+    def __init__(self, rule: Pages, session: ServiceSession, *, attempt_timeout: float | None) -> None:
+        self._rule = rule
+        self._session = session
+        self._attempt_timeout = attempt_timeout
+        self._next = require_json_path("pages.next", rule.next)
+        self._items = None if rule.items is None else require_json_path("pages.items", rule.items)
+
+    async def request(self, url: URL, *, misses: Collection[int], check: Callable[[Response], None]) -> Response:
+        """All pages, as one response. misses: statuses of the first page. check: called with every page."""
+        pages: list[Response] = []
+        try:
+            async with asyncio.timeout(self._attempt_timeout):
+                await self._follow(url, pages, misses, check)
+        except TimeoutError as error:
+            raise CallFailed(
+                f"no answer within {self._attempt_timeout} s, with {len(pages)} pages read", passing=True
+            ) from error
+        return pages[0] if pages[0].is_miss else replace(pages[0], content=self._together(pages))
+
+    async def _follow(
+        self, first: URL, pages: list[Response], misses: Collection[int], check: Callable[[Response], None]
+    ) -> None:
+        asked: list[URL] = []
+        following: URL | None = first
+        while following is not None:
+            if following in asked:
+                raise self._wrong(f"page {len(asked) + 1} is page {asked.index(following) + 1} again")
+            if len(asked) == self._rule.max_pages:
+                raise self._wrong(f"the answer has more than {self._rule.max_pages} pages (max_pages)")
+            asked.append(following)
+            received = sum(page.size for page in pages)
+            page = await self._session.request("GET", following, misses=() if pages else misses, received=received)
+            pages.append(page)
+            if page.is_miss:
+                return
+            check(page)
+            following = self._following(page.content, first, following)
+
+    def _following(self, page: Any, first: URL, current: URL) -> URL | None:
+        """Where the next page is, if there is one."""
+        found = self._next.match(page) if isinstance(page, dict | list) else None
+        value = None if found is None else found.value
+        if value is None or value is False or value == "":
+            return None
+        if self._rule.parameter is not None:
+            if isinstance(value, bool) or not isinstance(value, str | int):
+                raise self._wrong(f"{self._rule.next} is {value!r}, no value for {self._rule.parameter}")
+            return first.update_query({self._rule.parameter: str(value)})
+        try:
+            link = current.join(URL(str(value))).with_fragment(None)
+            is_ours = link.origin() == first.origin() and link.user is None
+        except (ValueError, TypeError) as error:
+            raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page") from error
+        if not is_ours:
+            raise self._wrong(
+                f"the next page is said to be at {link.origin()}; pages are asked for at {first.origin()} only"
+            )
+        return link
+
+    def _together(self, pages: list[Response]) -> Any:
+        if self._items is None:
+            return [page.content for page in pages]
+        if len(pages) == 1:
+            return pages[0].content
+        lists = []
+        for number, page in enumerate(pages, 1):
+            found = self._items.match(page.content) if isinstance(page.content, dict | list) else None
+            if found is None or not isinstance(found.value, list):
+                raise self._wrong(f"page {number} has no list at {self._rule.items}")
+            lists.append(found.value)
+        for more in lists[1:]:
+            lists[0].extend(more)  # where it lies in the first page
+        return pages[0].content
+
+    def _wrong(self, reason: str) -> CallFailed:
+        return CallFailed(self._session.masked(reason), passing=False)
