@@ -36,8 +36,13 @@ def add_enrichment(parser: argparse.ArgumentParser) -> None:
 
 def enrichment_of(options: argparse.Namespace) -> Enrichment:
     """The one that was named. Raises DeclarationError when none or several are called so."""
+    return named(options)[1]
+
+
+def named(options: argparse.Namespace) -> tuple[str, Enrichment]:
+    """The same, with its module:name before it."""
     if ":" in options.enrichment:
-        return load(options.enrichment)
+        return options.enrichment, load(options.enrichment)
     found: dict[str, Enrichment] = {}  # reference -> enrichment, each under one reference
     known = []
     for names, reference, enrichment in declared(options.package):
@@ -45,7 +50,7 @@ def enrichment_of(options: argparse.Namespace) -> Enrichment:
         if options.enrichment in names and not any(enrichment is other for other in found.values()):
             found[reference] = enrichment
     if len(found) == 1:
-        return next(iter(found.values()))
+        return next(iter(found.items()))
     if found:
         raise DeclarationError(f"{options.enrichment!r} names several; write one of: {', '.join(sorted(found))}.")
     there = f"There are: {', '.join(sorted(set(known)))}." if known else f"{options.package} holds none."

@@ -1,0 +1,42 @@
+"""The enrichment that a command is about, and how its days are run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobs.nightly import Accept, DayOutcome, Quality, run_day
+from jobs.spark_program import SparkSubmit
+from jobs.tables.leases import WAIT
+
+if TYPE_CHECKING:
+    from jobs.declarations import Enrichment
+
+
+@dataclass(frozen=True)
+class Target:
+    """reference: module:name, by which the Spark program finds the enrichment."""
+
+    reference: str
+    enrichment: Enrichment
+    quality: Quality
+    submit: SparkSubmit
+    wait: float = WAIT  # s, for another run of a day that is ending
+
+    def run(self, day: str, options: Sequence[str] = (), accept: Accept | None = None) -> DayOutcome:
+        """One day under the rules of the nightly job. options: of the Spark program. Raises DayTaken."""
+        return run_day(
+            self.reference, self.enrichment, day,
+            quality=self.quality, submit=self.submit, options=options, accept=accept, wait=self.wait,
+        )  # fmt: skip
+
+    def run_all(
+        self, days: Iterable[str], options: Sequence[str] = (), accept: Accept | None = None
+    ) -> Iterator[DayOutcome]:
+        """One day after the other, each told when it is over; the first that is not published is the last."""
+        for day in days:
+            outcome = self.run(day, options, accept)
+            yield outcome
+            if not outcome.is_published:
+                return
