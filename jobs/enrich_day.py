@@ -32,7 +32,8 @@ from jobs.bridge.progress import ProgressListener
 from jobs.declarations import Enrichment, load, require_day
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.preflight import InputDay, preflight
-from jobs.schema import DayFacts, DayRecord
+from jobs.run_rules import RunRules, ledger_of, ruled, stored_by
+from jobs.schema import DayFacts, DayFigures, DayRecord
 from jobs.terminal import terminal
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         enrichment = load(options.enrichment)
         day = require_day(options.day)
         reports.append(_progress_to(records.progress_file(enrichment.name, day)))
-        run_day(enrichment, day, options.run_id, checks=options.checks, report=_all_of(reports))
+        rules = RunRules(max_calls=options.max_calls, may_call=not options.no_calls, ignore_ttl=options.ignore_ttl)
+        run_day(enrichment, day, options.run_id, rules=rules, checks=options.checks, report=_all_of(reports))
     except TidegateError as error:
         stopped = isinstance(error, RunStopped | RowFailed)
         state = error.state if isinstance(error, RunStopped) else "failed"
@@ -76,6 +78,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--checks", metavar="MODULE:FUNCTION", help="judges the written files, as data_quality.day:check"
     )
     parser.add_argument("--reporter", metavar="MODULE:FUNCTION", help="makes a function that is told of events")
+    parser.add_argument("--max-calls", type=int, metavar="N", help="stop, resumable, when so many calls were made")
+    parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
+    parser.add_argument("--ignore-ttl", action="store_true", help="use answers of any age; only errors are asked again")
     options = parser.parse_args(arguments)
     options.run_id = options.run_id or uuid.uuid4().hex
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):
@@ -84,13 +89,21 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def run_day(
-    enrichment: Enrichment, day: str, run_id: str, *, checks: str | None = None, report: Report = lambda _event: None
+    enrichment: Enrichment,
+    day: str,
+    run_id: str,
+    *,
+    rules: RunRules | None = None,
+    checks: str | None = None,
+    report: Report = lambda _event: None,
 ) -> DayRecord:
     """Check what can be checked, enrich, write, count, judge. Returns the record, saved; nothing is published.
 
-    Raises DeclarationError before Spark starts, RunStopped when a service is down or refuses us, RowFailed for a
-    policy "fail".
+    Raises DeclarationError before Spark starts, RunStopped when a service is down or refuses us or the cap on calls is
+    used up, RowFailed for a policy "fail", LedgerError when answers cannot be kept. What was answered is in the ledger
+    then: the same again asks for the rest.
     """
+    rules = rules or RunRules()
     input_day = preflight(enrichment, day)
     facts = _facts(enrichment, day, run_id, input_day)
     from jobs import figures  # Spark is loaded once the declaration is known to be right
@@ -99,12 +112,13 @@ def run_day(
     spark = session(f"{enrichment.name} {day}")
     started = time.monotonic()
     try:
-        facts = _write(spark, enrichment, facts, input_day, report)
+        facts = _write(spark, enrichment, facts, input_day.rows, rules=rules, report=report)
     except Exception as error:
         raise own_words(error) from error
     job_s = time.monotonic() - started
     written = spark.read.parquet(*facts.files)
-    record = DayRecord(facts, figures.count(written, facts.declared, rows_in=input_day.rows, job_s=job_s))
+    counted = figures.count(written, facts.declared, rows_in=input_day.rows, job_s=job_s)
+    record = DayRecord(facts, _with_stored(counted, enrichment, run_id, rules))
     report({"kind": "written", "record": json.loads(record.to_json())})
     if checks:
         judged = _named(checks)(spark, record.facts, record.figures)
@@ -160,18 +174,31 @@ def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -
 
 
 def _write(
-    spark: SparkSession, enrichment: Enrichment, facts: DayFacts, input_day: InputDay, report: Report
+    spark: SparkSession, enrichment: Enrichment, facts: DayFacts, rows_in: int, *, rules: RunRules, report: Report
 ) -> DayFacts:
     """Enrich and write; the folder is one that no reader who lists days ever looks into."""
     from jobs.enrich import carry_out, prepare
+    from jobs.ledger.driving import driven
 
     rows, plan = prepare(spark.read.parquet(*facts.input_files), enrichment)
+    plan = ruled(plan, enrichment, facts.run_id, rules)
     host = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
-    with ProgressListener(host, input_day.rows, report) as listener:
-        writer = carry_out(rows, replace(plan, progress=listener.address)).write
+    scratch = Path(f"{facts.folder}-keys")
+    with (
+        ProgressListener(host, rows_in, report) as listener,
+        driven(rows, replace(plan, progress=listener.address), scratch=scratch) as run,
+    ):
+        writer = carry_out(rows, run.plan).write
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(facts.folder)
     files = tuple(sorted(str(path) for path in Path(facts.folder).glob("*.parquet")))
-    return replace(facts, files=files, shares=plan.shares, finished_at=_now())
+    return replace(facts, files=files, shares=plan.shares, asked_by=run.asked_by, finished_at=_now())
+
+
+def _with_stored(counted: DayFigures, enrichment: Enrichment, run_id: str, rules: RunRules) -> DayFigures:
+    """The figures with the answers that the run stored, counted in the ledger itself."""
+    ledgers = {lookup.name: ledger_of(enrichment, lookup, run_id, rules) for lookup in enrichment.lookups}
+    stored = {name: None if ledger is None else stored_by(ledger) for name, ledger in ledgers.items()}
+    return replace(counted, lookups=tuple(replace(one, stored=stored[one.name]) for one in counted.lookups))
 
 
 def _now() -> str:

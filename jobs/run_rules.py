@@ -1,0 +1,81 @@
+"""What one run may do about calls, and the plan of its tasks that follows from it and the declaration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.errors import DeclarationError
+from jobs.ledger.answers import ANSWERS
+from jobs.ledger.declared import FOR_EVER
+from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.task_plan import CallCap, LedgerPlan
+
+if TYPE_CHECKING:
+    from jobs.bridge.partition import PartitionPlan
+    from jobs.declarations import Enrichment
+    from jobs.lookups import Lookup
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRules:
+    """max_calls: attempts over all lookups, then the run stops and can go on later; None for no cap. may_call: without
+    it nothing is asked, and a key that the ledger does not know leaves as not_asked. ignore_ttl: an answer is used
+    whatever its age, an error never (replay, remap).
+    """
+
+    max_calls: int | None = None
+    may_call: bool = True
+    ignore_ttl: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_calls is not None and self.max_calls < 1:
+            raise DeclarationError(
+                f"max-calls is {self.max_calls}; it must be at least 1. To make no call at all: --no-calls."
+            )
+
+
+def ruled(plan: PartitionPlan, enrichment: Enrichment, run_id: str, rules: RunRules) -> PartitionPlan:
+    """The plan with the ledgers of one run, and with what it may call."""
+    ledgers = tuple(ledger_of(enrichment, lookup, run_id, rules) for lookup in enrichment.lookups)
+    cap = None
+    if rules.max_calls is not None:
+        tasks = len(plan.shares[0])
+        whole, left = divmod(rules.max_calls, tasks)
+        parts = tuple(float(whole + (number < left)) for number in range(tasks))
+        cap = CallCap(f"max_calls {rules.max_calls:,}", parts, (1.0,) * len(plan.lookups))
+    return replace(plan, ledgers=ledgers, may_call=rules.may_call, cap=cap)
+
+
+def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunRules) -> LedgerPlan | None:
+    """Where a lookup's answers are kept, and for how long they hold; None when the enrichment keeps none."""
+    declared = enrichment.ledger
+    if declared is None:
+        return None
+    return LedgerPlan(
+        root=declared.path if "://" in declared.path else str(Path(declared.path).resolve()),
+        lookup=lookup.name,
+        fingerprint=request_fingerprint(lookup),
+        run_id=run_id,
+        ttl=FOR_EVER if rules.ignore_ttl else lookup.ttl,
+        flush_rows=declared.flush_rows,
+        flush_seconds=declared.flush_seconds,
+        hidden=lookup.reads(enrichment.pii),
+        idempotent=lookup.idempotent,
+    )
+
+
+def stored_by(ledger: LedgerPlan) -> int:
+    """Answers and misses that the run stored."""
+    from jobs.ledger.hits import folder_of, run_of_keys  # loads Spark: not for those who only make rules
+    from jobs.ledger.matching import read_parts
+
+    folder = folder_of(ledger)
+    parts = [part for run in (ledger.run_id, run_of_keys(ledger.run_id)) for part in folder.parts(run)]
+    tables = (table for _, table in read_parts(folder, parts) if table is not None)
+    answers = pa.array(ANSWERS)
+    return sum(pc.sum(pc.is_in(table["outcome"], value_set=answers)).as_py() or 0 for table in tables)
