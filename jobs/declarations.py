@@ -13,8 +13,8 @@ from jobs import schema
 from jobs.errors import DeclarationError, TidegateError
 from jobs.fingerprint import fingerprint
 from jobs.ledger.declared import Ledger
-from jobs.lookups import HttpLookup
 from jobs.lookups.lookup import NAME, Lookup
+from jobs.lookups.services import Service
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
 
 
@@ -181,16 +181,16 @@ class Enrichment:
                 )
 
     def _check_services(self) -> None:
-        services: dict[str, list[HttpLookup]] = {}
+        services: dict[str, list[Service]] = {}
         for lookup in self.lookups:
-            if isinstance(lookup, HttpLookup):
-                services.setdefault(lookup.service.name, []).append(lookup)
-        for name, asking in services.items():
-            if any(lookup.service != asking[0].service for lookup in asking):
+            if lookup.http_service is not None:
+                services.setdefault(lookup.http_service.name, []).append(lookup.http_service)
+        for name, asked in services.items():
+            if any(service != asked[0] for service in asked):
                 raise DeclarationError(f"service {name} is declared twice, and differently; its limits hold for all.")
-            if asking[0].service.max_concurrency < len(asking):
+            if asked[0].max_concurrency < len(asked):
                 raise DeclarationError(
-                    f"service {name}: max_concurrency is {asking[0].service.max_concurrency}, and {len(asking)} "
+                    f"service {name}: max_concurrency is {asked[0].max_concurrency}, and {len(asked)} "
                     "lookups divide it; each needs at least 1 call in flight."
                 )
 

@@ -113,7 +113,9 @@ def _rename(lookup: Lookup, column: str) -> str:
     if isinstance(lookup, HttpLookup):
         path = lookup.paths.get(column, f"$.{column}")
         return f'Rename it here: returns="{new} {kind}", paths={{"{new}": "{path}"}}.'
-    return f'Rename it here: returns="{new} {kind}", and give the table a view with that column.'
+    if isinstance(lookup, SqlLookup):
+        return f'Rename it here: returns="{new} {kind}", and give the table a view with that column.'
+    return f'Rename it here: returns="{new} {kind}", and in what the function gives.'
 
 
 def check_partition(enrichment: Enrichment, columns: Iterable[str]) -> None:
@@ -139,11 +141,12 @@ async def check_services(enrichment: Enrichment) -> None:
     """Secrets are set, services accept a connection, tables have their columns. Nothing is asked of a service."""
     for lookup in enrichment.lookups:
         try:
-            if isinstance(lookup, HttpLookup):
-                _require_secret(lookup, lookup.service.url)
-                for variable in lookup.service.auth.variables() if lookup.service.auth else ():
+            if lookup.http_service is not None:
+                service = lookup.http_service
+                _require_secret(lookup, service.url)
+                for variable in service.auth.variables() if service.auth else ():
                     _require_secret(lookup, variable)
-                await _reach(lookup.service.name, lookup.service.base_url)
+                await _reach(service.name, service.base_url)
             elif isinstance(lookup, SqlLookup):
                 _require_secret(lookup, lookup.url)
                 from jobs.callers.sql_inspection import inspect  # SQLAlchemy: for declarations that need it

@@ -4,9 +4,10 @@ from jobs.declarations import Enrichment, EventTime, Expectation, Input, Output,
 from jobs.environment import Env
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 from jobs.ledger.declared import Ledger, Ttl
-from jobs.lookups import AsyncFunctionLookup, HttpLookup, Lookup, SqlLookup
+from jobs.lookups import AsyncFunctionLookup, CoroutineLookup, Http, HttpLookup, Lookup, Row, SqlLookup
 from jobs.lookups.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
 from jobs.lookups.batch import Batch, Pages
+from jobs.lookups.coroutine import lookup
 from jobs.lookups.prices import Price
 from jobs.lookups.services import Cache, Outage, Retry, Service
 
@@ -17,11 +18,13 @@ __all__ = [
     "Batch",
     "Bearer",
     "Cache",
+    "CoroutineLookup",
     "DeclarationError",
     "Enrichment",
     "Env",
     "EventTime",
     "Expectation",
+    "Http",
     "HttpLookup",
     "Input",
     "Ledger",
@@ -33,6 +36,7 @@ __all__ = [
     "Price",
     "PublishConflict",
     "Retry",
+    "Row",
     "RunStopped",
     "Service",
     "SqlLookup",
@@ -40,4 +44,5 @@ __all__ = [
     "TidegateError",
     "Tolerance",
     "Ttl",
+    "lookup",
 ]

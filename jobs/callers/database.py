@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from jobs.callers.caller import CallFailed
 from jobs.environment import resolve
-from jobs.errors import DeclarationError, RunStopped
+from jobs.errors import AccessRefused, DeclarationError
 
 if TYPE_CHECKING:
     from jobs.lookups import SqlLookup
@@ -55,12 +55,12 @@ async def dispose(engine: AsyncEngine) -> None:
         await asyncio.sleep(0.002)
 
 
-def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFailed | RunStopped:
+def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFailed | AccessRefused:
     """What an error of the database, its driver or SQLAlchemy means; the password is in none of them."""
     state = sql_state(error)
     said = without_password(one_line(error), engine)
     if state is not None and state.startswith(ABOUT_US):
-        return RunStopped(f"{lookup.service_name} at {engine.url.render_as_string()} refuses us: {said}.")
+        return AccessRefused(f"{lookup.service_name} at {engine.url.render_as_string()} refuses us: {said}.")
     return CallFailed(said, passing=_may_pass(error, state))
 
 

@@ -14,7 +14,7 @@ from sqlglot import expressions as exp
 from jobs.errors import DeclarationError
 from jobs.ledger.declared import Ttl
 from jobs.lookups.answer_types import AnswerColumn, read_ddl
-from jobs.lookups.services import Cache, Outage, Retry
+from jobs.lookups.services import Cache, Outage, Retry, Service
 from jobs.schema import LookupFacts, PriceFacts
 
 if TYPE_CHECKING:
@@ -138,8 +138,13 @@ class Lookup:
     @property
     def prices(self) -> tuple[PriceFacts, ...]:
         """What the service bills."""
+        return () if self.http_service is None else tuple(price.facts for price in self.http_service.prices)
+
+    @property
+    def http_service(self) -> Service | None:
+        """The declared service, of a lookup that asks one over HTTP."""
         service = getattr(self, "service", None)
-        return tuple(price.facts for price in getattr(service, "prices", ()))
+        return service if isinstance(service, Service) else None
 
     @property
     def outage_rule(self) -> Outage:

@@ -1,0 +1,106 @@
+"""A coroutine of the user's own on an executor: its requests go through the service's session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from yarl import URL
+
+from jobs.callers.caller import CallFailed, Key, Throttled
+from jobs.callers.items import dumped
+from jobs.callers.service_session import ServiceSession
+from jobs.errors import RunStopped, TidegateError
+from jobs.lookups.answer_types import cast_all
+from jobs.lookups.coroutine import Row
+from jobs.lookups.templates import as_json, as_text
+
+if TYPE_CHECKING:
+    from jobs.lookups.coroutine import CoroutineLookup
+
+
+class CoroutineCaller:
+    """The calls of one partition, over one session."""
+
+    def __init__(self, lookup: CoroutineLookup, share: int) -> None:
+        self._lookup = lookup
+        self._columns = lookup.columns
+        self._names = tuple(lookup.keys)
+        self._session = ServiceSession(
+            lookup.service,
+            share,
+            attempt_timeout=lookup.attempt_timeout,
+            max_answer_bytes=lookup.max_answer_bytes,
+            throttled=lookup.throttled_when,
+        )
+
+    async def open(self) -> None:
+        await self._session.open()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def call(self, key: Key) -> Any | None:
+        requests = Requests(self._session)
+        try:
+            answer = await self._lookup.function(Row(dict(zip(self._names, key, strict=True))), requests)
+        except (TidegateError, CallFailed, Throttled):
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CallFailed("something that the function waited for was cancelled", passing=True) from error
+        except Exception as error:
+            if requests.about_all is not None:  # it said more than what the function made of it
+                raise requests.about_all from error
+            said = self._session.masked(f"{type(error).__name__}: {error}")
+            raise CallFailed(said, passing=isinstance(error, OSError)) from error
+        if requests.about_all is not None:
+            raise requests.about_all
+        if answer is not None and not isinstance(answer, Mapping):
+            raise CallFailed(
+                f"the function gave {type(answer).__name__}; it must give a dict, or None for a miss", passing=False
+            )
+        return None if answer is None else dict(answer)
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        try:
+            return cast_all(self._columns, (answer.get(column.name) for column in self._columns))
+        except ValueError as error:
+            raise ValueError(self._session.masked(str(error))) from error
+
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # a coroutine that may answer late has nothing else to say
+        return None
+
+
+class Requests:
+    """Http for one run of the coroutine. about_all: what the service said to all of us, even if the function caught it:
+    "not now", or that it refuses us.
+    """
+
+    def __init__(self, session: ServiceSession) -> None:
+        self._session = session
+        self.about_all: Throttled | RunStopped | None = None
+
+    async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
+        return await self._request("GET", path, params, None, miss)
+
+    async def post(
+        self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
+    ) -> Any:
+        return await self._request("POST", path, params, dumped(as_json(json)), miss)
+
+    async def _request(
+        self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes | None, miss: Collection[int]
+    ) -> Any:
+        if not path.startswith("/") or "?" in path or "#" in path:
+            raise ValueError(f"path is {path!r}; it must start with / and hold no ? and no #: values go in params")
+        query = {name: as_text(value) for name, value in (params or {}).items()}
+        url = URL(self._session.base_url + path).with_query(query)
+        try:
+            return (await self._session.request(method, url, body=body, misses=miss)).content
+        except (Throttled, RunStopped) as said:
+            self.about_all = said
+            raise
