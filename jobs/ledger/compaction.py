@@ -180,7 +180,7 @@ class _SortedParts:
 
 
 def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
-    """A file of a whole generation. Raises LedgerError when it is torn: then what is made from it would lack answers."""
+    """A file of a whole generation. Raises LedgerError for a torn one: what is made from it would lack answers."""
     name = f"{COMPACTED}/{file.name}"
     try:
         return folder.open(name)

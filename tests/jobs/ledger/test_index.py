@@ -1,0 +1,94 @@
+"""The answers of a run in one file that is searched by key."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.errors import LedgerError
+from jobs.ledger import keyed_file, store
+from jobs.ledger.answers import StoredAnswer, as_table
+from jobs.ledger.index import AnswerIndex, write_index
+
+
+def answers(count):
+    return [
+        StoredAnswer(f"[{n}]", "ok" if n % 3 else "miss", b'{"n":%d}' % n if n % 3 else None, n, f"run-{n % 2}")
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def index(tmp_path):
+    def make(records):
+        write_index(str(tmp_path / "index.arrow"), as_table(records))
+        return AnswerIndex.open(str(tmp_path / "index.arrow"))
+
+    return make
+
+
+def test_every_key_is_found_with_its_record_and_no_other(index):
+    records = answers(1000)
+    one = index(records)
+    assert len(one) == 1000
+    assert one.find_many([record.key for record in records]) == records
+    assert one.find_many(["[1000]", "[5]", "", "[5]", "5"]) == [None, records[5], None, records[5], None]
+    assert one.find("[7]") == records[7]
+    assert one.find("[-1]") is None
+    assert one.find_many([]) == []
+
+
+def test_an_index_of_nothing_finds_nothing(index):
+    assert index([]).find_many(["[1]"]) == [None]
+
+
+@pytest.mark.parametrize("kinds", [1, 3])
+def test_keys_whose_hashes_are_equal_are_told_apart_by_their_text(index, monkeypatch, kinds):
+    def collide(texts):
+        return np.array([len(text) % kinds for text in texts], dtype=np.uint64)
+
+    monkeypatch.setattr(keyed_file, "key_hashes", collide)
+    records = answers(200)
+    one = index(records)
+    assert one.find_many([record.key for record in records]) == records
+    assert one.find_many(["[200]", "x", "", "[3]"]) == [None, None, None, records[3]]
+
+
+def test_a_torn_index_or_none_is_said(tmp_path, index):
+    index(answers(10))
+    data = (tmp_path / "index.arrow").read_bytes()
+    for length in (0, 10, len(data) // 2, len(data) - 1):
+        (tmp_path / "index.arrow").write_bytes(data[:length])
+        with pytest.raises(LedgerError, match=r"index.arrow': "):
+            AnswerIndex.open(str(tmp_path / "index.arrow"))
+    with pytest.raises(LedgerError, match=r"nothing.arrow': "):
+        AnswerIndex.open(str(tmp_path / "nothing.arrow"))
+
+
+def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypatch):
+    monkeypatch.setattr(keyed_file, "open_root", lambda path: (store.open_root("bucket")[0], path))
+    records = answers(10)
+    write_index("bucket/index.arrow", as_table(records))
+    one = AnswerIndex.open("bucket/index.arrow")
+    objects.objects.clear()
+    assert one.find_many([record.key for record in records]) == records
+
+
+def test_searching_an_index_allocates_for_what_is_found_only(tmp_path):
+    """100 MB of answers, of which 2,000 are looked for: the others stay in the mapped file."""
+    count = 10_000
+    records = pa.table(
+        {
+            "key": [f"[{n}]" for n in range(count)],
+            "outcome": ["ok"] * count,
+            "response": ["x" * 10_000] * count,
+            "answered_at": pa.array(range(count), pa.timestamp("us", "UTC")),
+            "run_id": ["r"] * count,
+        }
+    )
+    write_index(str(tmp_path / "index.arrow"), records)
+    del records
+    allocated = pa.total_allocated_bytes()
+    one = AnswerIndex.open(str(tmp_path / "index.arrow"))
+    for start in range(0, 2_000, 100):
+        assert len(one.find_many([f"[{n}]" for n in range(start, start + 100)])) == 100
+        assert pa.total_allocated_bytes() - allocated < 5_000_000

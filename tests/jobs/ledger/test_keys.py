@@ -1,0 +1,75 @@
+"""The key of an answer as text, and its hash."""
+
+import datetime as dt
+import decimal
+import subprocess
+import sys
+import zoneinfo
+
+import numpy as np
+import pytest
+
+from jobs.ledger.keys import key_hashes, key_text
+
+HOUR = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (("JFK", HOUR), '["JFK","2013-01-10T05:00:00Z"]'),
+        ((HOUR.replace(tzinfo=None),), '["2013-01-10T05:00:00"]'),
+        ((HOUR.replace(microsecond=7),), '["2013-01-10T05:00:00.000007Z"]'),
+        ((1, 1.5, True), "[1,1.5,true]"),
+        ((dt.date(2013, 1, 10), decimal.Decimal("1.10"), b"\x00"), '["2013-01-10","1.10","AA=="]'),
+        (("Zürich\n",), '["Zürich\\n"]'),
+        (([1, 2], {"b": 1, "a": 2}), '[[1,2],{"a":2,"b":1}]'),
+        ((1 << 70,), "[1180591620717411303424]"),
+        ((float("nan"), [None]), '["nan",[null]]'),
+    ],
+)
+def test_a_key_is_canonical_json_that_a_person_can_read(key, text):
+    assert key_text(key) == text
+
+
+def test_the_session_time_zone_does_not_alter_a_key():
+    berlin = HOUR.astimezone(zoneinfo.ZoneInfo("Europe/Berlin"))
+    assert key_text((berlin,)) == key_text((HOUR,))
+
+
+def test_keys_that_differ_have_texts_that_differ():
+    keys = [(1,), (1.0,), ("1",), (True,), ("true",), ("a", "b"), ('a","b',), (["a", "b"],), ("",), (" ",)]
+    assert len({key_text(key) for key in keys}) == len(keys)
+
+
+def test_a_hidden_key_shows_nothing_and_is_told_from_others():
+    hidden = key_text(("Jane Doe",), hidden=True)
+    assert hidden.startswith("blake2b:")
+    assert "Jane" not in hidden
+    assert hidden == key_text(("Jane Doe",), hidden=True)
+    assert hidden != key_text(("John Doe",), hidden=True)
+
+
+def test_text_and_hash_are_the_same_in_every_process():
+    code = """
+import datetime as dt
+from jobs.ledger.keys import key_hashes, key_text
+text = key_text(("JFK", dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)))
+print(text, key_text(("x",), hidden=True), *key_hashes([text, "", "Zürich"]))
+"""
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    }
+    hashes = key_hashes(['["JFK","2013-01-10T05:00:00Z"]', "", "Zürich"])
+    assert said == {f'["JFK","2013-01-10T05:00:00Z"] {key_text(("x",), hidden=True)} {" ".join(map(str, hashes))}\n'}
+    # whatever stands beside them
+    assert hashes.tolist() == key_hashes(["Zürich", "", '["JFK","2013-01-10T05:00:00Z"]'])[::-1].tolist()
+
+
+def test_many_hashes_are_numbers_of_64_bits_that_differ():
+    hashes = key_hashes([f"[{number}]" for number in range(10_000)])
+    assert hashes.dtype == np.uint64
+    assert len(set(hashes.tolist())) == 10_000

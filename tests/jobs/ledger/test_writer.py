@@ -1,0 +1,137 @@
+"""Answers on their way to the ledger: stored when the writer says so."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import LedgerError
+from jobs.ledger.answers import StoredAnswer, as_answers
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.writer import LedgerWriter
+
+NEVER = 3600.0  # s: what is stored is stored for another reason
+
+
+def answer(number):
+    return StoredAnswer(f"[{number}]", "ok", b"%d" % number, number, "run-1")
+
+
+@pytest.fixture
+def writer(folder):
+    made = []
+
+    def make(**rule):
+        made.append(LedgerWriter(folder, "run-1", "3-0", **rule))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def in_store(folder):
+    return as_answers(folder.read(folder.parts()))
+
+
+def test_wait_returns_when_the_answer_and_all_before_it_are_stored(folder, writer):
+    one = writer(flush_seconds=NEVER)
+    tickets = [one.put(answer(number)) for number in range(10)]
+    assert tickets == list(range(1, 11))
+    one.wait(tickets[4])
+    assert in_store(folder)[:5] == [answer(number) for number in range(5)]
+    assert one.stored >= 5
+
+
+def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_for):
+    one = writer(flush_rows=5, flush_seconds=NEVER)
+    for number in range(5):
+        one.put(answer(number))
+    wait_for(lambda: one.stored == 5)
+    assert in_store(folder) == [answer(number) for number in range(5)]
+
+
+def test_after_so_many_seconds_what_there_is_is_stored(folder, writer, wait_for):
+    one = writer(flush_rows=1_000_000, flush_seconds=0.05)
+    one.put(answer(1))
+    wait_for(lambda: one.stored == 1)
+    assert in_store(folder) == [answer(1)]
+
+
+def test_close_stores_what_is_left_ends_the_thread_and_may_be_called_twice(folder, writer):
+    one = writer(flush_seconds=NEVER)
+    one.put(answer(1))
+    one.close()
+    one.close()
+    assert in_store(folder) == [answer(1)]
+    assert not [thread for thread in threading.enumerate() if thread.name == "ledger writer"]
+
+
+def test_nothing_put_makes_no_file(folder, writer, tmp_path):
+    writer().close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_answers_put_by_many_threads_are_all_stored_once(folder, writer):
+    one = writer(flush_rows=7, flush_seconds=0.001)
+
+    def put(start):
+        for number in range(start, start + 500):
+            one.wait(one.put(answer(number))) if number % 100 == 0 else one.put(answer(number))
+
+    threads = [threading.Thread(target=put, args=(start,)) for start in range(0, 4000, 500)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    one.close()
+    assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [answer(number) for number in range(4000)]
+
+
+def test_two_writers_of_one_name_overwrite_nothing(folder, writer):
+    for number in range(3):
+        one = writer()
+        one.put(answer(number))
+        one.close()
+    assert sorted(in_store(folder)) == [answer(number) for number in range(3)]
+    assert len(folder.parts("run-1", "3-0-")) == 3
+
+
+def test_a_store_that_breaks_is_told_to_whoever_waits_puts_or_closes(remote, objects):
+    one = LedgerWriter(remote, "run-1", "3-0", flush_seconds=NEVER)
+    one.wait(one.put(answer(1)))
+    objects.changes_left = 0
+    ticket = one.put(answer(2))
+    said = (
+        r"^ledger 'bucket': answers cannot be stored: .*the store is gone.* what was stored before is kept and used\.$"
+    )
+    with pytest.raises(LedgerError, match=said):
+        one.wait(ticket)
+    with pytest.raises(LedgerError, match=said):
+        one.put(answer(3))
+    with pytest.raises(LedgerError, match=said):
+        one.close()
+    one.wait(1)  # that one is stored, and stays so
+    objects.changes_left = None
+    assert in_store(remote) == [answer(1)]
+
+
+def test_an_answer_that_somebody_waited_for_outlives_the_kill_of_its_process(tmp_path):
+    code = f"""
+import os, signal
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.writer import LedgerWriter
+one = LedgerWriter(LedgerFolder({str(tmp_path)!r}, "weather", "f"), "run-1", "0-0", flush_seconds=3600.0)
+for number in range(1000):
+    ticket = one.put(StoredAnswer(f"[{{number}}]", "ok", b"%d" % number, number, "run-1"))
+one.wait(ticket)
+one.put(StoredAnswer("[1000]", "ok", b"1", 1, "run-1"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[3])
+    assert done.returncode == -9
+    folder = LedgerFolder(str(tmp_path), "weather", "f")
+    assert in_store(folder)[:1000] == [answer(number) for number in range(1000)]
