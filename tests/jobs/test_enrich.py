@@ -17,7 +17,7 @@ from jobs.enrich import carry_out, concurrencies, enrich, prepare, shares
 from jobs.enrich_day import own_words
 from jobs.errors import AccessRefused
 from jobs.figures import count
-from tidegate import DeclarationError, Enrichment, EventTime, HttpLookup, Input, Output, Service
+from tidegate import Batch, DeclarationError, Enrichment, EventTime, HttpLookup, Input, Output, Service
 
 
 # -- shares ------------------------------------------------------------------------------------------------------------
@@ -134,6 +134,34 @@ def test_the_service_never_sees_more_calls_at_once_than_declared_from_all_tasks_
     rows = enrich(things, declared).collect()
     assert sorted(row["id"] for row in rows) == list(range(40))
     assert sorted(service.log) == sorted(f"/{n}" for n in range(40))
+    assert service.highest_in_flight <= allowed
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("allowed", [1, 2, 3])
+def test_many_keys_in_one_request_count_as_one_call_at_the_service_from_all_tasks_together(things, service, allowed):
+    asked = []
+
+    async def answer(request):
+        from aiohttp import web
+
+        keys = await request.json()
+        asked.append(keys)
+        await asyncio.sleep(0.01)
+        return web.json_response([{"temp_c": float(key)} for key in keys])
+
+    service.answer = answer
+    declared = enrichment(
+        lookup(
+            service=Service(name="w", url=service.url, max_concurrency=allowed),
+            request="POST /many",
+            batch=Batch(max_items=4, max_wait=10.0, item="{k}"),
+        )
+    )
+    rows = enrich(things, declared).collect()
+    assert {row["id"]: row["weather_x"] for row in rows} == {key: float(key) for key in range(40)}
+    assert sorted(key for keys in asked for key in keys) == list(range(40))
+    assert [len(keys) for keys in asked] == [4] * 10
     assert service.highest_in_flight <= allowed
 
 

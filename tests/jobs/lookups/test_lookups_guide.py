@@ -1,6 +1,7 @@
 """The examples of docs/lookups.md, as they stand there, against a service that counts what arrives."""
 
 import asyncio
+import datetime as dt
 import gzip
 import re
 from collections import Counter
@@ -137,3 +138,71 @@ def test_a_request_whose_row_timed_out_may_finish_and_serve_the_rows_after_it(se
 def test_what_goes_on_needs_a_bound_and_a_place(without):
     with pytest.raises(DeclarationError, match=r"finish_after_timeout needs attempt_timeout, .* and a cache"):
         example("A request that is billed anyway", SERVICE_URL="http://127.0.0.1:1", **without)
+
+
+def test_a_body_carries_the_keys(service):
+    heard = []
+
+    async def route(request):
+        heard.append((request.raw_path, request.headers["Accept-Language"], await request.json()))
+        return web.json_response({"km": 12.5, "minutes": 9})
+
+    service.answer = route
+    at = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
+    rows = enriched(example("A request with a body", SERVICE_URL=service.url), ("car/fast", 7, 'the "Ritz"', at))
+    assert [(row["route_status"], row["km"], row["minutes"]) for row in rows] == [("ok", 12.5, 9)]
+    body = {"from": {"id": 7}, "text": 'to the "Ritz"', "at": "2013-01-10T05:00:00Z", "limit": 1}
+    assert heard == [("/v2/routes?profile=car%2Ffast", "en", body)]
+
+
+@pytest.mark.parametrize("cache", ["with a cache", "without"])
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+def test_many_keys_are_one_request_and_each_row_has_its_own_outcome(service, mode, cache):
+    asked = []
+
+    async def places(request):
+        items = (await request.json())["items"]
+        asked.append([item["q"] for item in items])
+        await asyncio.sleep(0.02)
+        if any(item["q"] == "bad" for item in items):
+            return web.json_response({"error": "bad item"}, status=400)
+        answers = [{"id": item["id"], "lat": float(item["q"]), "lon": -73.8} for item in items if item["q"] != "gone"]
+        for answer in answers:
+            if answer["lat"] == 7:
+                answer.update(status="ZERO_RESULTS")
+        return web.json_response({"results": answers[::-1]})
+
+    service.answer = places
+    instead = {} if cache == "with a cache" else {"timeout=30.0": "timeout=30.0, cache=None"}
+    keys = [(str(number % 400), "US") for number in range(800)]
+    keys[5], keys[111] = ("gone", "US"), ("bad", "US")
+    rows = enriched(example("Many keys in one request", SERVICE_URL=service.url, **instead), *keys, mode=mode)
+    assert sorted(row["_source_row"] for row in rows) == list(range(800))
+    for row in rows:
+        q, _ = keys[row["_source_row"]]
+        expected = {"7": "miss", "gone": "error", "bad": "error"}.get(q, "ok")
+        assert row["location_status"] == expected
+        assert row["lat"] == (float(q) if expected == "ok" else None)
+        assert len(row["_location_attempts"]) == (row["_location_source"] != "shared")
+    errors = {keys[row["_source_row"]][0]: row["_location_error"] for row in rows if row["_location_error"]}
+    assert errors == {"gone": "the service left this item out of its answer", "bad": "400 Bad Request"}
+    assert service.highest_in_flight == 2
+    assert max(map(len, asked)) == 50
+    batches = [batch for batch in asked if "bad" not in batch]
+    assert sum(map(len, batches)) == (401 if cache == "with a cache" else 799)
+    assert len(batches) <= (8 if cache == "with a cache" else 16) + 8  # full ones, the halves of one, and partly full
+
+
+def test_pages_are_one_answer(service):
+    pages = {
+        "/stops/7/departures": {"total": 3, "departures": [{"line": "A"}, {"line": "B"}], "next": "?page=2"},
+        "/stops/7/departures?page=2": {"departures": [{"line": "C"}], "next": None},
+    }
+
+    async def departures(request):
+        return web.json_response(pages[request.raw_path])
+
+    service.answer = departures
+    rows = enriched(example("An answer that comes in pages", SERVICE_URL=service.url), ("7",), ("7",))
+    assert [(row["departures_status"], row["lines"], row["total"]) for row in rows] == [("ok", ["A", "B", "C"], 3)] * 2
+    assert service.log == list(pages)
