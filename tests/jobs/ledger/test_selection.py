@@ -1,0 +1,199 @@
+"""Which record speaks for a key, and how little is read to find it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from jobs.errors import LedgerError
+from jobs.ledger import compaction, generations, matching, selection
+from jobs.ledger.answers import as_answers, as_table
+from jobs.ledger.compaction import compact
+from jobs.ledger.declared import Ttl
+from jobs.ledger.selection import select
+
+SECOND = 1_000_000  # µs
+NOW = 10_000 * SECOND
+EVERY_KIND = Ttl(ok=None, miss=timedelta(seconds=100), error=timedelta(seconds=10))
+
+# what is stored of one key, as (outcome, age in s); what speaks for it, or None when it is to be asked
+CASES = [
+    ([("ok", 50)], ("ok", 50)),
+    ([("ok", 9_999)], ("ok", 9_999)),
+    ([("ok", 50), ("ok", 40)], ("ok", 40)),
+    ([("ok", 50), ("miss", 40)], ("miss", 40)),
+    ([("miss", 50), ("ok", 40)], ("ok", 40)),
+    ([("miss", 99)], ("miss", 99)),
+    ([("miss", 100)], None),
+    ([("ok", 200), ("miss", 150)], None),  # it was gone when last asked, and that is too long ago
+    ([("error", 9)], ("error", 9)),
+    ([("error", 10)], None),
+    ([("timeout", 9)], ("timeout", 9)),
+    ([("ok", 50), ("error", 5)], ("ok", 50)),
+    ([("miss", 200), ("error", 5)], ("error", 5)),
+    ([("error", 5), ("miss", 200)], ("error", 5)),
+    ([("error", 9), ("timeout", 8)], ("timeout", 8)),
+    ([("asked", 50)], ("asked", 50)),
+    ([("asked", 9_999)], ("asked", 9_999)),
+    ([("asked", 50), ("ok", 49)], ("ok", 49)),
+    ([("asked", 250), ("miss", 200)], None),  # the call came back; its answer has had its day
+    ([("asked", 50), ("error", 49)], None),  # the call came back with an error
+    ([("asked", 50), ("timeout", 5)], ("asked", 50)),  # nobody knows what came of the call
+    ([("asked", 50), ("miss", 200)], ("asked", 50)),
+    ([("ok", 60), ("asked", 50)], ("ok", 60)),  # two runs at once: one of them has the answer
+    ([("ok", 60), ("expired", 50)], None),
+    ([("ok", 60), ("expired", 50), ("ok", 40)], ("ok", 40)),
+    ([("ok", 50), ("expired", 50)], None),
+    ([("asked", 60), ("expired", 50)], None),
+    ([("error", 9), ("expired", 8)], None),
+    ([("ok", 90), ("expired", 50), ("asked", 40)], ("asked", 40)),
+    ([("expired", 50)], None),
+]
+
+
+@pytest.mark.parametrize(("records", "speaks"), CASES, ids=str)
+@pytest.mark.parametrize("where", ["parts", "compacted", "both"])
+def test_the_newest_record_that_still_holds_speaks_for_a_key(folder, ledgers, records, speaks, where):
+    made = [ledgers.stored("k", outcome, NOW - age * SECOND) for outcome, age in records]
+    others = [ledgers.stored("other", "ok", NOW)]
+    if where == "parts":
+        for number, record in enumerate(made):
+            folder.write_part("run-1", str(number), [record, *others])
+    else:
+        folder.write_part("run-1", "0", [*made[: 1 if where == "both" else None], *others])
+        compact(folder)
+        folder.write_part("run-2", "0", [*made[1 if where == "both" else len(made) :], *others])
+    found = ledgers.known(folder, ["k"], now_us=NOW, ttl=EVERY_KIND)
+    wanted = {} if speaks is None else {"k": ledgers.stored("k", speaks[0], NOW - speaks[1] * SECOND)}
+    assert found == wanted
+
+
+def test_by_default_an_answer_holds_for_ever_a_miss_a_day_and_an_error_never(folder, ledgers):
+    day = 86_400 * SECOND
+    failures = [ledgers.stored("e", "error"), ledgers.stored("t", "timeout")]
+    folder.write_part("r", "0", [ledgers.stored("a"), ledgers.stored("m", "miss"), *failures])
+    assert sorted(ledgers.known(folder, ["a", "m", "e", "t"], now_us=day, ttl=Ttl())) == ["a", "m"]
+    assert sorted(ledgers.known(folder, ["a", "m", "e", "t"], now_us=day + 1, ttl=Ttl())) == ["a"]
+
+
+def test_of_two_at_one_moment_the_greater_run_counts_whatever_the_order_of_the_parts(folder, ledgers):
+    folder.write_part("a", "0", [ledgers.stored("k", response=b"2", run_id="run-2")])
+    folder.write_part("b", "0", [ledgers.stored("k", response=b"1", run_id="run-1")])
+    assert ledgers.known(folder, ["k"])["k"].run_id == "run-2"
+
+
+def test_keys_may_be_asked_for_in_any_order_and_twice_and_come_sorted(folder, ledgers):
+    folder.write_part("r", "0", [ledgers.stored(key) for key in ("b", "ä", "a", "𝒳", "Z", "\uffff")])
+    wanted = pa.chunked_array([["\uffff", "b", "b", None], ["𝒳", "ä", "none", "Z"]], pa.large_string())
+    selected = select(folder, wanted, now_us=1, ttl=Ttl())
+    assert selected.answers["key"].to_pylist() == ["Z", "b", "ä", "\uffff", "𝒳"]
+
+
+def test_it_is_told_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
+    records = [ledgers.stored("old", "miss", 1), ledgers.stored("void"), ledgers.stored("void", "expired", 2)]
+    folder.write_part("r", "0", [*records, ledgers.stored("fine")])
+    selected = select(folder, pa.array(["old", "void", "fine", "new"]), now_us=NOW, ttl=EVERY_KIND)
+    assert (selected.outlived.to_pylist(), selected.refreshed.to_pylist()) == (["old"], ["void"])
+
+
+def test_an_empty_ledger_and_no_wanted_key_give_nothing(folder, ledgers):
+    assert ledgers.known(folder, ["k"]) == {}
+    folder.write_part("r", "0", [ledgers.stored("k")])
+    compact(folder)
+    assert ledgers.known(folder, []) == {}
+
+
+@pytest.fixture
+def large(folder, ledgers, monkeypatch):
+    """20,480 answers in ten compacted files of two row groups each, keys k00000 .. k20479."""
+    monkeypatch.setattr(compaction, "ROWS_PER_FILE", 2048)
+    folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}", response=b"%d" % n) for n in range(20_480)])
+    compact(folder, grace=timedelta(0))
+    assert len([name for name in folder.names("compacted") if name.endswith(".parquet")]) == 10
+    return folder
+
+
+def test_only_row_groups_that_may_hold_a_wanted_key_are_read(large):
+    selected = select(large, pa.array(["k03000", "k03001", "k12000"]), now_us=2, ttl=Ttl())
+    assert [answer.response for answer in as_answers(selected.answers)] == [b"3000", b"3001", b"12000"]
+    read = selected.read
+    assert (read.files, read.row_groups, read.rows) == (10, 20, 20_480)
+    assert (read.row_groups_looked_at, read.rows_looked_at, read.rows_read) == (2, 2048, 2048)
+
+
+def test_of_row_groups_without_the_wanted_key_only_the_keys_are_read(large):
+    read = select(large, pa.array(["k03000x", "k12000"]), now_us=2, ttl=Ttl()).read
+    assert (read.rows_looked_at, read.rows_read) == (2048, 1024)
+    read = select(large, pa.array(["a", "z"]), now_us=2, ttl=Ttl()).read
+    assert (read.rows_looked_at, read.rows_read) == (0, 0)
+
+
+def test_keys_too_long_for_a_footer_are_found(folder, ledgers):
+    keys = [f"{n:05d}" + "x" * 5_000 for n in range(1_500)]
+    folder.write_part("r", "0", [ledgers.stored(key) for key in keys])
+    compact(folder, grace=timedelta(0))
+    folder.write_part("r", "1", [ledgers.stored(keys[0], at=2)])
+    compact(folder, grace=timedelta(0))
+    assert sorted(ledgers.known(folder, [keys[0], keys[1_499], "no"])) == [keys[0], keys[1_499]]
+
+
+def test_torn_parts_are_named_and_a_torn_compacted_file_too(large, ledgers, caplog):
+    torn = next(name for name in large.names("compacted") if name.endswith("00003.parquet"))
+    path = Path(large.path, torn)
+    path.write_bytes(path.read_bytes()[:-1])
+    large.write_part("r", "9", [ledgers.stored("k00001", at=2)])
+    Path(large.path, "parts/r/9.parquet").write_bytes(b"")
+    selected = select(large, pa.array(["k00001", "k07000", "k12000"]), now_us=2, ttl=Ttl())
+    assert selected.answers["key"].to_pylist() == ["k00001", "k12000"]
+    assert selected.read.skipped == (torn, "parts/r/9.parquet")
+    assert caplog.text.count("is skipped") == 2
+
+
+def test_a_newer_format_of_a_part_or_a_generation_stops_with_a_sentence(folder, ledgers, monkeypatch):
+    folder.write_part("r", "0", [ledgers.stored("k")])
+    monkeypatch.setattr(generations, "FORMAT", 2)
+    compact(folder)
+    monkeypatch.undo()
+    with pytest.raises(LedgerError, match=r"complete.json has format 2, and this Tidegate reads up to 1: upgrade it"):
+        ledgers.known(folder, ["k"])
+
+
+def test_a_file_that_vanished_while_it_was_to_be_read_makes_the_reader_list_again(remote, objects, ledgers):
+    remote.write_part("r", "0", [ledgers.stored("k")])
+    listed = []
+
+    def compacts_after_the_first_listing(path):
+        listed.append(path)
+        if len(listed) == 2:  # the parts are listed, the generations are not
+            compact(remote, grace=timedelta(0))
+
+    objects.before_listing = compacts_after_the_first_listing
+    assert ledgers.known(remote, ["k"]) == {"k": ledgers.stored("k")}
+    assert remote.parts() == []
+    listed.clear()
+    objects.before_listing = lambda path: None
+    remote.write_part("r", "1", [ledgers.stored("k", at=2)])
+    opened = objects.open_input_stream
+
+    def compacts_at_the_first_open(path):
+        objects.open_input_stream = opened
+        compact(remote, grace=timedelta(0))
+        compact(remote, grace=timedelta(0))
+        return opened(path)
+
+    objects.open_input_stream = compacts_at_the_first_open
+    assert ledgers.known(remote, ["k"]) == {"k": ledgers.stored("k", at=2)}
+
+
+def test_many_records_of_the_wanted_keys_are_reduced_on_the_way(folder, ledgers, monkeypatch):
+    monkeypatch.setattr(matching, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(selection, "ROWS_AT_ONCE", 10)
+    for number in range(30):
+        folder.write_part("r", str(number), [ledgers.stored(f"k{n}", at=number * 10 + n) for n in range(5)])
+    assert [record.answered_at for record in ledgers.known(folder, ["k0", "k4"]).values()] == [290, 294]
+
+
+def test_a_table_of_a_part_is_written_as_it_is(folder, ledgers):
+    folder.write_part("r", "0", as_table([ledgers.stored("k")]))
+    assert ledgers.known(folder, ["k"]) == {"k": ledgers.stored("k")}
