@@ -1,0 +1,312 @@
+"""Many parts into few files: nothing lost, whatever crashes, and whoever reads, writes or compacts at the same time."""
+
+import itertools
+import random
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import LedgerError
+from jobs.ledger import compaction
+from jobs.ledger.answers import as_answers
+from jobs.ledger.compaction import Compacted, clean_up, compact
+from jobs.ledger.declared import Ttl
+from jobs.ledger.generations import contents, newest_generation
+
+NOW = timedelta(0)  # as a grace period: none
+HOUR_US = 3_600_000_000
+KEYS = [f"k{number}" for number in range(40)]
+
+
+def fill(folder, ledgers, *, runs=3, seed=0):
+    """Records of every outcome for KEYS in several parts."""
+    choose = random.Random(seed)
+    at = itertools.count(1)
+    for run in range(runs):
+        for part in range(2):
+            records = [
+                ledgers.stored(
+                    choose.choice(KEYS),
+                    choose.choice(["ok", "ok", "miss", "error", "asked", "expired"]),
+                    next(at),
+                    b"%d" % choose.randrange(1000),
+                )
+                for _ in range(20)
+            ]
+            folder.write_part(f"run-{seed}-{run}", str(part), records)
+
+
+def test_nothing_that_counts_is_lost_and_all_is_in_one_file(folder, ledgers):
+    fill(folder, ledgers)
+    before = ledgers.known(folder, KEYS)
+    done = compact(folder)
+    assert (done.parts_taken_in, done.files_written, done.deleted) == (6, 1, 0)
+    assert ledgers.known(folder, KEYS) == before != {}
+    assert contents(folder).parts == ()
+    compact(folder, grace=NOW)
+    assert folder.parts() == []
+    assert ledgers.known(folder, KEYS) == before
+
+
+def test_parts_of_later_are_joined_with_what_was_compacted(folder, ledgers):
+    for seed in range(5):
+        fill(folder, ledgers, seed=seed)
+        before = ledgers.known(folder, KEYS)
+        compact(folder, grace=NOW)
+        assert ledgers.known(folder, KEYS) == before
+
+
+def test_compacting_twice_changes_nothing(folder, ledgers):
+    fill(folder, ledgers)
+    compact(folder)
+    names = folder.names()
+    done = compact(folder)
+    assert done == Compacted(rows=done.rows)
+    assert folder.names() == names
+    assert compact(type(folder)(folder.root, "empty", "f")) == Compacted()
+
+
+def test_compacted_files_are_sorted_and_do_not_overlap_and_hold_each_key_and_outcome_once(folder, ledgers, monkeypatch):
+    monkeypatch.setattr(compaction, "ROWS_PER_FILE", 2_000)
+    monkeypatch.setattr(compaction, "ROWS_IN_MEMORY", 3_000)
+    choose = random.Random(1)
+    for part in range(10):
+        records = [ledgers.stored(f"[{choose.randrange(6_000)}]", at=part * 2_000 + n) for n in range(2_000)]
+        folder.write_part("run-1", str(part), records)
+    compact(folder, grace=NOW)
+    files = newest_generation(folder).files
+    assert len(files) >= 2
+    records = []
+    for file in files:
+        with folder.open(f"compacted/{file.name}") as opened:
+            keys = [answer.key for answer in as_answers(opened.read())]
+        assert (file.smallest, file.largest, file.rows) == (keys[0], keys[-1], len(keys))
+        records += keys
+    assert records == sorted(set(records))
+    assert max(file.rows for file in files) <= 4_000
+
+
+def test_a_large_file_into_which_nothing_new_falls_is_kept_as_it_is(folder, ledgers, monkeypatch):
+    monkeypatch.setattr(compaction, "ROWS_PER_FILE", 1024)
+    folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}") for n in range(10_240)])
+    compact(folder, grace=NOW)
+    first = newest_generation(folder)
+    folder.write_part("r", "1", [ledgers.stored(f"k{n:05d}", at=2) for n in (5_000, 5_001, 99_999)])
+    done = compact(folder, grace=NOW)
+    compact(folder, grace=NOW)
+    assert (done.files_kept, done.rows) == (9, 10_241)
+    kept = {file.name for file in newest_generation(folder).files} & {file.name for file in first.files}
+    assert len(kept) == 9
+    found = ledgers.known(folder, ["k00000", "k05001", "k99999", "k10239"])
+    assert [record.answered_at for record in found.values()] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("job", [compact, clean_up])
+def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote, objects, ledgers, job):
+    fill(remote, ledgers, runs=2)
+    job(remote, grace=NOW)
+    fill(remote, ledgers, runs=2, seed=1)
+    before, start = ledgers.known(remote, KEYS), dict(objects.objects)
+    crashes = 0
+    for step in itertools.count():
+        objects.objects.clear()
+        objects.objects.update(start)
+        objects.changes_left = step
+        try:
+            job(remote, grace=NOW)
+        except LedgerError:
+            crashes += 1
+            objects.changes_left = None
+            assert ledgers.known(remote, KEYS) == before
+            job(remote, grace=NOW)
+            job(remote, grace=NOW)
+            assert ledgers.known(remote, KEYS) == before
+            assert remote.parts() == []
+        else:
+            break
+    assert crashes >= 6
+
+
+def test_a_generation_whose_last_object_is_torn_does_not_exist(folder, ledgers):
+    fill(folder, ledgers)
+    before = ledgers.known(folder, KEYS)
+    compact(folder)
+    complete = Path(folder.path, f"compacted/{newest_generation(folder).name}/complete.json")
+    data = complete.read_bytes()
+    for length in range(0, len(data), 3):
+        complete.write_bytes(data[:length])
+        assert newest_generation(folder) is None
+    assert ledgers.known(folder, KEYS) == before
+
+
+def test_what_a_crash_left_is_taken_away_when_no_compaction_can_be_writing_it_any_more(remote, objects, ledgers):
+    fill(remote, ledgers)
+    objects.changes_left = 1  # the file of the generation is put, what makes it whole is not
+    with pytest.raises(LedgerError):
+        compact(remote, now_us=HOUR_US)
+    objects.changes_left = None
+    left = remote.names("compacted")
+    assert len(left) == 1
+    compact(remote, now_us=2 * HOUR_US)
+    assert left[0] in remote.names("compacted")
+    compact(remote, now_us=50 * HOUR_US)
+    assert left[0] not in remote.names("compacted")
+
+
+def test_parts_taken_in_and_old_generations_stay_for_the_grace_period(remote, ledgers):
+    day = 24 * HOUR_US
+    fill(remote, ledgers)
+    parts = remote.parts()
+    compact(remote, now_us=HOUR_US)
+    fill(remote, ledgers, seed=1)
+    first = newest_generation(remote).name
+    compact(remote, now_us=2 * HOUR_US)
+    compact(remote, now_us=HOUR_US + day - 1)
+    assert set(parts) < set(remote.parts())
+    compact(remote, now_us=HOUR_US + day)
+    assert not set(parts) & set(remote.parts())
+    assert len(remote.parts()) == 6
+    assert any(first in name for name in remote.names("compacted"))
+    compact(remote, now_us=2 * HOUR_US + day)
+    assert remote.parts() == []
+    assert not any(first in name for name in remote.names("compacted"))
+
+
+def test_parts_written_while_a_compaction_reads_are_not_lost(remote, objects, ledgers):
+    fill(remote, ledgers)
+    opened = objects.open_input_stream
+
+    def writes_meanwhile(path):
+        objects.open_input_stream = opened
+        remote.write_part("late", "0", [ledgers.stored("k0", at=1_000, response=b"late")])
+        return opened(path)
+
+    objects.open_input_stream = writes_meanwhile
+    compact(remote, grace=NOW)
+    compact(remote, grace=NOW)
+    assert ledgers.known(remote, ["k0"])["k0"].response == b"late"
+
+
+@pytest.mark.parametrize("first", ["put", "open"])
+def test_of_two_compactions_at_once_one_gives_up_and_nothing_is_lost(remote, objects, ledgers, first):
+    fill(remote, ledgers)
+    before = ledgers.known(remote, KEYS)
+    inner = []
+    method = {"put": "open_output_stream", "open": "open_input_stream"}[first]
+    original = getattr(objects, method)
+
+    def another_is_faster(*arguments):
+        setattr(objects, method, original)
+        inner.append(compact(remote, grace=NOW))
+        inner.append(compact(remote, grace=NOW))
+        return original(*arguments)
+
+    setattr(objects, method, another_is_faster)
+    assert compact(remote, grace=NOW).given_up
+    assert (inner[0].parts_taken_in, inner[1].given_up) == (6, False)
+    assert ledgers.known(remote, KEYS) == before
+    compact(remote, grace=NOW)
+    assert ledgers.known(remote, KEYS) == before
+
+
+def test_two_that_end_at_one_moment_both_give_up_or_one_and_nothing_is_lost(remote, objects, ledgers):
+    fill(remote, ledgers)
+    before = ledgers.known(remote, KEYS)
+    original = objects.open_output_stream
+    inner = []
+
+    def both_have_looked_and_write(path, metadata):
+        if path.endswith("complete.json") and not inner:
+            inner.append(None)
+            inner[0] = compact(remote, grace=NOW)
+        return original(path, metadata)
+
+    objects.open_output_stream = both_have_looked_and_write
+    outer = compact(remote, grace=timedelta(days=1))
+    assert outer.given_up
+    assert ledgers.known(remote, KEYS) == before
+    compact(remote, grace=NOW)
+    compact(remote, grace=NOW)
+    assert ledgers.known(remote, KEYS) == before
+
+
+def test_a_torn_part_is_not_taken_in_and_the_others_are(folder, ledgers, caplog):
+    fill(folder, ledgers, runs=1)
+    Path(folder.path, "parts/run-0-0/torn.parquet").write_bytes(b"PAR1")
+    assert compact(folder, grace=NOW).parts_taken_in == 2
+    compact(folder, grace=NOW)
+    assert folder.parts() == ["run-0-0/torn.parquet"]
+    assert "torn.parquet is skipped" in caplog.text
+
+
+def test_a_torn_compacted_file_stops_a_compaction_and_nothing_is_changed(folder, ledgers):
+    fill(folder, ledgers, runs=1)
+    compact(folder, grace=NOW)
+    torn = Path(folder.path, f"compacted/{newest_generation(folder).files[0].name}")
+    data = torn.read_bytes()
+    fill(folder, ledgers, runs=1, seed=1)
+    before = ledgers.known(folder, KEYS)
+    for length in range(0, len(data), 7):
+        torn.write_bytes(data[:length])
+        names = folder.names()
+        with pytest.raises(LedgerError, match=r"cannot be read: .*Nothing was changed"):
+            compact(folder, grace=NOW)
+        assert folder.names() == names
+    torn.write_bytes(data)
+    assert ledgers.known(folder, KEYS) == before
+
+
+def test_a_disk_for_sorting_that_is_full_is_said(folder, ledgers, monkeypatch):
+    fill(folder, ledgers)
+
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(LedgerError, match=r"No space left on device\. Make room there, or set TMPDIR"):
+        compact(folder)
+
+
+def test_clean_up_drops_what_can_speak_for_no_key_and_changes_no_answer(folder, ledgers):
+    for seed in range(4):
+        fill(folder, ledgers, seed=seed)
+    before = ledgers.known(folder, KEYS)
+    kept = compact(folder, grace=NOW).rows
+    done = clean_up(folder, grace=NOW)
+    assert ledgers.known(folder, KEYS) == before
+    assert done.rows < kept
+    assert done.rows_dropped == kept - done.rows
+    assert clean_up(folder, grace=NOW).rows_dropped == 0
+
+
+def test_clean_up_drops_answers_that_their_time_to_live_outlived_and_old_marks_of_refreshes(folder, ledgers):
+    day = 24 * HOUR_US
+    records = [
+        ledgers.stored("ok", at=day),
+        ledgers.stored("old miss", "miss", day),
+        ledgers.stored("miss", "miss", 39 * day + 1),
+        ledgers.stored("void", at=day),
+        ledgers.stored("void", "expired", 2 * day),
+        ledgers.stored("asked", "asked", day),
+    ]
+    folder.write_part("r", "0", records)
+    assert clean_up(folder, ttl=Ttl(), now_us=40 * day).rows == 3
+    assert sorted(ledgers.known(folder, [record.key for record in records])) == ["asked", "miss", "ok"]
+    folder.write_part("r", "1", [ledgers.stored("void", "expired", 39 * day)])
+    assert clean_up(folder, ttl=Ttl(), now_us=40 * day).rows == 4  # an answer of before may still be under way
+
+
+def test_more_answers_than_memory_takes_are_sorted_in_turns(folder, ledgers, monkeypatch):
+    """Here 1,000 at once, on the local disk, merged."""
+    monkeypatch.setattr(compaction, "ROWS_IN_MEMORY", 1_000)
+    choose = random.Random(2)
+    numbers = list(range(20_000))
+    choose.shuffle(numbers)
+    for part in range(40):
+        some = numbers[part * 500 : part * 500 + 500]
+        folder.write_part("r", str(part), [ledgers.stored(f"[{n}]", response=b"%d" % n) for n in some])
+    assert compact(folder, grace=NOW).rows == 20_000
+    found = ledgers.known(folder, [f"[{n}]" for n in range(0, 20_000, 7)])
+    assert len(found) == 2858
+    assert all(key == f"[{int(record.response)}]" for key, record in found.items())
