@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs.ledger.distinct import BY_ROW, ROWS_PER_KEY, ask_keys, asks_keys_first, said_of
-from jobs.ledger.hits import begin_run, end_run, find_hits, folder_of, with_index
+from jobs.ledger.hits import begin_run, end_run, find_hits, folder_of, knows_nothing, with_index
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ def driven(
         others: dict[int, list[str]] = {}
         for place, ledger in enumerate(plan.ledgers):
             if ledger is not None:
-                empty = folder_of(ledger).is_empty()
+                empty = knows_nothing(folder_of(ledger))
                 stack.callback(end_run, ledger)
                 others[place] = begin_run(ledger)
                 if empty and not others[place] and not _repeats(prepared, plan, place):

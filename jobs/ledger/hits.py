@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
 from jobs.ledger.day_keys import ROWS, TEXT, day_keys
+from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
@@ -100,6 +101,10 @@ def with_index(plan: LedgerPlan, answers: pa.Table) -> LedgerPlan:
     path = file_of_run(plan, f"index-{time.time_ns()}.arrow")  # a new name: a task may have the last one mapped
     write_index(path, answers)
     return replace(plan, index=path)
+
+
+def knows_nothing(folder: LedgerFolder) -> bool:
+    return not folder.parts() and not folder.names(COMPACTED)
 
 
 def begin_run(plan: LedgerPlan) -> list[str]:

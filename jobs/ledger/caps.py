@@ -1,0 +1,41 @@
+"""What a run may spend in money, as a cap on its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from jobs.errors import DeclarationError
+from jobs.ledger.task_plan import CallCap
+from jobs.lookups.prices import cost_of, in_force, read_money
+
+if TYPE_CHECKING:
+    from jobs.lookups import Lookup
+
+
+def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:
+    """At most so much money in a run ("5 USD"), by the prices in force today, divided over the tasks.
+
+    An attempt at a key costs its price; where a request asks for many keys and is billed as one, a full one is assumed.
+    Raises DeclarationError when the amount cannot be compared with the prices, or no lookup has one.
+    """
+    money = read_money(most, "max-cost")
+    today = datetime.now(UTC).date().isoformat()
+    weights = []
+    for lookup in lookups:
+        price = in_force(lookup.prices, today)
+        if price is not None and price.currency != money.currency:
+            raise DeclarationError(
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed in {price.currency}; name that currency."
+            )
+        keys_per_unit = lookup.batch_size if price is not None and price.unit == "request" else 1
+        weights.append(cost_of(price, 1) / keys_per_unit)
+    if not any(weights):
+        raise DeclarationError(
+            f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use --max-calls."
+        )
+    largest = max(weights)  # counted in calls of the dearest: whole numbers stay exact
+    part = float(money.amount / largest / tasks + Decimal("1e-9"))
+    return CallCap(f"max_cost {money}", (part,) * tasks, tuple(float(weight / largest) for weight in weights))
