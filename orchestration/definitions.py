@@ -5,14 +5,18 @@ from collections.abc import Sequence
 import dagster as dg
 
 import enrichments
+from orchestration.alerts import alerts
 from orchestration.assets import dead_letters_asset, enriched_asset, raw_asset, summary_asset
 from orchestration.declared import Declared, enrichments_in
+from orchestration.in_time import in_time_checks
+from orchestration.late_files import input_sensor
 from orchestration.resources import SparkProgram, spark_program
-from orchestration.schedules import nightly
+from orchestration.schedules import nightly_job, nightly_schedule
+from orchestration.starting_again import starting_again
 
 
 def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.Definitions:
-    """Assets, checks, jobs and schedules of these enrichments."""
+    """Assets, checks, jobs, schedules and sensors of these enrichments."""
     raw = {declared.raw_key: raw_asset(declared) for declared in all_declared}  # two may read one input
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*raw.values()]
     for declared in all_declared:
@@ -20,8 +24,21 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
         if declared.has_dead_letters:
             assets.append(dead_letters_asset(declared))
         assets += [summary_asset(declared, summary) for summary in declared.enrichment.summaries]
+    jobs = {declared.name: nightly_job(declared) for declared in all_declared}
+    schedules = [
+        nightly_schedule(declared, declared.enrichment.schedule, jobs[declared.name])
+        for declared in all_declared
+        if declared.enrichment.schedule is not None
+    ]
+    sensors = [starting_again(all_declared, [*jobs.values()]), alerts(all_declared)]
+    for key in raw:
+        readers = [declared for declared in all_declared if declared.raw_key == key]
+        sensors.append(input_sensor(readers, [jobs[declared.name] for declared in readers]))
     return dg.Definitions.merge(
-        dg.Definitions(assets=assets, resources={"spark": spark}), *(nightly(declared) for declared in all_declared)
+        dg.Definitions(
+            assets=assets, jobs=[*jobs.values()], schedules=schedules, sensors=sensors, resources={"spark": spark}
+        ),
+        in_time_checks(all_declared),
     )
 
 

@@ -16,7 +16,7 @@ from jobs.nightly import publish_or_hold_back
 from jobs.schema import DayRecord
 from jobs.spark_program import Ended
 from jobs.tables.leases import Lease, leased
-from orchestration import metadata
+from orchestration import metadata, standing
 from orchestration.checks import check_results
 from orchestration.deadlines import next_start
 from orchestration.declared import Declared
@@ -125,7 +125,8 @@ class DayRun:
     def unwritten(self, ended: Ended) -> dg.Failure:
         """The failure of a run that left no files to publish, told on the asset's page too."""
         next_step = self._after(ended)
-        self.observe(ended.state, ended.reason, next_step)
+        again = ended.crashed and self.context.retry_number == 0
+        self.observe(standing.TRIED_AGAIN if again else ended.state, ended.reason, next_step)
         self.render_report()
         return self.failure(ended.reason, next_step, allow_retries=ended.crashed)
 
@@ -141,6 +142,14 @@ class DayRun:
             )
         until = f"{self.declared.enrichment.publish_by} UTC"
         return f"Nothing: it is started again by itself about {start:%H:%M} UTC, and so on until {until}."
+
+    def cause(self, state: str, reason: str) -> str:
+        """The same words for all days that fail for the same reason: whoever is told once per cause counts by it."""
+        services = [lookup.service_name for lookup in self.declared.enrichment.lookups]
+        for service in services:
+            if state.startswith("stopped") and reason.startswith((f"{service} ", f"{service}:")):
+                return f"{service} {state}"  # whoever asks it
+        return f"{self.declared.name} {state}: {reason.replace(self.day, '<day>')}"
 
     def observe_progress(self) -> None:
         """How far Spark is; nothing as long as it has not begun."""
@@ -161,6 +170,7 @@ class DayRun:
                     "state": state,
                     "reason": dg.MetadataValue.md(reason),
                     "next_step": dg.MetadataValue.md(next_step),
+                    "cause": self.cause(state, reason),
                     "readers_see": metadata.readers_see(self.declared.facts, self.day),
                     **self.links(),
                     **(more or {}),
@@ -174,7 +184,9 @@ class DayRun:
             checks = len(record.verdicts)
             self.observe("published", f"{checks} checks ran on {record.figures.rows_out:,} rows.", "Nothing.")
         else:
-            self.observe("held back", record.reason, MEND)
+            red = [verdict.check for verdict in record.verdicts if verdict.holds_back]
+            cause = f"{self.declared.name} held back: {', '.join(red) or record.reason}"
+            self.observe("held back", record.reason, MEND, {"cause": cause})
         self.context.log_event(
             dg.AssetObservation(
                 asset_key=self.declared.raw_key,

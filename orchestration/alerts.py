@@ -1,0 +1,201 @@
+"""Who has to know: one message per cause and night, and one when it is over, to a webhook.
+
+What was sent is kept in the sensor's cursor. A message that cannot be delivered is tried again at the next look, and
+those after it wait for it; one that was delivered just before Dagster died is sent twice.
+"""
+
+import dataclasses
+import datetime as dt
+import json
+import os
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+from urllib.parse import urlsplit
+
+import dagster as dg
+
+from orchestration.deadlines import day_due, deadline
+from orchestration.declared import Declared
+from orchestration.standing import NO_ALARM, Word, last_number, published_times, words_since
+from orchestration.starting_again import Clock, utc_now
+
+WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: it is named in no message
+UI = "TIDEGATE_UI_URL"
+LOOK_EVERY = 30  # s
+PATIENCE = 10.0  # s, for the webhook to take a message
+NIGHT_ENDS = dt.timedelta(hours=12)  # after midnight, UTC
+
+
+@dataclass(frozen=True)
+class Message:
+    """text is for people, the rest for machines. state: not published, or published."""
+
+    text: str
+    state: str
+    cause: str
+    enrichment: str
+    day: str
+    url: str
+
+
+@dataclass
+class Open:
+    """A cause that was told, and whom it keeps: enrichment and day of each. since: the last time it struck."""
+
+    night: str
+    since: str
+    days: list[list[str]]
+
+
+@dataclass
+class Told:
+    """The cursor: how far each enrichment's words were read, which causes are open, which deadlines were looked at."""
+
+    read: dict[str, int] = field(default_factory=dict)
+    open: dict[str, Open] = field(default_factory=dict)
+    missed: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        values = json.loads(text)
+        return cls(values["read"], {cause: Open(**one) for cause, one in values["open"].items()}, values["missed"])
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+
+def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorDefinition:
+    """One sensor for all enrichments, so that a service that is down is one message however many ask it."""
+
+    @dg.sensor(
+        name="alerts",
+        minimum_interval_seconds=LOOK_EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            f"Posts to the webhook in {WEBHOOK}: once per cause and night when a day is not published, and once when "
+            "all the days of that cause are."
+        ),
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        webhook = os.environ.get(WEBHOOK)
+        if not webhook:
+            return dg.SensorResult(skip_reason=f"{WEBHOOK} is not set: nobody is told.")
+        told = Told.from_json(context.cursor) if context.cursor else Told()
+        sent = 0
+        try:
+            for message in news(context.instance, all_declared, told, now()):
+                post(webhook, message)
+                sent += 1
+        except OSError as error:  # the message stays untold, and is tried again
+            reason = f"The webhook at {urlsplit(webhook).hostname} took {sent} messages, then none: {_why(error)}."
+            return dg.SensorResult(skip_reason=reason, cursor=told.to_json())
+        return dg.SensorResult(skip_reason=f"{sent} messages sent.", cursor=told.to_json())
+
+    return sensor
+
+
+def news(
+    instance: dg.DagsterInstance, all_declared: Sequence[Declared], told: Told, now: dt.datetime
+) -> Iterator[Message]:
+    """What is to be said. `told` counts a message as sent when the next one is asked for, not before."""
+    by_name = {declared.name: declared for declared in all_declared}
+    for declared in all_declared:
+        if declared.name not in told.read:  # what was before the first look is known to those who look now
+            told.read[declared.name] = last_number(instance, declared)
+            told.missed[declared.name] = day_due(declared, now) or ""
+        for word in words_since(instance, declared, told.read[declared.name]):
+            yield from _failed(word, declared, told)
+            told.read[declared.name] = word.number
+        yield from _missed(declared, told, now)
+    for cause in list(told.open):
+        yield from _over(cause, by_name, told)
+
+
+def _failed(word: Word, declared: Declared, told: Told) -> Iterator[Message]:
+    if word.state in NO_ALARM:
+        return
+    night, day = _night(word.at), [word.enrichment, word.day]
+    known = told.open.get(word.cause)
+    if known is None or known.night != night:
+        text = (
+            f"{_who(declared)} {word.day} not published ({word.state}). {word.reason} Readers see: {word.readers_see}. "
+            f"Next: {word.next_step}"
+        )
+        yield _message(text, "not published", word.cause, declared, day=word.day, page=f"runs/{word.run_id}")
+    days = known.days if known else []
+    told.open[word.cause] = Open(night, word.at.isoformat(), days if day in days else [*days, day])
+
+
+def _missed(declared: Declared, told: Told, now: dt.datetime) -> Iterator[Message]:
+    """A deadline that passes without the day, where no cause was told yet: the run is late, or never began."""
+    day = day_due(declared, now)
+    if day is None or told.missed.get(declared.name) == day:
+        return
+    at_work = any([declared.name, day] in one.days for one in told.open.values())
+    until = deadline(declared, day)
+    if not published_times(declared, day) and not at_work and until is not None:
+        cause = f"{declared.name} {day} late"
+        text = f"{_who(declared)} {day} not published by {until:%H:%M} UTC, its deadline; no run of it has failed."
+        page = f"assets/{declared.key.to_user_string()}?view=partitions&partition={day}"
+        yield _message(text, "not published", cause, declared, day=day, page=page)
+        told.open[cause] = Open(_night(now), until.isoformat(), [[declared.name, day]])
+    told.missed[declared.name] = day
+
+
+def _over(cause: str, by_name: dict[str, Declared], told: Told) -> Iterator[Message]:
+    """All days of the cause are published since, or their enrichment is no more."""
+    one = told.open[cause]
+    days = [(by_name[name], day) for name, day in one.days if name in by_name]
+    published = [max(published_times(declared, day), default=None) for declared, day in days]
+    since = dt.datetime.fromisoformat(one.since)
+    if any(at is None or at < since for at in published):
+        return
+    if days:
+        at, declared, day = max(
+            ((at, *pair) for at, pair in zip(published, days, strict=True) if at), key=lambda one: one[0]
+        )
+        what = day if len(days) == 1 else f"{day}, the last of {len(days)} days of one cause,"
+        late = _after_deadline(declared, day, at)
+        text = f"{_who(declared)} {what} published {at:%H:%M} UTC{late}. Over: {cause}."
+        page = f"assets/{declared.key.to_user_string()}?view=partitions&partition={day}"
+        yield _message(text, "published", cause, declared, day=day, page=page)
+    del told.open[cause]
+
+
+def _after_deadline(declared: Declared, day: str, at: dt.datetime) -> str:
+    until = deadline(declared, day)
+    if until is None or at <= until or at - until > dt.timedelta(days=1):  # a backfill has no deadline to miss
+        return ""
+    return f", {(at - until) // dt.timedelta(minutes=1)} min after its deadline"
+
+
+def _night(at: dt.datetime) -> str:
+    return (at.astimezone(dt.UTC) - NIGHT_ENDS).date().isoformat()
+
+
+def _who(declared: Declared) -> str:
+    return f"[{', '.join(declared.enrichment.owners) or 'no owner'}] {declared.name}"
+
+
+def _message(text: str, state: str, cause: str, declared: Declared, *, day: str, page: str) -> Message:
+    url = f"{os.environ.get(UI, 'http://127.0.0.1:3000').rstrip('/')}/{page}"
+    return Message(f"{text} {url}", state, cause, declared.name, day, url)
+
+
+def post(webhook: str, message: Message) -> None:
+    """Deliver the message as JSON. Raises OSError, which names no address, when the webhook does not take it."""
+    request = urllib.request.Request(  # noqa: S310  # the address is the operator's own
+        webhook,
+        json.dumps(dataclasses.asdict(message)).encode(),
+        {"Content-Type": "application/json"},
+        method="POST",
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE):  # noqa: S310
+        pass
+
+
+def _why(error: OSError) -> str:
+    """In a word: an HTTP status, or what the network said."""
+    return str(getattr(error, "code", None) or getattr(error, "reason", None) or type(error).__name__)

@@ -1,0 +1,287 @@
+"""The night of an outage: the day is started again until its deadline, and people are told once per cause."""
+
+import dataclasses
+import datetime as dt
+import json
+import logging
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import dagster as dg
+import pytest
+from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus, EventLogEntry
+from dagster._core.events import AssetObservationData
+from dagster._core.test_utils import create_run_for_test
+
+from enrichments.flights import flights
+from jobs import records
+from jobs.schema import DayFacts, DayFigures, DayRecord
+from orchestration.alerts import WEBHOOK, alerts
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of
+from orchestration.in_time import in_time_checks
+from orchestration.resources import SparkProgram
+from orchestration.schedules import nightly_job
+from orchestration.starting_again import starting_again
+
+DAY = "2026-11-19"
+DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
+OTHER = Declared("b:other", dataclasses.replace(flights, name="other_flights", start="2026-11-01", end=None))
+OUTAGE = "weather_api stopped answering at 02:20:00 UTC (503); gate closed, waited 1800 s, gave up."
+BY_SERVICE = "weather_api stopped: service"
+
+
+def at(time: str, day: str = "2026-11-20") -> dt.datetime:
+    return dt.datetime.fromisoformat(f"{day}T{time}:00+00:00")
+
+
+@pytest.fixture
+def instance(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the records of runs are looked for
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def tell(instance, state: str, time: str, *, day: str = DAY, of: Declared = DECLARED, **told: str) -> None:
+    """A word of a run, as the step observes it."""
+    word = {"state": state, "reason": OUTAGE, "next_step": "Nothing.", "cause": BY_SERVICE, "readers_see": "11-18"}
+    observation = dg.AssetObservation(of.key, partition=day, metadata=word | told)
+    event = DagsterEvent(
+        DagsterEventType.ASSET_OBSERVATION.value, of.job_name, event_specific_data=AssetObservationData(observation)
+    )
+    run_id = f"run of {day} at {time}"
+    instance.handle_new_event(EventLogEntry(None, logging.INFO, "", run_id, at(time).timestamp(), dagster_event=event))
+
+
+def publish(time: str, *, day: str = DAY, of: Declared = DECLARED) -> None:
+    """The record of a run that published the day."""
+    facts = DayFacts(of.facts, day, f"published {time}", (), (), "", (), (), at(time).isoformat(), "")
+    record = DayRecord(facts, DayFigures(0, 0, 0, ()), state="published", published_at=at(time).isoformat())
+    records.save(record)
+
+
+# -- started again -----------------------------------------------------------------------------------------------------
+def asked_again(instance, time: str, of: Declared = DECLARED) -> list[tuple[str, str]]:
+    sensor = starting_again([of], [nightly_job(of)], lambda: at(time))
+    context = dg.build_sensor_context(instance=instance, definitions=definitions_of([of], SparkProgram()))
+    return [(request.job_name, request.partition_key) for request in sensor(context).run_requests]
+
+
+def test_a_day_that_a_service_stopped_is_started_again_every_quarter_of_an_hour_until_its_deadline(instance):
+    assert asked_again(instance, "02:30") == []
+    tell(instance, "running", "02:15")
+    tell(instance, "stopped: service", "02:50")
+    assert asked_again(instance, "03:04") == []
+    assert asked_again(instance, "03:05") == [("flights_enriched_nightly", DAY)]
+    tell(instance, "stopped: service", "06:14")
+    assert asked_again(instance, "06:29") == [("flights_enriched_nightly", DAY)]
+    tell(instance, "stopped: service", "06:16")  # it would start at 06:31
+    assert asked_again(instance, "06:29") == []
+    assert asked_again(instance, "06:31") == []
+
+
+@pytest.mark.parametrize("state", ["stopped: credentials", "stopped: budget", "held back", "cancelled", "failed"])
+def test_a_day_that_needs_somebody_is_left_to_him(instance, state):
+    tell(instance, "stopped: service", "02:20")
+    tell(instance, state, "02:50")
+    assert asked_again(instance, "03:30") == []
+
+
+def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(instance):
+    tell(instance, "stopped: service", "02:50")
+    sensor = starting_again([DECLARED], [nightly_job(DECLARED)], lambda: at("03:10"))
+    context = dg.build_sensor_context(instance=instance, definitions=definitions_of([DECLARED], SparkProgram()))
+    keys = {sensor(context).run_requests[0].run_key for _ in range(3)}
+    assert keys == {f"flights_enriched {DAY} after run of {DAY} at 02:50"}  # Dagster starts one run per key
+    started = create_run_for_test(
+        instance, DECLARED.job_name, tags={"dagster/partition": DAY}, status=DagsterRunStatus.STARTED
+    )
+    assert asked_again(instance, "03:10") == []
+    instance.report_run_failed(started)
+    assert asked_again(instance, "03:10") == [("flights_enriched_nightly", DAY)]
+
+
+# -- told --------------------------------------------------------------------------------------------------------------
+class Webhook(ThreadingHTTPServer):
+    """A real one, which keeps what it is told. status: what it answers."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Receiver)
+        self.status = 200
+        self.told: list[dict[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook/secret"
+
+    def take(self) -> list[str]:
+        """The texts since the last look, each without its link."""
+        texts, self.told = [one["text"].removesuffix(f" {one['url']}") for one in self.told], []
+        return texts
+
+
+class Receiver(BaseHTTPRequestHandler):
+    server: Webhook
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.status == 200:
+            self.server.told.append(body)
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its parent's name
+        """Nothing."""
+
+
+@pytest.fixture
+def webhook(monkeypatch):
+    with Webhook() as server:
+        monkeypatch.setenv(WEBHOOK, server.url)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+class Looking:
+    """The sensor, with its cursor, as the daemon would call it."""
+
+    def __init__(self, instance, *all_declared: Declared) -> None:
+        self.instance = instance
+        self.declared = all_declared or (DECLARED,)
+        self.cursor: str | None = None
+
+    def at(self, time: str) -> str:
+        """What the sensor says of itself."""
+        sensor = alerts(self.declared, lambda: at(time))
+        result = sensor(dg.build_sensor_context(instance=self.instance, cursor=self.cursor))
+        self.cursor = result.cursor or self.cursor
+        return result.skip_reason.skip_message
+
+
+def test_an_outage_is_told_once_a_night_whatever_the_number_of_days_and_enrichments_and_once_when_it_is_over(
+    instance, webhook
+):
+    looking = Looking(instance, DECLARED, OTHER)
+    looking.at("02:00")
+    tell(instance, "running", "02:15")
+    tell(instance, "stopped: service", "02:50")
+    looking.at("02:51")
+    assert webhook.take() == [
+        (
+            f"[team:data-eng] flights_enriched {DAY} not published (stopped: service). {OUTAGE} Readers see: 11-18. "
+            "Next: Nothing."
+        )
+    ]
+    tell(instance, "stopped: service", "03:30")  # started again, and stopped again
+    tell(instance, "stopped: service", "03:31", day="2026-11-18")
+    tell(instance, "stopped: service", "03:32", of=OTHER)
+    looking.at("03:35")
+    publish("04:00", day="2026-11-18")
+    publish("04:01", of=OTHER)
+    looking.at("04:02")
+    assert webhook.take() == []
+    publish("07:58")
+    looking.at("07:59")
+    assert webhook.take() == [
+        (
+            f"[team:data-eng] flights_enriched {DAY}, the last of 3 days of one cause, published 07:58 UTC, "
+            f"88 min after its deadline. Over: {BY_SERVICE}."
+        )
+    ]
+    looking.at("08:10")
+    assert webhook.take() == []
+
+
+def test_a_day_that_comes_late_is_told_with_the_minutes_after_its_deadline(instance, webhook):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(instance, "held back", "02:50", cause="flights_enriched held back: every_row_once")
+    looking.at("02:51")
+    looking.at("06:31")  # the deadline: of a cause that was told nothing more is said
+    assert len(webhook.take()) == 1
+    publish("07:58")
+    looking.at("08:00")
+    assert webhook.take() == [
+        (
+            f"[team:data-eng] flights_enriched {DAY} published 07:58 UTC, 88 min after its deadline. "
+            "Over: flights_enriched held back: every_row_once."
+        )
+    ]
+
+
+def test_a_cause_that_lasts_is_told_again_the_next_night(instance, webhook):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(instance, "stopped: credentials", "02:50", cause="weather_api stopped: credentials")
+    looking.at("02:51")
+    assert len(webhook.take()) == 1
+    tell(instance, "stopped: credentials", "14:50", cause="weather_api stopped: credentials")  # of the next night
+    looking.at("14:51")
+    assert len(webhook.take()) == 1
+
+
+def test_a_deadline_that_passes_without_a_run_is_told(instance, webhook):
+    looking = Looking(instance)
+    looking.at("02:00")
+    looking.at("06:29")
+    assert webhook.take() == []
+    looking.at("06:30")
+    looking.at("06:31")
+    assert webhook.take() == [
+        f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; no run of it has failed."
+    ]
+
+
+@pytest.mark.parametrize("state", ["running", "published", "cancelled", "not started", "crashed"])
+def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(instance, webhook, state):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(instance, state, "02:50")
+    looking.at("02:51")
+    assert webhook.take() == []
+
+
+def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is_told_nobody(instance, webhook):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(instance, "stopped: service", "02:50")
+    webhook.status = 500
+    said = looking.at("02:51")
+    assert said == "The webhook at 127.0.0.1 took 0 messages, then none: 500."
+    webhook.status = 200
+    assert looking.at("02:52") == "1 messages sent."
+    assert len(webhook.take()) == 1
+
+
+def test_without_a_webhook_the_sensor_says_that_nobody_is_told(instance, monkeypatch):
+    monkeypatch.delenv(WEBHOOK, raising=False)
+    assert Looking(instance).at("02:00") == f"{WEBHOOK} is not set: nobody is told."
+
+
+# -- in time -----------------------------------------------------------------------------------------------------------
+def test_the_check_looks_at_the_day_that_is_due_and_not_at_the_one_published_last(instance):
+    cursor, told = None, []
+    publish("05:00", day="2026-11-10")  # a backfill of an old day
+    for time in ("06:29", "06:30", "06:31", "07:59"):
+        if time == "07:59":
+            publish("07:58")
+        (sensor,) = in_time_checks([DECLARED], lambda time=time: at(time)).sensors
+        result = sensor(dg.build_sensor_context(instance=instance, cursor=cursor))
+        cursor = result.cursor
+        told += [(time, event.passed, event.description) for event in result.asset_events]
+    before = "2026-11-18 is not published; 06:30 UTC, its deadline, has passed."
+    missing = f"{DAY} is not published; 06:30 UTC, its deadline, has passed."
+    late = f"{DAY} was published at 2026-11-20 07:58 UTC, 88 min after 06:30 UTC, its deadline."
+    assert told == [("06:29", False, before), ("06:30", False, missing), ("07:59", False, late)]
+
+
+def test_a_day_published_before_its_deadline_passes_and_can_be_asked_for_by_hand(instance):
+    publish("04:00")
+    (check,) = in_time_checks([DECLARED], lambda: at("07:00")).asset_checks
+    result = check()
+    assert result.passed
+    assert result.description == f"{DAY} was published at 2026-11-20 04:00 UTC, before 06:30 UTC, its deadline."
+    assert result.severity == dg.AssetCheckSeverity.WARN
