@@ -1,0 +1,258 @@
+"""Whole runs of a day and their ledger, killed where it hurts; calls are counted in the log of a real HTTP service."""
+
+import asyncio
+import dataclasses
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+
+from demo.killing import kill_tree
+from jobs import records, schema
+from jobs.enrich_day import run_day
+from jobs.errors import AccessRefused, BudgetSpent
+from jobs.ledger.store import LedgerFolder
+from jobs.run_rules import RunRules, ledger_of
+from tidegate import Ttl
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "jobs" / "enrich_day.py"
+DAY = "2024-05-01"
+IN_FLIGHT = 16
+FLUSH_ROWS = 60
+DECLARATION = """
+import os
+from pathlib import Path
+from tidegate import *
+
+service = Service(name="geo", url="URL", max_concurrency=IN_FLIGHT)
+answer = HttpLookup(
+    name="answer", service=service, request="GET /answer/{k}", keys={"k": "k"}, returns="twice BIGINT", timeout=20.0,
+)
+order = HttpLookup(
+    name="order", service=Service(name="shop", url="URL", max_concurrency=4), request="GET /order/{k}",
+    keys={"k": "k"}, returns="number BIGINT", timeout=20.0, retry=Retry(retries=0), idempotent=False,
+)
+night = Enrichment(
+    name="night", input=Input(path="data/raw", row_id=["id"]), output=Output(path="data/published/night"),
+    lookups=[answer], mode="ordered", ledger=Ledger("data/ledger", flush_rows=FLUSH_ROWS, flush_seconds=0.2),
+)
+
+
+class DiesOnce:
+    # ends the worker, as a killed container does, at one row, the first time it comes by
+    async def async_invoke(self, value):
+        flag = Path("died")
+        if value["k"] == int(os.environ["DIES_AT"]) and not flag.exists():
+            flag.touch()
+            os._exit(9)
+        return [{"passed": True}]
+
+
+dying = AsyncFunctionLookup(
+    name="dying", function=DiesOnce, keys={"k": "k"}, returns="passed BOOLEAN", timeout=20.0, max_concurrency=2,
+)
+"""
+
+
+@pytest.fixture
+def night(tmp_path, monkeypatch, service):
+    """A project whose lookups ask `service`; the module of its declarations."""
+    monkeypatch.chdir(tmp_path)
+    text = DECLARATION.replace("URL", service.url).replace("IN_FLIGHT", str(IN_FLIGHT))
+    Path("nights.py").write_text(text.replace("FLUSH_ROWS", str(FLUSH_ROWS)))
+    spec = importlib.util.spec_from_file_location("nights", "nights.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    service.answer = answering(0.0)
+    return module
+
+
+def given(rows, files=2, keys=None):
+    """A day of input in as many files; `keys` distinct keys, by default one per row."""
+    folder = Path(f"data/raw/date={DAY}")
+    folder.mkdir(parents=True)
+    each = rows // files
+    for number in range(files):
+        ids = range(number * each, (number + 1) * each)
+        table = {"id": pa.array(ids, pa.int64()), "k": pa.array([i % (keys or rows) for i in ids], pa.int64())}
+        pq.write_table(pa.table(table), folder / f"part-{number}.parquet")
+
+
+def answering(seconds):
+    async def answer(request):
+        await asyncio.sleep(seconds)
+        number = int(request.path.rpartition("/")[2])
+        if number % 10 == 9:
+            return web.Response(status=404)
+        return web.json_response({"twice": 2 * number, "number": 1000 + number, "half": number / 2})
+
+    return answer
+
+
+def calls_of(service, lookup):
+    return Counter(path for path in service.log if path.startswith(f"/{lookup}/"))
+
+
+def rows_of(record):
+    """Every row as published, without when its answers came, in the order of the files."""
+    rows = [row for file in record.facts.files for row in pq.ParquetFile(file).read().to_pylist()]
+    return [
+        {name: value for name, value in row.items() if name[0] != "_" and not name.endswith("answered_at")}
+        for row in rows
+    ]
+
+
+def expected(rows, *, keys=None):
+    """What an undisturbed run gives for the lookup `answer`."""
+    numbers = ((i, i % (keys or rows)) for i in range(rows))
+    return [
+        {"id": i, "k": k, "twice": None if k % 10 == 9 else 2 * k, "answer_status": "miss" if k % 10 == 9 else "ok"}
+        for i, k in numbers
+    ]
+
+
+def by_id(rows):
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def killed_in_the_middle(enrichment, service, lookup, calls):
+    """The program as a process of its own; it and all below it are killed with -9 after so many calls."""
+    program = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "--enrichment", f"nights:{enrichment}", "--day", DAY],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while calls_of(service, lookup).total() < calls:
+        assert program.poll() is None, program.stderr.read()
+        time.sleep(0.005)
+    kill_tree(program.pid)
+    program.communicate()
+
+
+def figures_of(record, name="answer"):
+    return next(one for one in record.figures.lookups if one.name == name)
+
+
+def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_none(night, service, spark):
+    rows = 1000
+    given(rows)
+    service.answer = answering(0.03)
+    killed_in_the_middle("night", service, "answer", rows // 2)
+    again = run_day(night.night, DAY, "again")
+    calls = calls_of(service, "answer")
+    assert len(calls) == rows
+    assert calls.total() - rows <= IN_FLIGHT + FLUSH_ROWS
+    assert by_id(rows_of(again)) == expected(rows)
+    found = figures_of(again)
+    assert found.from_ledger + found.rows_called == rows
+    assert found.from_ledger >= rows // 2 - IN_FLIGHT - FLUSH_ROWS
+    assert found.stored == found.answered == found.rows_called
+
+    third = run_day(night.night, DAY, "third")
+    assert calls_of(service, "answer").total() == calls.total()
+    assert by_id(rows_of(third)) == expected(rows)
+    assert (figures_of(third).from_ledger, figures_of(third).calls, figures_of(third).stored) == (rows, 0, 0)
+
+
+def test_a_call_that_must_not_be_made_twice_is_not_after_a_kill_and_its_row_is_unknown_by_name(night, service, spark):
+    rows = 400
+    given(rows)
+    service.answer = answering(0.03)
+    once = dataclasses.replace(night.night, lookups=[night.order])
+    Path("nights.py").write_text(f"{Path('nights.py').read_text()}\nimport dataclasses\n"
+                                 "once = dataclasses.replace(night, lookups=[order])\n")  # fmt: skip
+    killed_in_the_middle("once", service, "order", rows // 2)
+    again = run_day(once, DAY, "again")
+    calls = calls_of(service, "order")
+    assert set(calls.values()) == {1}
+    outcomes = figures_of(again, "order").outcomes
+    unknown = [row for file in again.facts.files for row in pq.ParquetFile(file).read().to_pylist()
+               if row["order_status"] == "unknown"]  # fmt: skip
+    assert len(unknown) == outcomes["unknown"] <= 4 + FLUSH_ROWS
+    assert len(calls) >= rows - len(unknown)  # a mark may have been stored, and the kill came before its call
+    assert all(row[schema.source("order")] is None and "asked at" in row[schema.error("order")] for row in unknown)
+    assert sum(outcomes.values()) == rows
+
+
+def test_a_task_whose_worker_dies_at_90_percent_repeats_few_calls_when_spark_runs_it_again(night, service):
+    rows = 1000
+    given(rows)
+    service.answer = answering(0.03)
+    Path("nights.py").write_text(f"{Path('nights.py').read_text()}\nimport dataclasses\n"
+                                 "dies = dataclasses.replace(night, lookups=[answer, dying])\n")  # fmt: skip
+    submit = Path(sys.executable).with_name("spark-submit")
+    ended = subprocess.run(
+        [str(submit), "--master", "local[2,4]", "--conf", "spark.ui.enabled=false", str(PROGRAM),
+         "--enrichment", "nights:dies", "--day", DAY, "--run-id", "dies"],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable, "DIES_AT": "450"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert Path("died").exists()
+    calls = calls_of(service, "answer")
+    assert len(calls) == rows
+    assert calls.total() - rows <= IN_FLIGHT + FLUSH_ROWS
+    (record,) = records.load("night", DAY)
+    assert figures_of(record).from_ledger >= 450 - IN_FLIGHT - FLUSH_ROWS
+    assert [{name: row[name] for name in expected(1)[0]} for row in by_id(rows_of(record))] == expected(rows)
+
+
+def test_a_changed_request_or_version_asks_again_and_changed_columns_limits_and_paths_do_not(night, service, spark):
+    given(40)
+    run_day(night.night, DAY, "first")
+    assert calls_of(service, "answer").total() == 40
+
+    def changed(number, **fields):
+        lookup = dataclasses.replace(night.answer, **fields)
+        record = run_day(dataclasses.replace(night.night, lookups=[lookup]), DAY, f"changed-{number}")
+        return record, len(service.log)
+
+    record, calls = changed(
+        1, returns="twice BIGINT, h DOUBLE", paths={"h": "$.half"}, timeout=9.0,
+        service=dataclasses.replace(night.service, max_concurrency=3),
+    )  # fmt: skip
+    assert calls == 40
+    assert by_id(rows_of(record))[3]["h"] == 1.5
+    assert changed(2, version=2)[1] == 80
+    assert changed(3, request="GET /answer/0/{k}")[1] == 120
+    assert changed(4, ttl=Ttl(ok=timedelta(0)))[1] == 120 + 36  # misses hold a day, as declared
+    run_day(night.night, DAY, "old", rules=RunRules(ignore_ttl=True))
+    assert len(service.log) == 156
+
+
+def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, service, spark):
+    async def refuse(request):
+        return web.Response(status=401)
+
+    given(40)
+    service.answer = refuse
+    with pytest.raises(AccessRefused, match=r"geo at 127\.0\.0\.1:[0-9]+ refuses us: 401"):
+        run_day(night.night, DAY, "expired")
+    ledger = ledger_of(night.night, night.answer, "expired", RunRules())
+    assert LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts() == []
+
+
+def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is_not_asked(night, service, spark):
+    given(100)
+    with pytest.raises(BudgetSpent, match="max_calls 30 is used up"):
+        run_day(night.night, DAY, "capped", rules=RunRules(max_calls=30))
+    assert 15 <= len(service.log) <= 30  # one task has used up its part; Spark ends the other one
+    made = len(service.log)
+    record = run_day(night.night, DAY, "remapped", rules=RunRules(may_call=False))
+    outcomes = figures_of(record).outcomes
+    assert outcomes["not_asked"] == 100 - outcomes["ok"] - outcomes["miss"] > 0
+    assert len(service.log) == made
+    record = run_day(night.night, DAY, "whole")
+    assert by_id(rows_of(record)) == expected(100)
+    assert len(service.log) <= 100 + IN_FLIGHT
