@@ -1,0 +1,188 @@
+"""W2: what the bridge itself costs, when the function returns at once and nothing is waited for.
+
+    python benchmarks/throughput.py                     500,000 rows to Parquet, ordered, audit columns written
+    python benchmarks/throughput.py --rows 100000 --runs 3
+    python benchmarks/throughput.py --profile           where a worker's event loop spends its time (no Spark)
+
+Beside an identity mapInArrow that writes the same columns, the audit ones as constants: all that Spark, Arrow and
+Parquet cost without us. The ledger is off in the first line and on, with a new folder each time, in the third.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import os
+import pstats
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.bridge.partition import PartitionPlan, PartitionRun
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
+
+TASKS = 2
+IN_FLIGHT = 100
+
+
+class AtOnce:
+    """An AsyncFunction that waits for nothing."""
+
+    async def async_invoke(self, keys: dict[str, Any]) -> list[dict[str, Any]]:  # noqa: ARG002  # Flink's signature
+        return [{"x": 1.5}]
+
+
+def enrichment(mode: str = "ordered", *, ledger: Ledger | None = None, shared: bool = False) -> Enrichment:
+    cache = {} if shared else {"cache": None}
+    lookup = AsyncFunctionLookup(
+        name="f", function=AtOnce, keys={"id": "id"}, returns="x DOUBLE", timeout=60.0, max_concurrency=IN_FLIGHT,
+        **cache,
+    )  # fmt: skip
+    return Enrichment(
+        name="bench", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), mode=mode, ledger=ledger
+    )
+
+
+def table(rows: int, first: int = 0) -> pa.Table:
+    """Eight columns, about 200 bytes a row."""
+    ids = np.arange(first, first + rows)
+    text = pa.array([f"{number % 1000:050d}" for number in range(1000)]).take(pa.array(ids % 1000))
+    columns = {"id": pa.array(ids), "a": ids * 3, "b": ids / 7, "c": text, "d": text, "e": text, "f": ids % 2 == 0}
+    return pa.table(columns | {"g": pa.array(ids, pa.timestamp("us", tz="UTC"))})
+
+
+def constants(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The identity: each batch as it came, and beside it the columns that the bridge adds, all the same value."""
+
+    def value(kind: pa.DataType) -> Any:
+        if pa.types.is_list(kind):
+            return [value(kind.value_type)]
+        if pa.types.is_struct(kind):
+            return {field.name: value(field.type) for field in kind}
+        return "ok" if pa.types.is_string(kind) else pa.scalar(1).cast(kind).as_py()
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        made: dict[int, dict[str, pa.Array]] = {}
+        for batch in batches:
+            rows = batch.num_rows
+            if rows not in made:
+                made[rows] = {
+                    f.name: pa.array([value(f.type)] * rows, f.type) for f in schema if f.name not in batch.schema.names
+                }
+            arrays = [made[rows][f.name] if f.name in made[rows] else batch.column(f.name) for f in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return task
+
+
+class Bench:
+    def __init__(self, root: Path, rows: int) -> None:
+        from jobs.enrich_day import session
+
+        self.root, self.rows = root, rows
+        for task in range(TASKS):
+            (root / "in").mkdir(exist_ok=True)
+            pq.write_table(table(rows // TASKS, task * rows // TASKS), root / "in" / f"part-{task}.parquet")
+        self.spark = session("bench")
+        self.spark.sparkContext.setLogLevel("ERROR")
+        self.number = 0
+
+    def identity(self) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from jobs.enrich import prepare, written_schema
+
+        prepared, plan = prepare(self.spark.read.parquet(str(self.root / "in")), enrichment())
+        written = written_schema(prepared.schema, plan.layout)
+        self._write(prepared.mapInArrow(constants(to_arrow_schema(written, timezone="UTC")), written))
+
+    def tidegate(self, mode: str, *, ledger: bool = False, shared: bool = False) -> None:
+        from jobs.enrich import enrich
+
+        kept = Ledger(str(self.root / f"ledger-{self.number}")) if ledger else None
+        frame = self.spark.read.parquet(str(self.root / "in"))
+        self._write(enrich(frame, enrichment(mode, ledger=kept, shared=shared)))
+
+    def _write(self, frame: Any) -> None:
+        self.number += 1
+        frame.write.parquet(str(self.root / f"out-{self.number}"))
+
+    def measure(self, work: Callable[[], None]) -> float:
+        """Rows per second, from submitting the job to the end of its output."""
+        started = time.monotonic()
+        work()
+        return self.rows / (time.monotonic() - started)
+
+
+def profile(rows: int) -> None:
+    """One partition in this process, its input in memory: the loop's thread under cProfile."""
+    from jobs.bridge.batches import BatchLayout
+
+    declared = enrichment()
+    lookups = tuple(declared.lookups)
+    layout = BatchLayout(
+        carried=("id", "a", "b", "c", "d", "e", "f", "g", "_source_file", "_source_row"), keys=(("__key_0_0",),),
+        order_key=(), event_time=None, max_out_of_orderness_ms=0, lookups=("f",), answers=(lookups[0].columns,),
+    )  # fmt: skip
+    plan = PartitionPlan(lookups, ((IN_FLIGHT // TASKS,),), "ordered", layout, None)
+    whole = table(rows)
+    whole = whole.append_column("__key_0_0", whole["id"]).append_column("_source_file", pa.nulls(rows, pa.string()))
+    batches = whole.append_column("_source_row", whole["id"]).to_batches(max_chunksize=1000)
+    list(PartitionRun(plan, 0, 0).run(iter(batches[:10])))  # imports and first times
+    started = time.process_time()
+    for _ in PartitionRun(plan, 0, 0).run(iter(batches)):
+        pass
+    print(f"{1e6 * (time.process_time() - started) / rows:.2f} µs of CPU a row, one partition, no Spark")
+    profiler = cProfile.Profile()
+    threading.setprofile(lambda *_: profiler.enable() if threading.current_thread().name == "tidegate-loop" else None)
+    for _ in PartitionRun(plan, 0, 0).run(iter(batches)):
+        pass
+    threading.setprofile(None)  # type: ignore[arg-type]
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    if options.profile:
+        profile(options.rows)
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+        bench = Bench(Path(folder), options.rows)
+        contenders: dict[str, Callable[[], None]] = {
+            "identity mapInArrow": bench.identity,
+            "tidegate, ordered": lambda: bench.tidegate("ordered"),
+            "tidegate, unordered": lambda: bench.tidegate("unordered"),
+            "tidegate, ordered, equal calls shared": lambda: bench.tidegate("ordered", shared=True),
+            "tidegate, ordered, ledger on": lambda: bench.tidegate("ordered", ledger=True),
+        }
+        print(f"W2: {options.rows:,} rows, {TASKS} tasks, to Parquet", flush=True)
+        for work in contenders.values():  # warms the JVM and Spark's Python workers
+            work()
+        figures: dict[str, list[float]] = {name: [] for name in contenders}
+        for _ in range(options.runs):
+            for name, work in contenders.items():
+                figures[name].append(bench.measure(work))
+        identity = statistics.median(figures["identity mapInArrow"])
+        print(f"{'':40} rows/s   of the identity")
+        for name, rates in figures.items():
+            rate = statistics.median(rates)
+            print(f"{name:38} {rate:8,.0f} {rate / identity:17.2f}", flush=True)
+        bench.spark.stop()
+
+
+if __name__ == "__main__":
+    main()
