@@ -124,9 +124,9 @@ class Assembler:
         for name, asked in zip(self._layout.lookups, asked_by_lookup, strict=True):
             columns |= _audit_columns(name, asked)
         layout = self._layout
-        for name, keys, names in zip(layout.lookups, layout.keys, layout.key_names, strict=False):
+        for name, keys, called in zip(layout.lookups, layout.keys, layout.key_names, strict=False):
             parts = [_one_chunk(carried.column(key)) for key in keys]
-            columns[schema.key(name)] = pa.StructArray.from_arrays(parts, names=list(names))
+            columns[schema.key(name)] = pa.StructArray.from_arrays(parts, names=list(called))
         self._written += count
         names = list(columns)
         arrays = [_one_chunk(column) for column in columns.values()]
