@@ -16,8 +16,8 @@ from jobs.schema import DayFacts
 from jobs.tables import by_run
 
 
-def table_of(facts: DayFacts) -> str:
-    return f"{facts.declared.table}__audit"
+def table_of(table: str) -> str:
+    return f"{table}__audit"
 
 
 def write(facts: DayFacts) -> None:
@@ -29,7 +29,7 @@ def write(facts: DayFacts) -> None:
     columns = {name: ds.field(name) for name in _columns(facts, dataset.schema)}
     columns[by_run.RUN] = ds.scalar(facts.run_id)
     columns[facts.declared.partition] = ds.scalar(dt.date.fromisoformat(facts.day))
-    by_run.write(table_of(facts), facts, dataset.scanner(columns=columns).to_reader())
+    by_run.write(table_of(facts.declared.table), facts, dataset.scanner(columns=columns).to_reader())
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:

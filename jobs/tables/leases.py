@@ -67,6 +67,18 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
         os.close(file)
 
 
+def at_work(table: str) -> dict[str, str]:
+    """The runs that hold a day of the table at this moment: run id -> day."""
+    found = {}
+    for path in Path(table, FOLDER).glob("*.json"):
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found[str(_holder(path).get("run_id", ""))] = path.stem
+    return found
+
+
 def _lock(file: int, path: Path, day: str, wait: float) -> None:
     deadline = time.monotonic() + wait
     while True:

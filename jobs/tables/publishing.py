@@ -59,7 +59,8 @@ def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
 
 def _beside(facts: DayFacts) -> tuple[str, str]:
     """The tables whose rows belong to the run that published a day."""
-    return audit.table_of(facts), dead_letters.table_of(facts.declared.table)
+    table = facts.declared.table
+    return audit.table_of(table), dead_letters.table_of(table)
 
 
 def published_columns(facts: DayFacts) -> list[str]:

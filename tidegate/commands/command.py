@@ -31,7 +31,20 @@ class Command:
 def add_enrichment(parser: argparse.ArgumentParser) -> None:
     """The enrichment that a command is about; read it with `enrichment_of`."""
     parser.add_argument("enrichment", metavar="ENRICHMENT", help="its name, the name of its file, or module:name")
+    add_package(parser)
+
+
+def add_package(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--package", default="enrichments", help="holds the declarations (enrichments)")
+
+
+def all_declared(package: str) -> list[tuple[str, Enrichment]]:
+    """Every enrichment of a package, once, with its module:name."""
+    found: list[tuple[str, Enrichment]] = []
+    for _, reference, enrichment in declared(package):
+        if not any(enrichment is other for _, other in found):
+            found.append((reference, enrichment))
+    return found
 
 
 def enrichment_of(options: argparse.Namespace) -> Enrichment:

@@ -1,0 +1,101 @@
+"""A SQL condition over stored answers, as "answer.lat = 0": evaluated by SQLite, in memory, row by row.
+
+`answer` has the columns that the lookup returns; `stored` has key, outcome, response (the raw JSON), answered_at (UTC,
+as text) and run_id. So "stored.outcome = 'miss'" and "json_extract(stored.response, '$.status') = 'OVER'" work too.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DeclarationError
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.codec import load
+
+if TYPE_CHECKING:
+    from jobs.lookups import Lookup
+
+STORED = ("key", "outcome", "response", "answered_at", "run_id")
+READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION}
+SQLITE_BITS = 64
+FILES = {"load_extension", "readfile", "writefile"}
+
+
+class Condition:
+    """One condition on the answers of one lookup. Raises DeclarationError for what is no condition on them."""
+
+    def __init__(self, lookup: Lookup, where: str) -> None:
+        self._where = where
+        self._columns = [column.name for column in lookup.columns]
+        self._caller = lookup.caller(1)
+        self._tables = sqlite3.connect(":memory:")
+        self._tables.execute(f"CREATE TABLE answer ({', '.join(map(_quoted, self._columns))})")
+        self._tables.execute(f"CREATE TABLE stored ({', '.join(STORED)})")
+        both = "answer JOIN stored ON answer.rowid = stored.rowid"
+        self._query = f"SELECT stored.rowid - 1 FROM {both} WHERE ({where}\n)"  # noqa: S608  # it may only read
+        self.holds_for([])
+
+    def holds_for(self, answers: Sequence[StoredAnswer]) -> list[bool]:
+        """For each answer whether the condition is true of it; null counts as not true."""
+        self._tables.set_authorizer(None)
+        with self._tables:
+            self._tables.execute("DELETE FROM answer")
+            self._tables.execute("DELETE FROM stored")
+            self._insert("answer", len(self._columns), [self._mapped(one) for one in answers])
+            self._insert("stored", len(STORED), [_stored(one) for one in answers])
+        self._tables.set_authorizer(_only_reading)
+        try:
+            true = {number for (number,) in self._tables.execute(self._query)}
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise DeclarationError(
+                f"--where {self._where!r}: {error}. Write a SQL condition over answer.<column> "
+                f"({', '.join(self._columns)}) "
+                f'and stored.<column> ({", ".join(STORED)}), as "answer.{self._columns[0]} = 0".'
+            ) from error
+        return [number in true for number in range(len(answers))]
+
+    def _insert(self, table: str, width: int, rows: list[tuple[Any, ...]]) -> None:
+        self._tables.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * width)})", rows)  # noqa: S608  # ours
+
+    def _mapped(self, stored: StoredAnswer) -> tuple[Any, ...]:
+        """The columns as they would be published; null for a miss, and for what does not fit them."""
+        nothing = (None,) * len(self._columns)
+        if stored.response is None or stored.outcome != "ok":
+            return nothing
+        try:
+            return tuple(map(_plain, self._caller.columns(load(stored.response))))
+        except (ValueError, TypeError, LookupError, AttributeError):
+            return nothing
+
+
+def _only_reading(action: int, _first: str | None, second: str | None, *_: str | None) -> int:
+    allowed = action in READING and (action != sqlite3.SQLITE_FUNCTION or second not in FILES)
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _stored(one: StoredAnswer) -> tuple[Any, ...]:
+    at = dt.datetime.fromtimestamp(one.answered_at / 1e6, dt.UTC)
+    response = None if one.response is None else one.response.decode()
+    return one.key, one.outcome, response, f"{at:%Y-%m-%d %H:%M:%S}", one.run_id
+
+
+def _plain(value: Any) -> Any:
+    """A value as SQLite keeps it: numbers and text; true and false are 1 and 0; anything else its ISO text or JSON."""
+    if isinstance(value, dt.date | dt.datetime):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, int) and value.bit_length() < SQLITE_BITS:
+        return value
+    if value is None or isinstance(value, float | str | bytes):
+        return value
+    return str(value) if not isinstance(value, dict | list | tuple) else json.dumps(value, default=str)

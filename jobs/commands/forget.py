@@ -1,0 +1,224 @@
+"""`forget`: keys are taken out of the ledger, the published tables, what stands beside them, and the evidence.
+
+Rows that asked a forgotten key are deleted from the published days, not just their answers: the row itself holds the
+key, or what it was made from. The input is not ours: a row that stays there comes back when its day is run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import itertools
+import json
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import records
+from jobs.commands.remap import last_published
+from jobs.commands.vacuum import vacuum
+from jobs.errors import DayTaken, DeclarationError
+from jobs.ledger.forgetting import forget as forget_in_ledger
+from jobs.ledger.keys import key_text
+from jobs.ledger.store import LedgerFolder, open_root
+from jobs.tables.asked_keys import days_that_asked, files_of_days, tells_keys
+from jobs.tables.erasing import Erased, without_rows
+from jobs.tables.leases import at_work, leased
+from jobs.tables.summaries import summarize
+
+if TYPE_CHECKING:
+    from jobs.commands.ledgers import Kept
+    from jobs.declarations import Enrichment
+    from jobs.lookups import Lookup
+    from jobs.nightly import Quality
+    from jobs.schema import Verdict
+
+AT_ONCE = timedelta(0)
+NOT_OURS = (
+    "the input, the services asked, Dagster's own event log, copies and backups of these folders, and old versions "
+    "that an object store keeps"
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What was taken out of the tables of one enrichment."""
+
+    enrichment: str
+    rows: int
+    days: tuple[str, ...]
+    old_files: int  # of the table and those beside it: no version from before can be read any more
+    runs: int  # folders of runs that were never published
+    records: int  # of runs, whose evidence was taken out
+    logs: int  # of Spark
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was removed where. keys: given; stored: of these in the ledger. Holds no key."""
+
+    lookup: str
+    keys: int
+    stored: int
+    ledger_files: int
+    tables: tuple[Table, ...]
+    not_covered: str = NOT_OURS
+
+
+def read_keys(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
+    """The keys of a CSV file whose header names the parts of the lookup's key. Raises DeclarationError."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            names = set(reader.fieldnames or ())
+            if names != set(lookup.keys):
+                raise DeclarationError(
+                    f"{path}: its first line names {', '.join(sorted(names)) or 'nothing'}; it must name the parts of "
+                    f"the key of lookup {lookup.name}: {', '.join(lookup.keys)}."
+                )
+            found = [tuple((row[name] or "") for name in lookup.keys) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DeclarationError(f"--key-file {path}: it cannot be read: {error}.") from error
+    if not found:
+        raise DeclarationError(f"{path} holds no key.")
+    return found
+
+
+def texts_of(keys: Iterable[tuple[str, ...]]) -> set[str]:
+    """How the ledger may have written these keys: a part that reads as a number or a truth value may have been one,
+    and a key that is personal now may have stood openly before.
+    """
+    found = set()
+    for key in keys:
+        for parts in itertools.product(*map(_readings, key)):
+            found |= {key_text(parts), key_text(parts, hidden=True)}
+    return found
+
+
+def _readings(part: str) -> list[Any]:
+    readings: list[Any] = [part]
+    with contextlib.suppress(ValueError):
+        value = json.loads(part)
+        if isinstance(value, bool | int | float):
+            readings.append(value)
+            if isinstance(value, int) and not isinstance(value, bool):
+                readings.append(float(value))
+    return readings
+
+
+def forget(ledgers: Iterable[Kept], keys: Collection[tuple[str, ...]], quality: Quality) -> Certificate:
+    """Take the keys of one lookup out of everything that is ours. Run again, it finds nothing; after a crash run it
+    again.
+
+    Raises DayTaken while a run of one of the tables is at work, DeclarationError for a day that cannot be rewritten,
+    LedgerError.
+    """
+    ledgers = list(ledgers)
+    name = ledgers[0].lookup.name
+    texts = texts_of(keys)
+    readers: list[Enrichment] = []
+    for kept in ledgers:
+        readers += [one for _, one in kept.read_by if not any(one is other for other in readers)]
+    for enrichment in readers:
+        _refuse(enrichment, name)
+    stored, files = 0, 0
+    for folder in {found for kept in ledgers for found in _all_versions(kept.folder)}:
+        done = forget_in_ledger(folder, texts)
+        stored, files = stored + done.keys, files + done.files
+    needles = {part for key in keys for part in key if part} | texts
+    tables = tuple(_forget_rows(enrichment, name, texts, needles, quality) for enrichment in readers)
+    return Certificate(name, len(keys), stored, files, tables)
+
+
+def _refuse(enrichment: Enrichment, lookup: str) -> None:
+    for run_id, day in at_work(enrichment.output.path).items():
+        raise DayTaken(f"{enrichment.name}: {day} is being run by run {run_id}; nothing was forgotten. Wait for it.")
+    for day, file in files_of_days(enrichment):
+        if not tells_keys(file, lookup):
+            raise DeclarationError(
+                f"{enrichment.name}: the files of {day} do not tell what their rows asked, as an older version wrote "
+                "them; nothing was forgotten. Run that day, then forget."
+            )
+        if last_published(enrichment.name, day) is None:
+            raise DeclarationError(
+                f"{enrichment.name}: there is no record of the run that published {day}; nothing was forgotten. Run "
+                "that day, then forget."
+            )
+
+
+def _all_versions(folder: LedgerFolder) -> Iterator[LedgerFolder]:
+    """The folders of the lookup for every request it ever declared."""
+    from pyarrow import fs
+
+    filesystem, root = open_root(folder.root)
+    below = fs.FileSelector(f"{root}/{folder.lookup}", allow_not_found=True)
+    for info in filesystem.get_file_info(below):
+        if info.type == fs.FileType.Directory:
+            yield LedgerFolder(folder.root, folder.lookup, info.base_name)
+
+
+def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: set[str], quality: Quality) -> Table:
+    days = days_that_asked(enrichment, lookup, texts)
+    rows, words = 0, set(needles)
+    for day in days:
+        erased = _erase(enrichment, day, lookup, texts)
+        rows += erased.rows
+        words |= erased.identities
+        for summary in enrichment.summaries:
+            summarize(enrichment, summary, day)
+    removed = [one.removed for one in vacuum(enrichment, older_than=AT_ONCE)]
+    cleaned = _clean_records(enrichment, days, words, quality)
+    logs = _delete_logs(enrichment, days)
+    if cleaned or days:
+        quality.render(enrichment.name)
+    old = sum(one.old for one in removed)
+    return Table(enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs)
+
+
+def _erase(enrichment: Enrichment, day: str, lookup: str, texts: set[str]) -> Erased:
+    run_id = f"forget-{uuid.uuid4().hex}"
+    record = last_published(enrichment.name, day)
+    assert record is not None  # looked at before anything began
+    with leased(enrichment.output.path, day, run_id) as lease:
+        return without_rows(record, lookup, texts, run_id=run_id, lease=lease)
+
+
+def _clean_records(enrichment: Enrichment, days: list[str], words: set[str], quality: Quality) -> int:
+    """Take out the evidence and the sentences that hold one of the words."""
+    cleaned = 0
+    for record in records.load(enrichment.name):
+        verdicts = tuple(_clean(verdict, words) if record.facts.day in days else verdict for verdict in record.verdicts)
+        if verdicts != record.verdicts:
+            new = records.save(dataclasses.replace(record, verdicts=verdicts))
+            quality.keep(new)
+            cleaned += 1
+    return cleaned
+
+
+def _clean(verdict: Verdict, words: set[str]) -> Verdict:
+    said = {str(value) for row in verdict.evidence for value in _values(row)}
+    if not said & words and not any(word in verdict.sentence for word in words if len(word) > 1):
+        return verdict
+    return dataclasses.replace(verdict, evidence=(), sentence="What was said here named a row that was forgotten.")
+
+
+def _values(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from itertools.chain.from_iterable(map(_values, value.values()))
+    elif isinstance(value, list | tuple):
+        yield from itertools.chain.from_iterable(map(_values, value))
+    else:
+        yield value
+
+
+def _delete_logs(enrichment: Enrichment, days: list[str]) -> int:
+    deleted = 0
+    for day in days:
+        for log in records.folder(enrichment.name, day).glob("*.spark.log"):
+            log.unlink(missing_ok=True)
+            deleted += 1
+    return deleted

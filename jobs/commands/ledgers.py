@@ -1,0 +1,51 @@
+"""Where the answers of declared lookups are kept, each folder once, with the enrichments that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobs.errors import DeclarationError
+from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.store import LedgerFolder
+
+if TYPE_CHECKING:
+    from jobs.declarations import Enrichment
+    from jobs.lookups import Lookup
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The answers of one lookup. read_by: module:name and enrichment, of all that have it and keep a ledger there."""
+
+    lookup: Lookup
+    folder: LedgerFolder
+    read_by: tuple[tuple[str, Enrichment], ...]
+
+    @property
+    def hidden(self) -> bool:
+        """Whether keys stand there as hashes."""
+        return any(self.lookup.reads(enrichment.pii) for _, enrichment in self.read_by)
+
+
+def kept_by(enrichments: Iterable[tuple[str, Enrichment]]) -> list[Kept]:
+    """The ledgers of these enrichments (module:name, enrichment), folder by folder."""
+    found: dict[LedgerFolder, tuple[Lookup, list[tuple[str, Enrichment]]]] = {}
+    for reference, enrichment in enrichments:
+        for lookup in enrichment.lookups if enrichment.ledger else ():
+            assert enrichment.ledger is not None
+            folder = LedgerFolder(enrichment.ledger.path, lookup.name, request_fingerprint(lookup))
+            found.setdefault(folder, (lookup, []))[1].append((reference, enrichment))
+    return [Kept(lookup, folder, tuple(read_by)) for folder, (lookup, read_by) in found.items()]
+
+
+def named(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Kept]:
+    """Those of the lookup of this name. Raises DeclarationError when no enrichment with a ledger has one."""
+    kept = kept_by(enrichments)
+    found = [one for one in kept if one.lookup.name == lookup]
+    if not found:
+        names = ", ".join(sorted({one.lookup.name for one in kept}))
+        there = f"There are: {names}." if names else "No enrichment keeps a ledger."
+        raise DeclarationError(f"no lookup with a ledger is called {lookup!r}. {there}")
+    return found

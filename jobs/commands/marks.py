@@ -1,0 +1,24 @@
+"""Marks in the ledger that make stored answers be asked anew."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs.ledger.answers import StoredAnswer
+
+if TYPE_CHECKING:
+    from jobs.ledger.store import LedgerFolder
+
+ROWS_PER_PART = 100_000
+
+
+def mark_expired(folder: LedgerFolder, keys: Sequence[str]) -> int:
+    """All that is stored of these keys up to now counts no more; it is kept. Returns how many. Raises LedgerError."""
+    now, run_id = time.time_ns() // 1000, f"refresh-{uuid.uuid4().hex}"
+    for number, start in enumerate(range(0, len(keys), ROWS_PER_PART)):
+        marks = [StoredAnswer(key, "expired", None, now, run_id) for key in keys[start : start + ROWS_PER_PART]]
+        folder.write_part(run_id, f"0-0-{number}", marks)
+    return len(keys)

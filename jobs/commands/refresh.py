@@ -1,0 +1,119 @@
+"""`refresh`: stored answers that meet a condition count no more; the days that stand on them are run again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.commands.condition import Condition
+from jobs.commands.marks import mark_expired
+from jobs.errors import LedgerError
+from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
+from jobs.ledger.compaction import open_compacted
+from jobs.ledger.declared import FOR_EVER
+from jobs.ledger.generations import contents
+from jobs.ledger.matching import read_parts
+from jobs.ledger.selection import select
+from jobs.tables.asked_keys import days_that_asked
+
+if TYPE_CHECKING:
+    from jobs.commands.ledgers import Kept
+    from jobs.declarations import Enrichment
+
+ROWS_AT_ONCE = 10_000
+TRIES = 5  # while a compaction takes files away
+
+
+@dataclass(frozen=True)
+class Matched:
+    """keys: whose answer meets the condition and counts. void: those that an earlier refresh marked, and nobody has
+    asked since. days: of the published tables that asked one of them: module:name, enrichment, days.
+    """
+
+    keys: tuple[str, ...]
+    void: tuple[str, ...]
+    days: tuple[tuple[str, Enrichment, tuple[str, ...]], ...]
+
+
+def find(kept: Kept, where: str, *, first: str | None = None, last: str | None = None) -> Matched:
+    """The stored answers of a lookup for which the condition is true, answered from day `first` to `last` (UTC, both
+    included), and the published days that stand on them. Changes nothing.
+
+    Raises DeclarationError for what is no condition, LedgerError when the ledger cannot be read.
+    """
+    condition = Condition(kept.lookup, where)
+    since, until = _start_of(first), _end_of(last)
+    candidates: set[str] = set()
+    for answers in _answers(kept, since, until):
+        holds = condition.holds_for(as_answers(answers))
+        candidates.update(key for key, true in zip(answers["key"].to_pylist(), holds, strict=True) if true)
+    selected = select(kept.folder, pa.array(sorted(candidates), pa.string()), now_us=_now(), ttl=FOR_EVER)
+    newest = _between(_answered(selected.answers), since, until)
+    holds = condition.holds_for(as_answers(newest))  # a newer answer may not meet it
+    keys = tuple(key for key, true in zip(newest["key"].to_pylist(), holds, strict=True) if true)
+    void = tuple(selected.refreshed.to_pylist())
+    wanted = {*keys, *void}
+    days = tuple(
+        (reference, enrichment, tuple(days_that_asked(enrichment, kept.lookup.name, wanted)) if wanted else ())
+        for reference, enrichment in kept.read_by
+    )
+    return Matched(keys, void, days)
+
+
+def expire(kept: Kept, matched: Matched) -> int:
+    """Mark the answers found: from now on their keys are asked anew. Returns how many were marked."""
+    return mark_expired(kept.folder, matched.keys)
+
+
+def _answers(kept: Kept, since: int, until: int) -> Iterator[pa.Table]:
+    """All that was ever answered and is still stored, some rows at a time."""
+    for _ in range(TRIES):
+        try:
+            for table in _tables(kept):
+                answers = _between(_answered(table), since, until)
+                for start in range(0, len(answers), ROWS_AT_ONCE):
+                    yield answers.slice(start, ROWS_AT_ONCE)
+        except FileNotFoundError:  # begin again: what is found twice is found once
+            continue
+        return
+    raise LedgerError(f"ledger {kept.folder.root!r}: its files vanish while they are read; is it being deleted?")
+
+
+def _tables(kept: Kept) -> Iterator[pa.Table]:
+    there = contents(kept.folder)
+    for file in there.generation.files if there.generation else ():
+        with open_compacted(kept.folder, file) as opened:
+            for number in range(opened.metadata.num_row_groups):
+                yield opened.read_row_group(number, columns=SCHEMA.names).cast(SCHEMA)
+    yield from (table for _, table in read_parts(kept.folder, there.parts) if table is not None)
+
+
+def _answered(records: pa.Table) -> pa.Table:
+    return records.filter(pc.is_in(records["outcome"], pa.array(ANSWERS)))
+
+
+def _between(answers: pa.Table, since: int, until: int) -> pa.Table:
+    at = answers["answered_at"].cast(pa.int64())
+    return answers.filter(pc.and_(pc.greater_equal(at, since), pc.less(at, until)))
+
+
+def _start_of(day: str | None) -> int:
+    return 0 if day is None else _us(dt.date.fromisoformat(day))
+
+
+def _end_of(day: str | None) -> int:
+    return 1 << 62 if day is None else _us(dt.date.fromisoformat(day) + dt.timedelta(days=1))
+
+
+def _us(day: dt.date) -> int:
+    return int(dt.datetime.combine(day, dt.time(), dt.UTC).timestamp()) * 1_000_000
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,75 @@
+"""`replay`: the dead letters of a day are asked again, and nothing else; the completed day is published."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs import records
+from jobs.commands.ledgers import kept_by
+from jobs.commands.marks import mark_expired
+from jobs.errors import DeclarationError
+from jobs.ledger.declared import FOR_EVER
+from jobs.ledger.selection import select
+from jobs.tables import dead_letters
+
+if TYPE_CHECKING:
+    from jobs.commands.target import Target
+    from jobs.declarations import Enrichment
+    from jobs.nightly import DayOutcome
+
+OPTIONS = ("--ignore-ttl",)  # of the Spark program: an answer is an answer, whatever its age
+
+
+def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
+    """The dead letters of a day, with `_lookup` and `_key`: of its last run if that was held back, else as published.
+
+    Raises DeclarationError when there is no record of the day: then there is nothing that a replay could complete.
+    """
+    runs = [record for record in records.load(enrichment.name, day) if record.state != "written"]
+    if not runs:
+        raise DeclarationError(
+            f"{enrichment.name}: {day} was never run to its end; run it, there is nothing to replay."
+        )
+    last = runs[-1]
+    if last.state == "held back":
+        columns = ["_lookup", "_key"]
+        there = all(Path(file).exists() for file in last.facts.files)  # else vacuum has taken them
+        batches = [batch.select(columns) for batch in dead_letters.letters(last.facts)] if there else []
+        schema = pa.schema([(name, pa.string()) for name in columns])
+        return pa.Table.from_batches(batches, schema)
+    return dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
+
+
+def replay(target: Target, day: str) -> DayOutcome | None:
+    """Run the day with stored answers of any age: only its dead letters are called. None when it has no letters.
+
+    Rows that the input has got since are called too. Raises DeclarationError without a ledger, as every row would be
+    called, and DayTaken. Stopped or killed half way, the same again goes on.
+    """
+    enrichment = target.enrichment
+    if enrichment.ledger is None:
+        raise DeclarationError(
+            f"{enrichment.name} keeps no ledger: a replay would call for every row. Run the day instead."
+        )
+    letters = letters_of(enrichment, day)
+    if not letters.num_rows:
+        return None
+    void_misses(enrichment, letters)
+    return target.run(day, OPTIONS)
+
+
+def void_misses(enrichment: Enrichment, letters: pa.Table) -> int:
+    """A letter whose miss is stored is asked again too. Returns how many."""
+    marked = 0
+    for kept in kept_by([("", enrichment)]):
+        mine = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
+        if kept.lookup.on_miss == "dead_letter" and len(mine):
+            stored = select(kept.folder, mine, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
+            misses = stored.filter(pc.equal(stored["outcome"], "miss"))["key"].to_pylist()
+            marked += mark_expired(kept.folder, misses)
+    return marked

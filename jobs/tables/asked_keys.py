@@ -1,0 +1,57 @@
+"""Which published days asked a key: read off the files, where every row's key stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from jobs import schema
+from jobs.tables.dead_letters import key_texts
+
+if TYPE_CHECKING:
+    from jobs.declarations import Enrichment
+
+ROWS_AT_ONCE = 1 << 16
+
+
+def days_that_asked(enrichment: Enrichment, lookup: str, keys: Collection[str]) -> list[str]:
+    """The days of the published table with a row that asked one of these keys (as the ledger writes them, hidden or
+    not). A day whose files tell no keys, as those of an older version, counts as one.
+    """
+    return sorted(
+        {day for day, file in files_of_days(enrichment) if any(any(found) for found in asked(file, lookup, keys))}
+    )
+
+
+def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:
+    """The files that readers see, each with its day."""
+    table = enrichment.output.path
+    if DeltaTable.is_deltatable(table):
+        actions = pa.table(DeltaTable(table).get_add_actions(flatten=True))
+        days = actions[f"partition.{enrichment.input.partition}"].to_pylist()
+        for path, day in zip(actions["path"].to_pylist(), days, strict=True):
+            yield str(day), Path(table, unquote(path))
+
+
+def asked(file: Path, lookup: str, keys: Collection[str]) -> Iterator[list[bool]]:
+    """For the rows of a file, some at a time, whether each asked one of the keys; all true where they are not told."""
+    told = tells_keys(file, lookup)
+    with pq.ParquetFile(file) as opened:
+        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(lookup)] if told else []):
+            if not told:
+                yield [True] * batch.num_rows
+                continue
+            column = batch.column(0)
+            plain, hidden = key_texts(column, hidden=False), key_texts(column, hidden=True)
+            yield [one in keys or other in keys for one, other in zip(plain, hidden, strict=True)]
+
+
+def tells_keys(file: Path, lookup: str) -> bool:
+    """Whether the file says what its rows asked; those of an older version do not."""
+    return schema.key(lookup) in pq.read_schema(file).names

@@ -1,0 +1,59 @@
+"""Files that no reader of a table needs any more: old versions of days, and runs that were never published."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+from jobs.tables.leases import at_work
+
+RUNS = "runs"
+RETENTION = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What was taken away. old: files that a later commit replaced. runs: folders of runs that were never published."""
+
+    old: int = 0
+    runs: int = 0
+
+
+def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
+    """Delete the files that were replaced so long ago, and the folders of unpublished runs that are so old.
+
+    Who reads a version older than that cannot any more. The run of a day that is at work keeps its folder, however old
+    that is. Needs a folder on a file system. A crash half way leaves files that the next vacuum takes.
+    """
+    if not DeltaTable.is_deltatable(table):
+        return Removed(runs=_remove_runs(table, set(), older_than))
+    opened = DeltaTable(table)
+    hours = older_than // timedelta(hours=1)
+    old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+    replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
+    root = Path(table).resolve()
+    kept = {Path(uri.removeprefix("file://")).resolve() for uri in opened.file_uris()}
+    kept |= {root / unquote(name) for name in replaced_since}
+    return Removed(len(old), _remove_runs(table, kept, older_than))
+
+
+def _remove_runs(table: str, needed: set[Path], older_than: timedelta) -> int:
+    """Folders first, leases after: a run that begins meanwhile takes its lease before it makes its folder."""
+    folders = [folder for folder in Path(table, RUNS).glob("*") if folder.is_dir()]
+    working = at_work(table)
+    removed = 0
+    for folder in folders:
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        newest = max((path.stat().st_mtime for path in [folder, *files]), default=0.0)
+        young = newest > time.time() - older_than.total_seconds()
+        if folder.name in working or young or any(path.resolve() in needed for path in files):
+            continue
+        removed += bool(files)  # an empty one is what vacuum left of an old version
+        shutil.rmtree(folder, ignore_errors=True)
+    return removed

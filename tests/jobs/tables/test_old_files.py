@@ -1,0 +1,84 @@
+"""Vacuum: what readers and running jobs need stays, whatever its age; the rest goes."""
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from jobs.tables.leases import leased
+from jobs.tables.old_files import Removed, vacuum
+
+WEEK = timedelta(days=7)
+AT_ONCE = timedelta(0)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of one day that was published twice; the first version's file stays for who reads it."""
+    table = tmp_path / "table"
+    for value in (1, 2):
+        rows = pa.table({"value": [value], "date": ["2013-01-10"]})
+        write_deltalake(table, rows, mode="overwrite", partition_by=["date"])
+    return str(table)
+
+
+def run_folder(table, run_id, *, age=timedelta(0)):
+    folder = Path(table, "runs", run_id)
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"value": [9]}), folder / "part-0.parquet")
+    then = time.time() - age.total_seconds()
+    for path in (folder / "part-0.parquet", folder):
+        os.utime(path, (then, then))
+    return folder
+
+
+def values(table, version=None):
+    return DeltaTable(table, version=version).to_pyarrow_table()["value"].to_pylist()
+
+
+def test_old_versions_go_when_they_are_old_enough_and_the_newest_stays(table):
+    assert vacuum(table, older_than=WEEK) == Removed(old=0, runs=0)
+    assert values(table, version=0) == [1]
+    assert vacuum(table, older_than=AT_ONCE) == Removed(old=1, runs=0)
+    assert values(table) == [2]
+    with pytest.raises(FileNotFoundError):
+        values(table, version=0)
+
+
+def test_old_runs_that_were_never_published_go_and_young_ones_stay(table):
+    old, young = run_folder(table, "old", age=timedelta(days=8)), run_folder(table, "young")
+    assert vacuum(table, older_than=WEEK) == Removed(old=0, runs=1)
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_the_folder_of_a_run_at_work_stays_however_old_it_is(table):
+    folder = run_folder(table, "working", age=timedelta(days=30))
+    with leased(table, "2013-01-11", "working", wait=0):
+        assert vacuum(table, older_than=AT_ONCE).runs == 0
+    assert folder.exists()
+    assert vacuum(table, older_than=AT_ONCE).runs == 1
+
+
+def test_a_run_whose_day_was_replaced_lately_stays_readable_however_old_its_files_are(tmp_path):
+    table = str(tmp_path / "table")
+    DeltaTable.create(table, pa.schema([("value", pa.int64())]), mode="error")
+    from deltalake.transaction import AddAction
+
+    for run_id in ("first", "second"):
+        file = run_folder(table, run_id, age=timedelta(days=30)) / "part-0.parquet"
+        action = AddAction(str(file.relative_to(table)), file.stat().st_size, {}, 0, True, '{"numRecords": 1}')
+        opened = DeltaTable(table)
+        opened.create_write_transaction([action], mode="overwrite", schema=opened.schema(), partition_by=[])
+    assert vacuum(table, older_than=WEEK) == Removed(old=0, runs=0)
+    assert values(table, version=1) == [9]
+
+
+def test_where_nothing_was_ever_published_runs_go_too(tmp_path):
+    folder = run_folder(tmp_path, "old", age=timedelta(days=8))
+    assert vacuum(str(tmp_path), older_than=WEEK) == Removed(runs=1)
+    assert not folder.exists()

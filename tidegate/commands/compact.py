@@ -1,0 +1,34 @@
+"""`tidegate compact`: the many small parts of the ledgers become a few sorted files."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidegate.commands.command import RIGHT, Command, add_package, all_declared
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lookup", nargs="?", metavar="LOOKUP", help="whose answers; by default those of every lookup")
+    add_package(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands import compact, ledgers
+
+    declared = all_declared(options.package)
+    kept = ledgers.named(declared, options.lookup) if options.lookup else ledgers.kept_by(declared)
+    for one in compact.compact(kept):
+        done = one.done
+        said = (
+            "given up: another compaction was first"
+            if done.given_up
+            else f"{done.rows:,} records; {done.parts_taken_in:,} parts taken in, {done.rows_dropped:,} records "
+            f"dropped, {done.deleted:,} files deleted"
+        )
+        print(f"{one.lookup:20}  {said}   {one.folder}", flush=True)
+    return RIGHT
+
+
+COMMAND = Command(
+    "compact", "make the many small parts of the ledgers a few sorted files; loses no answer", _add_arguments, _run
+)

@@ -1,0 +1,63 @@
+"""`tidegate forget`: keys out of the ledger, the tables, their old versions and the evidence; prints a certificate."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from jobs.errors import DeclarationError
+from tidegate.commands.command import RIGHT, Command, add_package, all_declared
+from tidegate.commands.days import quality
+
+if TYPE_CHECKING:
+    from jobs.commands.forget import Certificate
+    from jobs.lookups import Lookup
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lookup", metavar="LOOKUP", help="whose keys they are")
+    parser.add_argument("--key-file", metavar="CSV", help="one key per line; the first line names the parts of the key")
+    parser.add_argument(
+        "--key", action="append", nargs="+", metavar="NAME=VALUE", help="one key, part by part; may be repeated"
+    )
+    add_package(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands import forget, ledgers
+
+    kept = ledgers.named(all_declared(options.package), options.lookup)
+    lookup = kept[0].lookup
+    if (options.key_file is None) == (options.key is None):
+        raise DeclarationError("name the keys: --key-file keys.csv, or --key NAME=VALUE for each part of one.")
+    keys = (
+        forget.read_keys(lookup, options.key_file) if options.key_file else [_key(lookup, one) for one in options.key]
+    )
+    _say(forget.forget(kept, keys, quality()))
+    return RIGHT
+
+
+def _key(lookup: Lookup, parts: list[str]) -> tuple[str, ...]:
+    given = dict(part.split("=", 1) for part in parts if "=" in part)
+    if len(given) != len(parts) or set(given) != set(lookup.keys):
+        wanted = " ".join(f"{name}=VALUE" for name in lookup.keys)
+        raise DeclarationError(f"--key {' '.join(parts)}: write every part of the key of {lookup.name}: {wanted}.")
+    return tuple(given[name] for name in lookup.keys)
+
+
+def _say(done: Certificate) -> None:
+    print(f"Forgotten: {done.keys:,} keys of lookup {done.lookup}")
+    print(f"  ledger: {done.stored:,} of them were stored; {done.ledger_files:,} files written again or deleted")
+    for table in done.tables:
+        days = ", ".join(table.days) or "no day"
+        print(f"  {table.enrichment}: {table.rows:,} rows deleted ({days}), from audit and dead letters too")
+        print(
+            f"    {table.old_files:,} files of old versions and {table.runs:,} unpublished runs deleted; evidence "
+            f"taken out of {table.records:,} records and their reports; {table.logs:,} Spark logs deleted"
+        )
+    print(f"Not covered: {done.not_covered}.")
+
+
+COMMAND = Command(
+    "forget", "remove keys from ledger, tables, old versions and evidence; prints a certificate", _add_arguments, _run
+)

@@ -1,0 +1,57 @@
+"""`tidegate refresh`: stored answers that meet a condition are asked anew; the days that stand on them run again."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from jobs.declarations import require_day
+from tidegate.commands.command import RIGHT, Command, add_package, all_declared
+from tidegate.commands.days import add_wait, target, tell
+
+if TYPE_CHECKING:
+    from jobs.commands.refresh import Matched
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lookup", metavar="LOOKUP")
+    parser.add_argument("--where", required=True, metavar="SQL", help='condition on the answers, as "answer.lat = 0"')
+    parser.add_argument("--answered-from", metavar="YYYY-MM-DD", help="first day of the answers, UTC")
+    parser.add_argument("--answered-to", metavar="YYYY-MM-DD", help="last day of the answers, UTC; it too")
+    parser.add_argument("--run", action="store_true", dest="do", help="do it; without, it is only said what would be")
+    add_package(parser)
+    add_wait(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands import ledgers, refresh
+
+    first = options.answered_from and require_day(options.answered_from, "--answered-from")
+    last = options.answered_to and require_day(options.answered_to, "--answered-to")
+    status = RIGHT
+    for kept in ledgers.named(all_declared(options.package), options.lookup):
+        matched = refresh.find(kept, options.where, first=first, last=last)
+        _say(options.lookup, matched)
+        if not options.do:
+            continue
+        refresh.expire(kept, matched)
+        for reference, enrichment, days in matched.days:
+            status = status or tell(target(reference, enrichment, wait=options.wait).run_all(days))
+    if not options.do:
+        print("Nothing was changed. With --run they are asked anew, and these days run again.")
+    return status
+
+
+def _say(lookup: str, matched: Matched) -> None:
+    before = f", and {len(matched.void):,} that an earlier refresh marked" if matched.void else ""
+    print(f"{lookup}: {len(matched.keys):,} stored answers meet the condition{before}.")
+    for _, enrichment, days in matched.days:
+        print(f"  {enrichment.name}: {len(days)} days stand on them{': ' if days else ''}{', '.join(days)}", flush=True)
+
+
+COMMAND = Command(
+    "refresh",
+    "ask anew for stored answers that meet a condition; run the days that stand on them",
+    _add_arguments,
+    _run,
+)

@@ -1,0 +1,57 @@
+"""`tidegate remap`: published days again from stored responses, with the columns and paths of now; no call."""
+
+from __future__ import annotations
+
+import argparse
+
+from jobs.declarations import Enrichment, require_day
+from jobs.errors import DeclarationError
+from tidegate.commands.command import RIGHT, Command, add_package, all_declared
+from tidegate.commands.days import add_wait, target, tell
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", metavar="LOOKUP_OR_ENRICHMENT", help="every enrichment that has this lookup, or this one"
+    )
+    add_package(parser)
+    parser.add_argument("--from", dest="first", required=True, metavar="YYYY-MM-DD", help="first day")
+    parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day; by default the newest published one")
+    add_wait(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands import remap
+
+    first = require_day(options.first, "--from")
+    last = options.last and require_day(options.last, "--to")
+    status = RIGHT
+    for reference, enrichment in _named(options):
+        days = remap.published_days(enrichment, first, last)
+        if not days:
+            print(f"{enrichment.name}: no day from {first} to {last or 'now'} is published: nothing to do.")
+            continue
+        print(f"{enrichment.name}: {len(days)} days", flush=True)
+        status = status or tell(remap.remap(target(reference, enrichment, wait=options.wait), days))
+    return status
+
+
+def _named(options: argparse.Namespace) -> list[tuple[str, Enrichment]]:
+    declared = all_declared(options.package)
+    found = [
+        (reference, enrichment)
+        for reference, enrichment in declared
+        if options.name == enrichment.name or options.name in {lookup.name for lookup in enrichment.lookups}
+    ]
+    if not found:
+        names = {enrichment.name for _, enrichment in declared}
+        names |= {lookup.name for _, enrichment in declared for lookup in enrichment.lookups}
+        raise DeclarationError(
+            f"no lookup or enrichment is called {options.name!r}. There are: {', '.join(sorted(names)) or 'none'}."
+        )
+    return found
+
+
+COMMAND = Command(
+    "remap", "run published days again from stored responses, with new columns or paths; 0 calls", _add_arguments, _run
+)

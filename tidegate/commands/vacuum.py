@@ -1,0 +1,39 @@
+"""`tidegate vacuum`: old versions of the tables and runs that were never published."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import timedelta
+
+from jobs.errors import DeclarationError
+from tidegate.commands.command import RIGHT, Command, add_enrichment, enrichment_of
+
+DAYS = 7
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    parser.add_argument(
+        "--keep-days",
+        type=int,
+        default=DAYS,
+        metavar="N",
+        help=f"what is younger stays ({DAYS}); old versions end then",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.keep_days < 0:
+        raise DeclarationError(f"--keep-days is {options.keep_days}; it must be 0 or more.")
+    from jobs.commands import vacuum
+
+    for one in vacuum.vacuum(enrichment_of(options), older_than=timedelta(days=options.keep_days)):
+        print(
+            f"{one.table}: {one.removed.old:,} old files and {one.removed.runs:,} unpublished runs removed", flush=True
+        )
+    return RIGHT
+
+
+COMMAND = Command(
+    "vacuum", "remove old versions and runs that were never published; never under a running job", _add_arguments, _run
+)
