@@ -182,6 +182,7 @@ class Lookup:
     def dead_letters(self) -> tuple[str, ...]:
         """The outcomes whose policy is dead_letter."""
         policies = {"miss": self.on_miss, "timeout": self.on_timeout, "error": self.on_error}
+        policies |= dict.fromkeys(("unknown", "not_asked"), self.on_error)
         return tuple(outcome for outcome, policy in policies.items() if policy == "dead_letter")
 
 
