@@ -31,6 +31,7 @@ from jobs import errors, records
 from jobs.bridge.progress import ProgressListener
 from jobs.declarations import Enrichment, load, require_day
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
+from jobs.limits import TaskLoad, with_limits
 from jobs.preflight import InputDay, preflight
 from jobs.run_rules import RunRules, ledger_of, ruled, stored_by
 from jobs.schema import DayFacts, DayFigures, DayRecord
@@ -112,13 +113,13 @@ def run_day(
     spark = session(f"{enrichment.name} {day}")
     started = time.monotonic()
     try:
-        facts = _write(spark, enrichment, facts, input_day.rows, rules=rules, report=report)
+        facts, load = _write(spark, enrichment, facts, input_day.rows, rules=rules, report=report)
     except Exception as error:
         raise own_words(error) from error
     job_s = time.monotonic() - started
     written = spark.read.parquet(*facts.files)
     counted = figures.count(written, facts.declared, rows_in=input_day.rows, job_s=job_s)
-    record = DayRecord(facts, _with_stored(counted, enrichment, run_id, rules))
+    record = DayRecord(facts, with_limits(_with_stored(counted, enrichment, run_id, rules), load))
     report({"kind": "written", "record": json.loads(record.to_json())})
     if checks:
         judged = _named(checks)(spark, record.facts, record.figures)
@@ -175,7 +176,7 @@ def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -
 
 def _write(
     spark: SparkSession, enrichment: Enrichment, facts: DayFacts, rows_in: int, *, rules: RunRules, report: Report
-) -> DayFacts:
+) -> tuple[DayFacts, TaskLoad]:
     """Enrich and write; the folder is one that no reader who lists days ever looks into."""
     from jobs.enrich import carry_out, prepare
     from jobs.ledger.driving import driven
@@ -191,7 +192,8 @@ def _write(
         writer = carry_out(rows, run.plan).write
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(facts.folder)
     files = tuple(sorted(str(path) for path in Path(facts.folder).glob("*.parquet")))
-    return replace(facts, files=files, shares=plan.shares, asked_by=run.asked_by, finished_at=_now())
+    written = replace(facts, files=files, shares=plan.shares, asked_by=run.asked_by, finished_at=_now())
+    return written, listener.load()
 
 
 def _with_stored(counted: DayFigures, enrichment: Enrichment, run_id: str, rules: RunRules) -> DayFigures:

@@ -244,6 +244,14 @@ class LookupFigures(Facts):
     answered: int = 0  # rows with an answer or a miss of a call of their own
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
     billed: Billed | None = None  # None: no price is declared
+    throttled_s: float = 0.0  # that its gate stood closed as the service asked for it; mean over the tasks
+    down_s: float = 0.0  # the same, as the service was down
+    limited_by: str = ""  # outage, rate, cpu, concurrency, service, spark (jobs/limits.py); empty: nothing was called
+
+    @property
+    def slots_in_use(self) -> float:
+        """Share of the calls allowed at once that was under way, on average from the first call to the last."""
+        return self.limit_s / self.wall_s if self.wall_s > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -253,6 +261,7 @@ class DayFigures(Facts):
     rows_late: int
     lookups: tuple[LookupFigures, ...]
     job_s: float = 0.0  # from the start of the job's work to the files being written
+    loop_busy: float | None = None  # CPU time of the tasks' event loops as a share of their time
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,14 @@ def progress_line(event: dict[str, Any]) -> str:
     ).rstrip()
 
 
+def limit_line(lookup: dict[str, Any]) -> str:
+    """What limited a lookup's calls, with the numbers behind it."""
+    in_use = lookup["limit_s"] / lookup["wall_s"]
+    closed = lookup["throttled_s"] + lookup["down_s"]
+    gate = f", gate closed {closed:.1f} s" if closed else ""
+    return f"{lookup['name']}: limited by {lookup['limited_by']} (slots in use {in_use:.0%}{gate})"
+
+
 class Terminal:
     """A reporter that writes to stderr."""
 
@@ -40,6 +48,9 @@ class Terminal:
                 self._line(f"{event['day']}   run {event['run_id']}   {event['rows_total']} rows")
             case "written":
                 self._line(f"written to {event['record']['facts']['folder']}")
+                for lookup in event["record"]["figures"]["lookups"]:
+                    if lookup["limited_by"]:
+                        self._line(limit_line(lookup))
             case "checked":
                 for verdict in event["record"]["verdicts"]:
                     self._line(f"{verdict['status']:>8}  {verdict['check']}: {verdict['sentence']}")

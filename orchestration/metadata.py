@@ -41,6 +41,10 @@ def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
     metadata |= {"wall_s": round(lookup.wall_s, 3), "limit_s": round(lookup.limit_s, 3)}
     if lookup.limit_s > 0:
         metadata["wall_over_limit"] = round(lookup.wall_s / lookup.limit_s, 3)
+    if lookup.limited_by:
+        closed = round(lookup.throttled_s + lookup.down_s, 3)
+        metadata |= {"limited_by": lookup.limited_by, "slots_in_use": round(lookup.slots_in_use, 3)}
+        metadata |= {"gate_closed_s": closed}
     for key in ("latency_p50_ms", "latency_p99_ms"):
         if getattr(lookup, key) is not None:
             metadata[key] = round(getattr(lookup, key), 3)

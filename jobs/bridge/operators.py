@@ -46,6 +46,7 @@ class Chain:
     operators: list[Operator]
     links: list[Link]
     sharing: list[SharedAsking]
+    watches: list[OutageWatch]  # in the order of the lookups; lookups of one service share one
 
     async def finish(self) -> None:
         """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept."""
@@ -63,7 +64,7 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
         batch_size = max(other.batch_size for other in plan.lookups if other.service_key == lookup.service_key)
         watch = OutageWatch(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size)
         watched.setdefault(lookup.service_key, (gate, watch))
-    made = Chain([], [], [])
+    made = Chain([], [], [], [watched[lookup.service_key][1] for lookup in plan.lookups])
     for place, lookup in reversed(list(enumerate(plan.lookups))):
         gate, watch = watched[lookup.service_key]
         operator, asking = _operator(task, place, gate, watch, output)

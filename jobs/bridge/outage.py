@@ -36,6 +36,19 @@ class OutageWatch:
         self._first_failure_us = 0
         self._down_since_us: int | None = None
         self._throttled_since_us: int | None = None
+        self._down_s = 0.0  # closed as the service was down, up to the last look
+        self._looked_s = 0.0  # closed in all, up to the last look
+
+    def closed_seconds(self) -> tuple[float, float]:
+        """Seconds that the gate stood closed so far: as the service asked for it, as it was down.
+
+        What passed since the last look goes to what is the case now: look often.
+        """
+        closed = self._gate.closed_seconds
+        if self.is_down:
+            self._down_s += closed - self._looked_s
+        self._looked_s = closed
+        return closed - self._down_s, self._down_s
 
     @property
     def is_down(self) -> bool:

@@ -25,6 +25,7 @@ from jobs.bridge.chain import Link, Operator, calls_in_flight, raise_failure
 from jobs.bridge.desk import DeskAddress
 from jobs.bridge.input_window import InputWindow
 from jobs.bridge.operators import CAPACITY_PER_CALL, Surroundings, chain
+from jobs.bridge.outage import OutageWatch
 from jobs.bridge.progress import EVERY, ProgressSender, TaskProgress
 from jobs.bridge.stopping import watched
 from jobs.errors import RunCancelled, TidegateError
@@ -77,6 +78,8 @@ class PartitionRun:
         self._out: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: ProgressSender
+        self._watches: list[OutageWatch] = []
+        self._begun = (0.0, 0.0)  # monotonic and CPU time of the loop's thread
         self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
         self._ready: list[Row] = []
         self._assembler = Assembler(plan.layout, partition)
@@ -169,7 +172,8 @@ class PartitionRun:
             if self._left:
                 return
             chained = chain(self._surroundings(stack), self._collect)
-            operators, links = chained.operators, chained.links
+            operators, links, self._watches = chained.operators, chained.links, chained.watches
+            self._begun = time.monotonic(), time.thread_time()
             for operator in operators:
                 stack.push_async_callback(operator.close)
                 await operator.open()
@@ -261,8 +265,13 @@ class PartitionRun:
             self._tell(operators)
 
     def _tell(self, operators: list[Operator]) -> None:
-        self._progress.in_flight = sum(map(calls_in_flight, operators))
-        self._sender.send(self._progress)
+        progress = self._progress
+        progress.in_flight = sum(map(calls_in_flight, operators))
+        progress.seconds = time.monotonic() - self._begun[0]
+        progress.loop_s = time.thread_time() - self._begun[1]
+        for lookup, watch in zip(self._plan.lookups, self._watches, strict=True):
+            progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
+        self._sender.send(progress)
 
 
 def told_to_people(error: BaseException) -> BaseException:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from jobs.limits import TaskLoad
+
 EVERY = 0.25  # s
 STEP = math.log(1.2)  # latency buckets are 20 % wide
 
@@ -28,6 +30,10 @@ class TaskProgress:
     retries: int = 0
     timeouts: int = 0
     latencies: dict[int, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    loop_s: float = 0.0  # of CPU, in the event loop's thread
+    throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service asked
+    down_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service was down
 
     def answered(self, seconds: float) -> None:
         bucket = int(math.log(seconds * 1e3 + 1) / STEP)
@@ -81,6 +87,10 @@ class ProgressListener:
         self._ended.set()
         self._thread.join()
         self._socket.close()
+
+    def load(self) -> TaskLoad:
+        """How the tasks spent their time, as far as they have told."""
+        return TaskLoad.of(self._tasks.values())
 
     def _listen(self) -> None:
         told = 0.0

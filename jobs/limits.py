@@ -1,0 +1,72 @@
+"""What limited a run: from how long the slots for calls were in use, the gates closed and the event loops busy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jobs.schema import DayFigures, LookupFigures
+
+SHARE_OF_GATE = 0.2  # of the time: as long closed, the gate is what one would mend first
+SHARE_OF_LOOP = 0.9  # busy; then a call's time is in part the time it waits for its turn in the loop
+SHARE_OF_SLOTS = 0.8  # in use on average
+SHARE_OF_REPEATS = 0.2  # of the calls
+
+
+@dataclass(frozen=True)
+class TaskLoad:
+    """How the tasks of a run spent their time, per lookup; the last word of each, so that a lost message costs 0.25 s.
+
+    throttled_s, down_s: s that the gate stood closed, mean over the tasks; loop_busy: CPU time of the tasks' event
+    loops as a share of their time.
+    """
+
+    throttled_s: Mapping[str, float]
+    down_s: Mapping[str, float]
+    loop_busy: float | None  # None: no task has said anything
+
+    @classmethod
+    def of(cls, tasks: Iterable[Mapping[str, Any]]) -> TaskLoad:
+        """From the last progress message of every task."""
+        said = list(tasks)
+        seconds = sum(task["seconds"] for task in said)
+
+        def mean(cause: str) -> dict[str, float]:
+            names = {name for task in said for name in task[cause]}
+            return {name: sum(task[cause].get(name, 0.0) for task in said) / len(said) for name in names}
+
+        busy = sum(task["loop_s"] for task in said) / seconds if seconds else None
+        return cls(mean("throttled_s"), mean("down_s"), busy)
+
+
+def with_limits(figures: DayFigures, load: TaskLoad) -> DayFigures:
+    """The figures with what limited each lookup, and the numbers that say so."""
+    lookups = []
+    for lookup in figures.lookups:
+        throttled, down = (closed.get(lookup.name, 0.0) for closed in (load.throttled_s, load.down_s))
+        known = replace(lookup, throttled_s=round(throttled, 3), down_s=round(down, 3))
+        lookups.append(replace(known, limited_by=limited_by(known, load.loop_busy)))
+    busy = None if load.loop_busy is None else round(load.loop_busy, 3)
+    return replace(figures, lookups=tuple(lookups), loop_busy=busy)
+
+
+def limited_by(lookup: LookupFigures, loop_busy: float | None) -> str:
+    """What to change first, to be faster at this lookup; empty when nothing was called.
+
+    outage: the service was down. rate: it said "not now". cpu: the executors' Python was busy. concurrency: all slots
+    were in use, so more of them would help, if the service bears it. service: they were in use, and a fifth of the
+    calls or more were repeats. spark: slots stood empty; rows came, or were taken, more slowly than calls could be
+    made.
+    """
+    if not lookup.calls or lookup.wall_s <= 0:
+        return ""
+    if lookup.down_s >= SHARE_OF_GATE * lookup.wall_s:
+        return "outage"
+    if lookup.throttled_s >= SHARE_OF_GATE * lookup.wall_s:
+        return "rate"
+    if loop_busy is not None and loop_busy >= SHARE_OF_LOOP:
+        return "cpu"
+    if lookup.slots_in_use >= SHARE_OF_SLOTS:
+        return "service" if lookup.retried >= SHARE_OF_REPEATS * lookup.calls else "concurrency"
+    return "spark"
