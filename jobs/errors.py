@@ -40,6 +40,10 @@ class LedgerError(TidegateError):
     """The ledger cannot keep or give answers: a full disk, a folder that may not be written, a newer format."""
 
 
+class SparkFailed(TidegateError):  # noqa: N818  # what happened
+    """Spark could not start, or not do what was asked of it, outside a run."""
+
+
 class PublishConflict(TidegateError):  # noqa: N818  # the other run is right too
     """The day cannot be published: another run published it meanwhile, or its checks hold it back."""
 

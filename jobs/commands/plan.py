@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobs.enrich_day import root_cause, session
-from jobs.errors import SparkFailed, TidegateError
+from jobs.errors import SparkFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +36,8 @@ def plan(enrichment: Enrichment, days: Sequence[str]) -> Estimate:
 @contextmanager
 def _quiet_session(name: str) -> Iterator[SparkSession]:
     """A Spark whose own words go to a file that is gone with it; a session that was there before is used and kept."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     before = SparkSession.getActiveSession()
@@ -47,9 +49,7 @@ def _quiet_session(name: str) -> Iterator[SparkSession]:
                 spark = session(name)
                 spark.sparkContext.setLogLevel("OFF")
         yield before or spark  # type: ignore[misc]  # one of them there is
-    except TidegateError:
-        raise
-    except Exception as error:
+    except (PySparkException, Py4JError) as error:
         raise SparkFailed(f"Spark could not count the keys: {root_cause(error)}") from error
     finally:
         if spark is not None:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs.ledger.distinct import BY_ROW, ROWS_PER_KEY, ask_keys, asks_keys_first, said_of
 from jobs.ledger.hits import begin_run, end_run, find_hits, folder_of, knows_nothing, with_index
+from jobs.ledger.request_notes import write_note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,6 +52,7 @@ def driven(
                 empty = knows_nothing(folder_of(ledger))
                 stack.callback(end_run, ledger)
                 others[place] = begin_run(ledger)
+                write_note(folder_of(ledger), plan.lookups[place])
                 if empty and not others[place] and not _repeats(prepared, plan, place):
                     continue
                 hits[place] = find_hits(prepared, plan.layout.keys[place], ledger, seed=seed)

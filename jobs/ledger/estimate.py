@@ -104,7 +104,7 @@ def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -
         raise DeclarationError(f"{enrichment.name}: input: none of the {len(days)} days has any; nothing to plan.")
     for input_day in found.values():
         check_columns(enrichment, input_day.schema.names)
-    files = [[str(path) for path in input_day.files] for input_day in found.values()]
+    files = [[str(path.resolve()) for path in input_day.files] for input_day in found.values()]
     frames = [prepare(spark.read.parquet(*some), enrichment) for some in files]
     layout = frames[0][1].layout
     plans = [ledger_of(enrichment, lookup, "plan", RunRules()) for lookup in enrichment.lookups]
@@ -139,10 +139,9 @@ def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: 
         selected = select(folder_of(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
         in_ledger = selected.answers.num_rows
         oldest = pc.min(selected.answers["answered_at"].cast(pa.int64())).as_py()
-        because = _asked_before(lookup, plan, _without(wanted[TEXT], selected.answers["key"]), now_us)
-        because[OUTLIVED] = selected.outlived
-        # a key that was declared expired may have an answer under another fingerprint too: one reason is enough
-        because[REFRESHED] = min(selected.refreshed, keys - in_ledger - sum(because.values()))
+        known = (selected.answers["key"].combine_chunks(), selected.outlived, selected.refreshed)
+        because = {OUTLIVED: len(selected.outlived), REFRESHED: len(selected.refreshed)}
+        because |= _asked_before(lookup, plan, reduce(_without, known, wanted[TEXT]), now_us)
     asked = keys - in_ledger
     because[NEVER_ASKED] = asked - sum(because.values())
     requests = -(-asked // lookup.batch_size)
@@ -170,15 +169,13 @@ def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: 
     )
 
 
-def _without(texts: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
-    return texts.filter(pc.invert(pc.is_in(texts, value_set=known.combine_chunks())))
+def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
+    return texts.filter(pc.invert(pc.is_in(texts, value_set=known)))
 
 
 def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int) -> dict[str, int]:
-    """Of the keys that are to be asked: how many have an answer that was asked for otherwise, by what changed since."""
+    """Of the keys that this request was never asked for: how many another one was, by what changed since."""
     because: dict[str, int] = {}
-    own = select(folder_of(plan), texts, now_us=now_us, ttl=FOR_EVER).answers
-    texts = _without(texts, own["key"])  # outlived: it has a reason of its own
     now = request_facts(lookup)
     for sibling in siblings(folder_of(plan)):
         if not len(texts):
@@ -187,7 +184,7 @@ def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_
         if len(known):
             reason = what_changed(read_note(sibling), now)
             because[reason] = because.get(reason, 0) + len(known)
-            texts = _without(texts, known)
+            texts = _without(texts, known.combine_chunks())
     return because
 
 

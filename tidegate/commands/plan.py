@@ -1,0 +1,22 @@
+"""`tidegate plan`: what days would ask, why a key is asked again, what that costs and how long it takes; no call."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidegate.commands.command import RIGHT, Command, add_days, add_enrichment, days_of, enrichment_of
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    add_days(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands.plan import plan
+
+    print(plan(enrichment_of(options), days_of(options)).render())
+    return RIGHT
+
+
+COMMAND = Command("plan", "what days would ask, why, and what that costs; no call, no write", _add_arguments, _run)
