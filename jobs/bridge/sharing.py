@@ -13,7 +13,7 @@ from typing import Any
 from asyncio_core import AsyncWaitOperator, StreamElement, StreamRecord
 from jobs.bridge.asking import Asked, Asking, Reply, Row
 from jobs.bridge.shared_calls import CallSlots, KeptAnswers, SharedCall, hashed
-from jobs.callers.caller import CallFailed, Throttled
+from jobs.callers.caller import CallFailed, Collecting, Throttled
 from jobs.lookups.services import Cache
 
 COME_AGAIN = Reply(None)
@@ -117,7 +117,10 @@ class SharedAsking(Asking):
 
     def _finishes(self, call: SharedCall) -> bool:
         """Whether the call goes on although nobody waits: a request that was sent is billed."""
-        return self._lookup.finish_after_timeout and call.has_slot
+        if not self._lookup.finish_after_timeout or not call.has_slot:
+            return False
+        assert call.owner.key is not None
+        return not isinstance(self._caller, Collecting) or self._caller.has_sent(call.owner.key)
 
     async def _run(self, call: SharedCall) -> None:
         """Make the call and tell all who wait for it. The attempt ends before its slot is given back."""

@@ -73,6 +73,10 @@ class Batching:
         """Requests at the service."""
         return len(self._requests)
 
+    def has_sent(self, key: Key) -> bool:
+        """Whether no call of this key waits for its request to leave."""
+        return all(item.key != key for item in self._waiting)
+
     async def call(self, key: Key) -> Any | None:
         """The answer for this key, or None for a miss. Raises what stands for it: CallFailed, Throttled, RunStopped."""
         item = _Item(key, asyncio.get_running_loop().time() + self._max_wait)

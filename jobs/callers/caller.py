@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 Key = tuple[Any, ...]
 
@@ -24,6 +24,14 @@ class Caller(Protocol):
 
     def fallback(self, key: Key) -> Any | None:
         """What to answer when the time limit ran out; None when there is nothing. Raises CallFailed."""
+
+
+@runtime_checkable
+class Collecting(Protocol):
+    """A caller whose keys may wait for others, to be asked for in one request."""
+
+    def has_sent(self, key: Key) -> bool:
+        """Whether a running call of this key is at the service, or still waits for others."""
 
 
 class CallFailed(Exception):  # noqa: N818  # reads as what happened

@@ -75,6 +75,9 @@ class HttpCaller:
             self._refuse_throttled(response)
         return None if self._misses.hold_for(response.content) else response.content
 
+    def has_sent(self, key: Key) -> bool:
+        return self._batching is None or self._batching.has_sent(key)
+
     async def _ask(self, values: dict[str, Any]) -> Response:
         path = self._lookup.path.format_map({name: escaped(value) for name, value in values.items()})
         url, misses = URL(self._session.base_url + path, encoded=True), self._misses.statuses

@@ -39,9 +39,16 @@ def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_
     assert "watermarks_not_crossed" not in {verdict.check for verdict in found}
 
 
-def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path):
-    """Eight calls at a time between barriers, none of our operator: within its limits, until it takes a ninth."""
-    lookup = LookupFacts("geo", "function", "geo", (("lat", "DOUBLE"),), timeout=5.0, max_concurrency=8)
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_size):
+    """Eight keys at a time between barriers, none of our operator: within its limits, until it takes a ninth.
+
+    They are eight calls, or four of two keys each.
+    """
+    calls = 8 // batch_size
+    lookup = LookupFacts(
+        "geo", "function", "geo", (("lat", "DOUBLE"),), timeout=5.0, max_concurrency=calls, batch_size=batch_size
+    )
     declared = declare("ordered", event_time=False, lookups=(lookup,))
     table, _ = input_table(random.Random(1), 0, 64)
     source = f"file:{tmp_path}/raw/date={DAY}/part-00000.parquet"
@@ -81,7 +88,7 @@ def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path):
             "_geo_error": pa.nulls(size, pa.string()),
         }  # fmt: skip
         output = pa.table({**{name: table[name] for name in table.column_names}, **columns})
-        return Day(tmp_path, declared, {"part-00000.parquet": table}, {"part-0.parquet": output}, ((8,),))
+        return Day(tmp_path, declared, {"part-00000.parquet": table}, {"part-0.parquet": output}, ((calls,),))
 
     facts, figures = written(8).write()
     assert not_passed(verdicts(read(spark, facts), facts, figures)) == NO_HISTORY
