@@ -6,6 +6,7 @@ would refuse in one row refuses the expression, as does whatever the two might t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -37,11 +38,9 @@ def evaluate(expression: str, rows: pa.Table) -> pa.Array:
     """The expression for each row. Raises DeclarationError, naming it, when it cannot be told without Spark."""
     tree = sqlglot.parse_one(expression, read="spark")
     try:
-        if SIZED.search(expression):
-            raise NotWithoutSpark("a type with a size")
         if isinstance(tree, exp.Column):
             return _arrow_column(tree, rows)
-        values = Evaluation(rows).of(tree)
+        values = Evaluation(rows).whole(expression, tree)
     except NotWithoutSpark as reason:
         raise DeclarationError(
             f"{expression!r} cannot be told without Spark: {reason}. Try it with a key that is a plain column, or run "
@@ -97,6 +96,12 @@ class Evaluation:
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
         self._count = rows.num_rows
+
+    def whole(self, text: str, tree: exp.Expr) -> Values:
+        """Of all of an expression, as it is written and as it was read. Raises NotWithoutSpark."""
+        if SIZED.search(text):
+            raise NotWithoutSpark("a type with a size")
+        return self.of(tree)
 
     def of(self, node: exp.Expr) -> Values:
         """The column that a part of the expression stands for. Raises NotWithoutSpark."""
