@@ -153,9 +153,18 @@ def command(process: psutil.Process) -> list[str]:
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    found = Cluster(tmp_path, python=bare_python(tmp_path / "python"))
-    try:
-        yield found
-    finally:
-        found.stop()
+def new_cluster(tmp_path):
+    """Makes a cluster whose executors run this Python; it is ended with the test."""
+    with contextlib.ExitStack() as started:
+
+        def make(python: Path) -> Cluster:
+            found = Cluster(tmp_path, python=python)
+            started.callback(found.stop)
+            return found
+
+        yield make
+
+
+@pytest.fixture
+def cluster(new_cluster, tmp_path):
+    return new_cluster(bare_python(tmp_path / "python"))
