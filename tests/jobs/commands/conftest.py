@@ -1,0 +1,145 @@
+"""A project folder of its own with an enrichment `towns`, whose days a test writes, runs or publishes."""
+
+import datetime as dt
+import importlib
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs import schema
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.codec import dump
+from jobs.ledger.keys import key_text
+from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.store import LedgerFolder
+from jobs.schema import DayFacts, DayFigures, DayRecord, LookupFigures, Verdict
+from jobs.tables import publishing
+
+DECLARATION = """
+from tidegate import Enrichment, Env, HttpLookup, Input, Output, Retry, Service, Summary, Tolerance
+
+weather = HttpLookup(
+    name="weather",
+    service=Service(name="weather_api", url=Env("WEATHER_URL"), max_concurrency=4),
+    request="GET /v1/{{town}}",
+    keys={{"town": "trim(town)"}},
+    returns="{returns}",
+    timeout=5.0,
+    retry=Retry(retries=0),
+    on_miss="{on_miss}",
+)
+towns = Enrichment(
+    name="towns",
+    input=Input(path="data/raw/towns", row_id=["number"]),
+    lookups=[weather],
+    output=Output(path="data/published/towns"),
+    tolerance=Tolerance(error=0.2),
+    pii={pii},
+    summaries=[Summary(name="by_town", sql="SELECT town, count(*) AS number FROM towns GROUP BY town")],
+)
+"""
+ATTEMPT = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
+
+
+class Towns:
+    """The enrichment `towns` in the package `declared`."""
+
+    def declare(self, returns="temp_c DOUBLE", pii=(), on_miss="null"):
+        Path("declared").mkdir(exist_ok=True)
+        Path("declared/__init__.py").touch()
+        Path("declared/towns.py").write_text(DECLARATION.format(returns=returns, pii=list(pii), on_miss=on_miss))
+        for name in ("declared", "declared.towns"):
+            sys.modules.pop(name, None)  # the next command reads it anew, as a new process would
+        importlib.invalidate_caches()
+
+    @property
+    def enrichment(self):
+        return importlib.import_module("declared.towns").towns
+
+    @property
+    def folder(self):
+        (lookup,) = self.enrichment.lookups
+        return LedgerFolder("data/ledger", "weather", request_fingerprint(lookup))
+
+    def write_input(self, day, numbers):
+        folder = Path(f"data/raw/towns/date={day}")
+        folder.mkdir(parents=True)
+        rows = {"number": pa.array(numbers, pa.int32()), "town": [f" town-{number} " for number in numbers]}
+        pq.write_table(pa.table(rows), folder / "part-0.parquet")
+
+    def store(self, answers, *, at="2013-01-10T03:00:00+00:00", hidden=False, run_id="r"):
+        """Answers in the ledger: number of a town -> its response, None for a miss."""
+        when = round(dt.datetime.fromisoformat(at).timestamp() * 1e6)
+        stored = [
+            StoredAnswer(key(number, hidden=hidden), "ok" if said else "miss", said and dump(said), when, run_id)
+            for number, said in answers.items()
+        ]
+        self.folder.write_part(run_id, f"0-0-{when}-{len(self.folder.parts())}", stored)
+
+    def publish(self, day, numbers, *, run_id=None, statuses=None, verdicts=()):
+        """A day as a run of the Spark program writes it, then published."""
+        return publishing.publish(self.written(day, numbers, run_id or f"run-{day}", statuses or {}, verdicts))
+
+    def written(self, day, numbers, run_id, statuses, verdicts=()):
+        numbers = list(numbers)
+        folder = Path("data/published/towns/runs", run_id).resolve()
+        folder.mkdir(parents=True)
+        found = [statuses.get(number, "ok") for number in numbers]
+        pq.write_table(as_written(numbers, found), folder / "part-0.parquet")
+        facts = DayFacts(
+            declared=self.enrichment.facts(), day=day, run_id=run_id, input_files=(), input_columns=("number", "town"),
+            folder=str(folder), files=(str(folder / "part-0.parquet"),), shares=((4,),),
+            started_at=f"{day}T02:15:00+00:00", finished_at=f"{day}T02:16:00+00:00",
+        )  # fmt: skip
+        outcomes = {outcome: found.count(outcome) for outcome in schema.OUTCOMES}
+        lookup = LookupFigures("weather", outcomes, len(numbers), 0, 1.0, 1.0, None, None)
+        return DayRecord(facts, DayFigures(len(numbers), len(numbers), 0, (lookup,)), tuple(verdicts))
+
+
+def key(number, *, hidden=False):
+    return key_text((f"town-{number}",), hidden=hidden)
+
+
+def as_written(numbers, statuses):
+    count = len(numbers)
+    attempts = [[{"start": 1, "end": 2, "throttled": False}]] * count
+    return pa.table(
+        {
+            "number": pa.array(numbers, pa.int32()),
+            "town": pa.array([f" town-{number} " for number in numbers], pa.string()),
+            "temp_c": pa.array([float(number) for number in numbers], pa.float64()),
+            "weather_status": pa.array(statuses, pa.string()),
+            "weather_answered_at": pa.array([None] * count, pa.timestamp("us", "UTC")),
+            schema.PARTITION: pa.array([0] * count, pa.int32()),
+            schema.INPUT_SEQ: pa.array(range(count), pa.int64()),
+            schema.OUTPUT_SEQ: pa.array(range(count), pa.int64()),
+            schema.SEGMENT: pa.array([0] * count, pa.int64()),
+            schema.LATE: pa.array([False] * count, pa.bool_()),
+            schema.SOURCE_FILE: pa.array(["file:///x"] * count, pa.string()),
+            schema.SOURCE_ROW: pa.array(range(count), pa.int64()),
+            schema.status("weather"): pa.array(statuses, pa.string()),
+            schema.source("weather"): pa.array(["call"] * count, pa.string()),
+            schema.attempts("weather"): pa.array(attempts, pa.list_(ATTEMPT)),
+            schema.latency_ms("weather"): pa.array([1.5] * count, pa.float64()),
+            schema.paused_ms("weather"): pa.array([0.0] * count, pa.float64()),
+            schema.error("weather"): pa.array([None if one == "ok" else "it broke" for one in statuses], pa.string()),
+            schema.key("weather"): pa.array([{"town": f"town-{number}"} for number in numbers]),
+        }
+    )
+
+
+def verdict(sentence, *evidence):
+    return Verdict("every_row_once", "passed", "error", sentence, evidence=evidence)
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
+    project = Towns()
+    project.declare()
+    return project

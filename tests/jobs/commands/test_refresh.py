@@ -1,0 +1,102 @@
+"""Refresh: which stored answers meet a condition, and which days stand on them; nothing is asked here."""
+
+import pytest
+
+from jobs.commands import ledgers, refresh
+from jobs.errors import DeclarationError
+from jobs.ledger.compaction import compact
+from jobs.ledger.keys import key_text
+from tidegate.__main__ import main
+
+FIRST, SECOND = "2013-01-10", "2013-01-11"
+
+
+def key(number):
+    return key_text((f"town-{number}",))
+
+
+def kept(towns):
+    (found,) = ledgers.kept_by([("declared.towns:towns", towns.enrichment)])
+    return found
+
+
+def found(towns, where, **between):
+    matched = refresh.find(kept(towns), where, **between)
+    ((_, _, days),) = matched.days
+    return sorted(matched.keys), list(days)
+
+
+@pytest.fixture
+def stored(towns):
+    """Two days with a town in common, all of them answered, one with a miss; half compacted, half not."""
+    towns.store({1: {"temp_c": 0.0, "sky": "clear"}, 2: {"temp_c": 5.0}})
+    compact(towns.folder)
+    towns.store({3: None, 4: {"temp_c": 0.0}}, at="2013-01-11T03:00:00+00:00")
+    towns.publish(FIRST, [1, 2])
+    towns.publish(SECOND, [2, 3, 4])
+    return towns
+
+
+def test_answers_are_found_by_what_the_lookup_returns_with_the_days_that_stand_on_them(stored):
+    assert found(stored, "answer.temp_c = 0") == ([key(1), key(4)], [FIRST, SECOND])
+    assert found(stored, "answer.temp_c BETWEEN 4 AND 6 OR answer.temp_c IS NULL") == (
+        [key(2), key(3)],
+        [FIRST, SECOND],
+    )
+    assert found(stored, "answer.temp_c > 100") == ([], [])
+
+
+def test_answers_are_found_by_their_raw_response_their_outcome_and_when_they_came(stored):
+    assert found(stored, "stored.response ->> '$.sky' = 'clear'") == ([key(1)], [FIRST])
+    assert found(stored, "stored.outcome = 'miss'") == ([key(3)], [SECOND])
+    assert found(stored, "stored.answered_at >= '2013-01-11'") == ([key(3), key(4)], [SECOND])
+    assert found(stored, "1", first=SECOND, last=SECOND) == ([key(3), key(4)], [SECOND])
+    assert found(stored, "1", last=FIRST) == ([key(1), key(2)], [FIRST, SECOND])
+
+
+def test_a_newer_answer_that_does_not_meet_the_condition_counts(stored):
+    stored.store({1: {"temp_c": 7.0}}, at="2013-01-12T03:00:00+00:00")
+    assert found(stored, "answer.temp_c = 0") == ([key(4)], [SECOND])
+
+
+def test_marked_answers_are_marked_once_and_their_days_are_still_told_after_a_crash(stored):
+    matched = refresh.find(kept(stored), "answer.temp_c = 0")
+    assert refresh.expire(kept(stored), matched) == 2
+    again = refresh.find(kept(stored), "answer.temp_c = 0")
+    assert again.keys == ()
+    assert again.days[0][2] == (FIRST, SECOND)
+    stored.store({1: {"temp_c": 1.0}, 4: {"temp_c": 2.0}}, at="2100-01-01T00:00:00+00:00")  # asked anew since
+    assert found(stored, "answer.temp_c = 0") == ([], [])
+
+
+def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
+    parts = stored.folder.parts()
+    assert main(["refresh", "weather", "--where", "answer.temp_c = 0", "--package", "declared"]) == 0
+    assert capsys.readouterr().out == (
+        "weather: 2 stored answers meet the condition.\n"
+        "  towns: 2 days stand on them: 2013-01-10, 2013-01-11\n"
+        "Nothing was changed. With --run they are asked anew, and these days run again.\n"
+    )
+    assert stored.folder.parts() == parts
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("answer.lat = 0", "no such column: answer.lat"),
+        ("temp_c =", "syntax error"),
+        ("1); DROP TABLE answer; --", "one statement at a time"),
+        ("1 AND writefile('x', 'y')", "no such function: writefile"),
+        ("answer.temp_c = 0 AND nowhere.temp_c", "no such column: nowhere.temp_c"),
+    ],
+)
+def test_what_is_no_condition_is_refused_in_one_sentence(stored, where, said, capsys):
+    with pytest.raises(DeclarationError, match=said):
+        refresh.find(kept(stored), where)
+    assert main(["refresh", "weather", "--where", where, "--package", "declared"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_lookup_that_is_not_there_is_named_with_those_that_are(stored, capsys):
+    assert main(["refresh", "wether", "--where", "1", "--package", "declared"]) == 2
+    assert capsys.readouterr().err == "no lookup with a ledger is called 'wether'. There are: weather.\n"
