@@ -125,7 +125,11 @@ def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec
             ("timeouts_tolerated", "error", f"At most {100 * declared.timeout_tolerance:.4g} % of the rows timed out."),
         ]
     texts += [
-        ("errors_tolerated", "error", f"At most {100 * declared.error_tolerance:.4g} % of the rows ended in an error."),
+        (
+            "errors_tolerated",
+            "error",
+            f"At most {100 * declared.error_tolerance:.4g} % of the rows ended in an error, or unknown.",
+        ),
         (
             "retries_held",
             "error",
@@ -150,4 +154,7 @@ def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec
                 f"The share of misses is within {declared.miss_change:g} of that of the last {DAYS_OF_HISTORY} days.",
             )
         )
+    if declared.ledger is not None:
+        text = "Every answer that came by call is kept in the ledger, so that no run asks for it again."
+        texts.append(("calls_reconciled", "warn", text))
     return [CheckSpec(f"{name}__{rule}", severity, f"{name}: {text}", name) for rule, severity, text in texts]

@@ -96,6 +96,9 @@ def expectations_of(
         arguments: dict[str, Any] = {"facts": facts.to_json(), "lookup": spec.lookup}
         if rule == "outcomes_add_up" and figures is not None:
             arguments["counted"] = {lookup.name: dict(lookup.outcomes) for lookup in figures.lookups}
+        if rule == "calls_reconciled":
+            stored = {lookup.name: lookup.stored for lookup in figures.lookups} if figures else {}
+            arguments["stored"] = stored.get(spec.lookup or "")
         if rule == "miss_share_usual" and spec.lookup:
             arguments["shares"] = history.miss_shares(earlier, spec.lookup)
         if rule == "input_day_complete":

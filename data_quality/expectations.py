@@ -185,6 +185,29 @@ class ExpectMissShareUsual(PromiseExpectation):
         return history.miss_share_usual(misses, counts["rows"], self.shares, change if change is not None else 1.0)
 
 
+class ExpectCallsReconciled(PromiseExpectation):
+    """`stored`: the answers and misses that the run left in the ledger, counted there."""
+
+    stored: int | None = None
+    rule = "calls_reconciled"
+    metric_dependencies = ("audit.rows",)
+
+    def _finding(self, metrics: dict[str, Any]) -> Finding:
+        answered = metrics["audit.rows"].get("counts", {}).get("answered", {}).get(self.lookup)
+        if answered is None or self.stored is None:
+            return Finding.not_run("the answers that came by call, or those in the ledger, were not counted")
+        expected = "every answer that came by call is in the ledger"
+        if self.stored < answered:
+            lost = answered - self.stored
+            text = (
+                f"{lost:,} of {answered:,} answers that came by call are not kept: they are asked for again next time"
+            )
+            return Finding(False, text, lost, answered, expected)
+        more = self.stored - answered
+        also = f"; {more:,} more are, of tasks that ran again or of rows that had left" if more else ""
+        return Finding(True, f"all {answered:,} answers that came by call are kept{also}", 0, answered, expected)
+
+
 class ExpectInputDayComplete(PromiseExpectation):
     """`row_counts`: the rows of the input on each earlier day to compare with."""
 
@@ -212,5 +235,6 @@ BY_RULE: dict[str, type[PromiseExpectation]] = {
         ExpectConcurrencyHeld,
         ExpectAnswersInRange,
         ExpectMissShareUsual,
+        ExpectCallsReconciled,
     )
 }

@@ -48,6 +48,8 @@ def _outcomes_add_up(declared: DeclaredFacts) -> Rule:
             outcome.isin("ok", "miss") & ~F.coalesce(source.isin("call", "ledger", "shared"), F.lit(False)),
             outcome.isin("ok", "miss") & (source == "call") & (calls == 0),
             outcome.isin("skipped", "not_asked") & ((calls > 0) | source.isNotNull()),
+            (outcome == "unknown") & source.isNotNull(),
+            (source == "ledger") & (calls > 0),
         ]
         if lookup.timeout is None:
             faults.append(F.coalesce(outcome == "timeout", F.lit(False)))

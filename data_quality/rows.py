@@ -43,7 +43,8 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
             lookup.name: {outcome: counted[f"{lookup.name}:{outcome}"] for outcome in OUTCOMES}
             for lookup in declared.lookups
         }
-        found["counts"] = {"rows": counted["rows"], "outcomes": outcomes}
+        answered = {lookup.name: counted.get(f"{lookup.name}:answered") for lookup in declared.lookups}
+        found["counts"] = {"rows": counted["rows"], "outcomes": outcomes, "answered": answered}
     return found
 
 
@@ -94,10 +95,10 @@ def _bits(faults: list[Column]) -> Column:
 
 
 def _further(name: str, one: Any, other: Any) -> Any:
-    """The extreme of two groups; counts of nulls add up."""
+    """The extreme of two groups; counts add up."""
     if one is None or other is None:
         return other if one is None else one
-    if ":null:" in name:
+    if ":null:" in name or name.endswith(":answered"):
         return one + other
     return min(one, other) if name.endswith(":earliest") else max(one, other)
 
@@ -111,7 +112,7 @@ def _called_again(frame: DataFrame, declared: DeclaredFacts) -> Column:
 
 # -- from counts to findings -------------------------------------------------------------------------------------------
 def _extremes(frame: DataFrame, lookup: LookupFacts) -> dict[str, Column]:
-    """Slowest row, earliest timeout, most attempts; nulls in answers, which add up."""
+    """Slowest row, earliest timeout, most attempts; answers by call and nulls in answers, which add up."""
     name, outcome = lookup.name, F.col(schema.status(lookup.name))
     measures = {}
     if schema.latency_ms(name) in frame.columns and schema.paused_ms(name) in frame.columns:
@@ -120,6 +121,8 @@ def _extremes(frame: DataFrame, lookup: LookupFacts) -> dict[str, Column]:
         measures[f"{name}:earliest"] = F.min(F.when(outcome == "timeout", own_ms))
     if schema.attempts(name) in frame.columns:
         measures[f"{name}:attempts"] = F.max(F.size(F.col(schema.attempts(name))))
+    if schema.source(name) in frame.columns:
+        measures[f"{name}:answered"] = F.count_if(outcome.isin("ok", "miss") & (F.col(schema.source(name)) == "call"))
     for column, _ in lookup.null_share:
         if column in frame.columns:
             measures[f"{name}:null:{column}"] = F.count_if((outcome == "ok") & F.col(f"`{column}`").isNull())
@@ -217,24 +220,28 @@ def _tolerances(
     """Shares of timeouts and errors against what the declaration tolerates."""
     found = {}
     name, total = lookup.name, counted["rows"]
-    kinds = [("errors_tolerated", "error", declared.error_tolerance)]
+    kinds: list[tuple[str, tuple[str, ...], float]] = [
+        ("errors_tolerated", ("error", "unknown"), declared.error_tolerance)
+    ]
     if lookup.timeout is not None:
-        kinds.insert(0, ("timeouts_tolerated", "timeout", declared.timeout_tolerance))
-    for rule, outcome, tolerated in kinds:
+        kinds.insert(0, ("timeouts_tolerated", ("timeout",), declared.timeout_tolerance))
+    for rule, outcomes, tolerated in kinds:
         check = f"{name}__{rule}"
         why_not = missing(frame, [schema.status(name), schema.error(name)])
         if why_not:
             found[check] = Finding.not_run(why_not)
             continue
-        count = counted[f"{name}:{outcome}"]
-        text = f"{outcome}: {rows(count)} of {total:,}, {share(count, total):.2%}; tolerated {tolerated:.2%}"
+        counts = {outcome: counted[f"{name}:{outcome}"] for outcome in outcomes}
+        count = sum(counts.values())
+        said = " or ".join(outcome for outcome in outcomes if counts[outcome]) or outcomes[0]
+        text = f"{said}: {rows(count)} of {total:,}, {share(count, total):.2%}; tolerated {tolerated:.2%}"
         finding = Finding(
             share(count, total) <= tolerated, text, count, total, f"at most {100 * tolerated:.4g} % of the rows"
         )
         if not finding.success:
             columns = [*identity_columns(declared, frame), schema.error(name), schema.latency_ms(name)]
-            at_fault = F.col(schema.status(name)) == outcome
-            causes = _causes(frame.where(at_fault), schema.error(name)) if outcome == "error" else ""
+            at_fault = F.col(schema.status(name)).isin(*outcomes)
+            causes = _causes(frame.where(at_fault), schema.error(name)) if "error" in outcomes else ""
             finding = Finding(False, text + causes, count, total, finding.expected)
             finding = finding.with_evidence(rows_at_fault(frame, at_fault, columns))
         found[check] = finding

@@ -233,7 +233,9 @@ class Asking(AsyncFunction[Row, Row]):
             if self._ledger is not None and source == "call" and not asked.again and not reply.kept:
                 assert asked.key is not None
                 self._ledger.keep_error(asked.key, reply.error or "", final=not reply.passing)
-        elif reply.outcome != "unknown":
+        elif reply.outcome == "unknown":
+            asked.source = None
+        else:
             asked.answer, asked.answered_at, asked.source = reply.answer, reply.answered_at, source
 
     def timeout(self, value: Row) -> list[Row]:

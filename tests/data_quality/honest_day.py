@@ -243,7 +243,7 @@ def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int]
             _put(dice, columns, lookup, "skipped", None)
             continue
         if dice.random() < 0.05:
-            _put(dice, columns, lookup, "ok", "ledger")
+            _put(dice, columns, lookup, *dice.choice((("ok", "ledger"), ("miss", "ledger"), ("ok", "shared"))))
             continue
         start = heapq.heappop(slots)
         outcome, attempts = _attempts(dice, lookup, start, pauses)

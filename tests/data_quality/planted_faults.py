@@ -378,6 +378,14 @@ def answer_from_nowhere(day: Day, place: str) -> Planted:
     return _planted("outcomes_add_up", rows=[row])
 
 
+def ledger_answer_with_calls(day: Day, place: str) -> Planted:
+    """The row says that its answer was in the ledger, and that a call was made."""
+    at = _choose(_places(day, _called("ok")), place)
+    row = {**_row(day, at), "_weather_source": "ledger"}
+    _put(day, at, row)
+    return _planted("outcomes_add_up", rows=[row])
+
+
 FAULTS = (
     Fault("a row lost", row_lost),
     Fault("a row doubled", row_doubled),
@@ -400,4 +408,5 @@ FAULTS = (
     Fault("a null in an answer", null_in_an_answer, quick=False),
     Fault("an outcome missing", outcome_missing),
     Fault("an answer from nowhere", answer_from_nowhere, quick=False),
+    Fault("an answer of the ledger that was called for", ledger_answer_with_calls, quick=False),
 )

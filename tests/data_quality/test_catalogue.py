@@ -45,6 +45,12 @@ def test_a_watched_miss_share_and_the_input_day_warn_and_all_else_stops_the_day(
     assert warns == {"input_day_complete", "weather__miss_share_usual", "plane__miss_share_usual"}
 
 
+def test_where_answers_are_kept_it_is_watched_that_each_one_is():
+    assert "weather__calls_reconciled" not in names(declare())
+    found = {spec.name: spec.severity for spec in checks(declare(ledger="data/ledger"))}
+    assert (found["weather__calls_reconciled"], found["plane__calls_reconciled"]) == ("warn", "warn")
+
+
 def test_the_declaration_sets_a_severity():
     changed = declare(lookups=(WEATHER,), severities={"weather__timeouts_tolerated": "warn"})
     assert {spec.name: spec.severity for spec in checks(changed)}["weather__timeouts_tolerated"] == "warn"

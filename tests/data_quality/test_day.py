@@ -121,6 +121,30 @@ def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, mo
     assert found["plane__miss_share_usual"].sentence == "not run: no earlier days to compare with"
 
 
+def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp_path):
+    facts, figures = honest_day(tmp_path, "unordered", sizes=(100,), ledger="data/ledger").write()
+    frame = read(spark, facts)
+    answered = {
+        name: frame.where(f"_{name}_status IN ('ok', 'miss') AND _{name}_source = 'call'").count()
+        for name in ("weather", "plane")
+    }
+    counted = {"weather": answered["weather"] - 2, "plane": answered["plane"] + 1}
+    figures = replace(figures, lookups=tuple(replace(one, stored=counted[one.name]) for one in figures.lookups))
+    found = {verdict.check: verdict for verdict in check(spark, facts, figures).verdicts}
+    weather, plane = found["weather__calls_reconciled"], found["plane__calls_reconciled"]
+    assert (weather.status, weather.holds_back) == ("failed", False)
+    assert weather.sentence.startswith(f"2 of {answered['weather']} answers that came by call are not kept")
+    assert plane.status == "passed"
+    assert plane.sentence.startswith(f"all {answered['plane']} answers that came by call are kept; 1 more are")
+    lost = frame.where("_weather_status = 'skipped'").count()
+    unknown = frame.replace("skipped", "unknown", subset=["_weather_status"])
+    found = judge(spark, facts, frame=unknown)
+    assert found["plane__calls_reconciled"].status == "not_run"  # nobody gave the counts of the ledger
+    assert found["outcomes_add_up"].status == "passed"
+    assert f"{lost} unknown" in found["outcomes_add_up"].sentence
+    assert found["weather__errors_tolerated"].sentence.startswith("unknown" if lost else "error")
+
+
 def test_pictures_count_every_row_that_was_called_for(spark, tmp_path):
     facts, figures = honest_day(tmp_path, "unordered", sizes=(200, 0, 50)).write()
     picture = check(spark, facts, figures).pictures["weather"]
