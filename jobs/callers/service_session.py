@@ -105,7 +105,7 @@ class ServiceSession:
         sent = CIMultiDict({} if body is None else {"Content-Type": "application/json"})
         sent.update(self._declared_headers)
         sent.update(headers)
-        exchange = trace("http", f"{method} {url}", body)
+        exchange = trace("http", f"{method} {url}", body, self.masked)
         try:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
                 if exchange is not None:
@@ -118,7 +118,7 @@ class ServiceSession:
                     return Response(response.status, None, True, 0.0, response.headers)
                 answer = await self._body(response, received)
                 if exchange is not None:
-                    exchange.answer = answer
+                    exchange.answer = self.masked(answer.decode("utf-8", "replace"))
                 content = json.loads(answer, parse_constant=refuse_constant)
                 pause = retry_after(response.headers.get("Retry-After"))
                 return Response(response.status, content, False, pause, response.headers, len(answer))

@@ -65,10 +65,10 @@ class SqlCaller:
     async def _ask_one(self, key: Key) -> dict[str, Any] | None:
         async def ask(connection: AsyncConnection) -> Sequence[Any]:
             parameters = {f"key_{number}": value for number, value in enumerate(self._fitting(key))}
-            exchange = trace("sql", self._text, parameters)
+            exchange = trace("sql", self._text, list(parameters.values()))
             rows = (await connection.execute(self._select, parameters)).fetchall()
             if exchange is not None:
-                exchange.answer = [self._answer(row) for row in rows]
+                exchange.answer = repr([self._answer(row) for row in rows])
             return rows
 
         try:
@@ -90,7 +90,7 @@ class SqlCaller:
             exchange = trace("sql", statement, parameters)
             rows = (await connection.exec_driver_sql(statement, parameters)).fetchall()
             if exchange is not None:
-                exchange.answer = [self._answer(row[1:]) for row in rows]
+                exchange.answer = repr([self._answer(row[1:]) for row in rows])
             return rows
 
         try:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and what came back; without headers, so without credentials.
+    """One request and what came back, as text; without headers, so without credentials.
 
-    kind: http or sql. request: method and URL, or the statement. sent: the body, or the parameters.
+    kind: http or sql. request: method and URL, or the statement. sent: the body, or the parameters. status: of HTTP.
     """
 
     kind: str
     request: str
-    sent: Any = None
+    sent: str = ""
     status: int | None = None
-    answer: Any = None
+    answer: str = ""
 
 
 EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=None)
 
 
-def trace(kind: str, request: str, sent: Any = None) -> Exchange | None:
-    """Note a request for the row whose call it is; None when nobody listens."""
+def trace(kind: str, request: str, sent: object = None, masked: Callable[[str], str] = str) -> Exchange | None:
+    """Note a request for the row whose call it is; None when nobody listens. masked: takes secrets out of a text."""
     heard = EXCHANGES.get()
     if heard is None:
         return None
-    heard.append(Exchange(kind, request, sent))
+    text = sent.decode("utf-8", "replace") if isinstance(sent, bytes) else "" if sent is None else repr(sent)
+    heard.append(Exchange(kind, masked(request), masked(text)))
     return heard[-1]

@@ -1,10 +1,11 @@
 """The commands of the command line, one module each; the order here is the order in which help lists them."""
 
-from tidegate.commands import check, compact, forget, plan, refresh, remap, replay, run, vacuum
+from tidegate.commands import check, compact, forget, plan, refresh, remap, replay, run, try_rows, vacuum
 from tidegate.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
     check.COMMAND,
+    try_rows.COMMAND,
     plan.COMMAND,
     run.COMMAND,
     replay.COMMAND,

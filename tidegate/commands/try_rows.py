@@ -1,0 +1,53 @@
+"""`tidegate try`: the first rows of a day, with real calls: request and answer side by side. No Spark, no ledger."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+
+from jobs.declarations import require_day
+from jobs.errors import DeclarationError
+from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, enrichment_of
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    parser.add_argument("--rows", type=int, default=20, help="of the day, from its first (20)")
+    parser.add_argument("--day", metavar="YYYY-MM-DD", help="by default the last one that the input has")
+    parser.add_argument("--lookup", metavar="NAME", help="this one only; by default every lookup, one after the other")
+    parser.add_argument("--show-personal", action="store_true", help="show keys made of columns declared as pii too")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.check import last_day
+    from jobs.preflight import preflight
+    from jobs.trying import telling
+    from jobs.trying.trial import first_rows, keys_of, tried
+
+    enrichment = enrichment_of(options)
+    if options.rows < 1:
+        raise DeclarationError(f"--rows is {options.rows}; it must be at least 1.")
+    lookups = [lookup for lookup in enrichment.lookups if options.lookup in (None, lookup.name)]
+    if not lookups:
+        known = ", ".join(lookup.name for lookup in enrichment.lookups)
+        raise DeclarationError(f"{enrichment.name} has no lookup {options.lookup!r}. It has: {known}.")
+    day = require_day(options.day, "--day") if options.day else last_day(enrichment)
+    rows = first_rows(preflight(enrichment, day), options.rows)
+    keys = [keys_of(lookup, rows) for lookup in lookups]  # all of them before the first call
+    width = shutil.get_terminal_size((120, 24)).columns
+    right = True
+    for lookup, of_lookup in zip(lookups, keys, strict=True):
+        print(telling.heading(lookup.name, lookup.service_name, lookup.address, rows.num_rows, day))
+        hidden = lookup.reads(enrichment.pii) and not options.show_personal
+        done = []
+        for row in tried(lookup, of_lookup):
+            done.append(row)
+            print(*telling.told(row, width, hidden=hidden), sep="\n", flush=True)
+        print(f"      {telling.summary(done)}\n")
+        right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
+    return RIGHT if right else FAILED
+
+
+COMMAND = Command(
+    "try", "a few rows with real calls, request beside answer; no Spark, nothing written", _add_arguments, _run
+)
