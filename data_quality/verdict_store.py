@@ -66,6 +66,8 @@ def save(record: DayRecord, url: str | None = None) -> int:
         for verdict in record.verdicts
     ]
     with engine.begin() as connection:
+        if url.startswith("sqlite"):
+            connection.exec_driver_sql("PRAGMA secure_delete = ON")  # what is replaced may name a forgotten row
         _METADATA.create_all(connection)
         connection.execute(sa.delete(VERDICTS).where(*(VERDICTS.c[name] == it for name, it in of_the_run.items())))
         if rows:

@@ -12,12 +12,16 @@ from deltalake import DeltaTable, write_deltalake
 from jobs.schema import DayFacts
 
 RUN = "run_id"
+NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # the table's log would keep values of rows for ever
 
 
 def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader) -> None:
     """The rows of this run, beside those of the run that is published now. A second time changes nothing."""
     remove(table, facts)
-    write_deltalake(table, rows, mode="append", partition_by=[facts.declared.partition, RUN], schema_mode="merge")
+    days_and_runs = [facts.declared.partition, RUN]
+    write_deltalake(
+        table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge", configuration=NO_STATISTICS
+    )
 
 
 def remove(table: str, facts: DayFacts) -> None:

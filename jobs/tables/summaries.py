@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from jobs.declarations import Enrichment, Summary
+from jobs.tables.by_run import NO_STATISTICS
 from jobs.tables.publishers import alone_with
 
 
@@ -29,7 +30,7 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
         if DeltaTable.is_deltatable(target):
             write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=f"{partition} = '{day}'")
         else:
-            write_deltalake(target, rows, mode="append", partition_by=[partition])
+            write_deltalake(target, rows, mode="append", partition_by=[partition], configuration=NO_STATISTICS)
     return int(rows.num_rows)
 
 

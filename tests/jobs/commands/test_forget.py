@@ -1,0 +1,151 @@
+"""Forget: no byte of a key stays in anything that is ours, and nothing else goes."""
+
+import dataclasses
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from data_quality import verdict_store
+from jobs import records
+from jobs.commands import forget
+from jobs.commands.ledgers import kept_by
+from jobs.errors import DeclarationError
+from jobs.ledger.compaction import compact
+from jobs.ledger.declared import FOR_EVER
+from jobs.ledger.keys import key_text
+from jobs.ledger.selection import select
+from jobs.schema import Verdict
+from jobs.tables.leases import leased
+from jobs.tables.summaries import summarize
+from tidegate.__main__ import main
+
+FIRST, SECOND = "2013-01-10", "2013-01-11"
+TABLE = "data/published/towns"
+GONE = "town-7654321"  # a word that stands nowhere by chance
+NUMBER = 7654321
+
+
+def tidegate(*arguments):
+    return main([*arguments, "--package", "declared"])
+
+
+def numbers(day=None):
+    rows = DeltaTable(TABLE).to_pyarrow_table().to_pylist()
+    return sorted(row["number"] for row in rows if day is None or str(row["date"]) == day)
+
+
+def files_that_hold(word):
+    """Everything below data/ with these bytes in it, packed or not: Parquet is read, the rest as it lies."""
+    found = []
+    for path in Path("data").rglob("*"):
+        if path.is_file():
+            text = path.read_bytes()
+            if path.suffix == ".parquet":
+                text += str(pq.ParquetFile(path).read().to_pylist()).encode()
+            if word.encode() in text:
+                found.append(str(path))
+    return found
+
+
+@pytest.fixture(params=[False, True], ids=["open", "personal"])
+def stored(towns, request):
+    """A key in two days, in a dead letter, in evidence, in a held back run, in a log, in parts and compacted files."""
+    hidden = request.param
+    towns.declare(pii=["town"] if hidden else ())
+    towns.store({NUMBER: {"temp_c": 1.0}, 1: {"temp_c": 2.0}}, hidden=hidden)
+    compact(towns.folder)
+    towns.store({NUMBER: {"temp_c": 3.0}, 2: {"temp_c": 4.0}}, at="2013-01-11T03:00:00+00:00", hidden=hidden)
+    evidence = Verdict(
+        "weather__answers_in_range", "failed", "warn", f"1 answer out of range; first: number {NUMBER}",
+        evidence=({"number": NUMBER, "town": GONE},),
+    )  # fmt: skip
+    harmless = dataclasses.replace(evidence, check="late_rows_marked", sentence="1 row", evidence=({"number": 1},))
+    verdict_store.save(towns.publish(FIRST, [1, NUMBER], statuses={NUMBER: "error"}, verdicts=[evidence, harmless]))
+    towns.publish(SECOND, [2, NUMBER, 3])
+    towns.publish(SECOND, [2, NUMBER, 3], run_id="again")  # the run before is an old version now
+    records.hold_back(towns.written(SECOND, [2, NUMBER], "held", {}), "held back")
+    log = records.spark_log("towns", FIRST, f"run-{FIRST}")
+    log.write_text(f"a row of {GONE}")
+    for day in (FIRST, SECOND):
+        summarize(towns.enrichment, towns.enrichment.summaries[0], day)
+    towns.hidden = hidden
+    return towns
+
+
+def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
+    assert files_that_hold(GONE)
+    Path("keys.csv").write_text(f"town\n{GONE}\n")
+    assert tidegate("forget", "weather", "--key-file", "keys.csv") == 0
+    assert files_that_hold(GONE) == []
+    assert files_that_hold(key_text((GONE,), hidden=True)) == []
+    assert [name for name in files_that_hold(str(NUMBER)) if not name.endswith((".json.crc",))] == []
+    assert (numbers(FIRST), numbers(SECOND)) == ([1], [2, 3])
+    wanted = [key_text((f"town-{number}",), hidden=stored.hidden) for number in (1, 2)]
+    answers = select(stored.folder, pa.array(wanted), now_us=2**60, ttl=FOR_EVER).answers
+    assert answers["key"].to_pylist() == sorted(wanted)
+    assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table().num_rows == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Forgotten: 1 keys of lookup weather\n  ledger: 1 of them were stored; ")
+    assert f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in said
+    assert GONE not in said
+    first = next(record for record in records.load("towns", FIRST) if record.facts.run_id == f"run-{FIRST}")
+    assert [verdict.evidence for verdict in first.verdicts] == [(), ({"number": 1},)]
+    assert first.verdicts[0].sentence == "What was said here named a row that was forgotten."
+
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    again = capsys.readouterr().out
+    assert "ledger: 0 of them were stored" in again
+    assert "towns: 0 rows deleted (no day)" in again
+
+
+def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
+    with leased(TABLE, "2013-01-12", "working"):
+        assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
+    assert capsys.readouterr().err == (
+        "towns: 2013-01-12 is being run by run working; nothing was forgotten. Wait for it.\n"
+    )
+    assert numbers(FIRST) == [1, NUMBER]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("place\nx\n", "its first line names place; it must name the parts of the key of lookup weather: town."),
+        ("", "its first line names nothing"),
+        ("town\n", "keys.csv holds no key."),
+    ],
+)
+def test_a_file_that_holds_no_keys_is_refused(towns, text, said, capsys):
+    Path("keys.csv").write_text(text)
+    assert tidegate("forget", "weather", "--key-file", "keys.csv") == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_wrong_keys_on_the_command_line_are_refused(towns, capsys):
+    assert tidegate("forget", "weather", "--key", "place=x") == 2
+    assert "write every part of the key of weather: town=VALUE." in capsys.readouterr().err
+    assert tidegate("forget", "weather") == 2
+    assert "name the keys: --key-file keys.csv, or --key" in capsys.readouterr().err
+    assert tidegate("forget", "weather", "--key-file", "nowhere.csv") == 2
+    assert "it cannot be read" in capsys.readouterr().err
+
+
+def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
+    assert forget.texts_of([("7", "x")]) >= {'["7","x"]', '[7,"x"]', '[7.0,"x"]'}
+    assert key_text((True,)) in forget.texts_of([("true",)])
+    assert key_text(("NaN",)) in forget.texts_of([("NaN",)])
+
+
+def test_a_day_whose_files_tell_no_keys_is_not_half_forgotten(stored):
+    before = stored.folder.names()
+    for file in Path(TABLE, "runs", f"run-{FIRST}").glob("*.parquet"):
+        table = pq.ParquetFile(file).read()
+        pq.write_table(table.drop_columns(["_weather_key"]), file)
+    with pytest.raises(DeclarationError, match=f"the files of {FIRST} do not tell what their rows asked"):
+        forget.forget(kept_by([("declared.towns:towns", stored.enrichment)]), [(GONE,)], None)
+    assert stored.folder.names() == before
