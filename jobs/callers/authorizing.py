@@ -1,4 +1,4 @@
-"""Authentication on an executor: the headers of each request, and one token per task, renewed by one request at a time.
+"""Authentication on an executor: the headers of each request, and one token per process, asked for one at a time.
 
 Secrets are read here, when a task starts. They leave in headers and in the request for a token, nowhere else.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote_plus
 
@@ -109,17 +110,34 @@ class FixedHeaders:
         return _without(text, self._secrets)
 
 
-class TokenHeaders:
-    """OAuth 2 client credentials: a token for all requests of a partition.
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str = field(repr=False)
+    renew_at: float  # both by the monotonic clock, which is the clock of every loop
+    ends_at: float
 
-    It is renewed in the background before it runs out, and once after a 401; one request for it at a time, whoever
-    needs it. Calls wait only while there is no token that holds.
+
+_TOKENS: dict[tuple[str, ...], _Token] = {}  # by who asked where for what; in memory only, of this process
+
+
+def forget_tokens() -> None:
+    """The next task fetches its own."""
+    _TOKENS.clear()
+
+
+class TokenHeaders:
+    """OAuth 2 client credentials: a token for all requests of a partition, and of those after it in this process.
+
+    Spark runs the tasks of one slot one after the other in one process: what it fetches is a token per slot, not per
+    task. It is renewed in the background before it runs out, and once after a 401; one request for it at a time,
+    whoever needs it. Calls wait only while there is no token that holds.
     """
 
     def __init__(self, auth: OAuth2ClientCredentials, service: str) -> None:
         self._auth = auth
         self._service = service
         self._id, self._secret = _read(auth.client_id), _read(auth.client_secret)
+        self._kept_as = (auth.token_url, auth.client_auth, auth.scope or "", self._id, self._secret)
         self._headers: dict[str, str] = {}
         self._tokens: tuple[str, ...] = ()  # the last two: a late answer may speak of the one before
         self._renew_at = self._ends_at = 0.0
@@ -129,6 +147,8 @@ class TokenHeaders:
 
     async def open(self) -> None:
         """The first token, before any clock starts. Raises RunStopped when there is none to be had."""
+        if self._takes_kept(asyncio.get_running_loop().time()):
+            return
         for tried in range(1, TOKEN_TRIES + 1):
             try:
                 await self._fetch()
@@ -146,7 +166,7 @@ class TokenHeaders:
 
     async def headers(self) -> dict[str, str]:
         now = asyncio.get_running_loop().time()
-        if self._fetching is None and now >= min(self._renew_at, self._ends_at):
+        if self._fetching is None and now >= min(self._renew_at, self._ends_at) and not self._takes_kept(now):
             self._fetching = asyncio.create_task(self._fetch(), name="tidegate token")
             self._fetching.add_done_callback(self._fetched)
         if now >= self._ends_at and self._fetching is not None:
@@ -165,6 +185,9 @@ class TokenHeaders:
     def refused(self, headers: dict[str, str]) -> bool:
         if headers is not self._headers:
             return True  # renewed meanwhile
+        kept = _TOKENS.get(self._kept_as)
+        if kept is not None and kept.text == self._tokens[0]:
+            del _TOKENS[self._kept_as]
         if self._after_refusal and not self._taken:
             return False
         self._after_refusal, self._taken = True, False
@@ -208,11 +231,23 @@ class TokenHeaders:
         if token is None:
             raise AccessRefused(f"{self._service}: {self._auth.token_url} gave something else than a bearer token.")
         now = asyncio.get_running_loop().time()
-        self._headers = {"Authorization": f"Bearer {token}"}
-        self._tokens = (token, *self._tokens[:1])
+        fetched = _Token(token, now + max(life - self._auth.refresh_before.total_seconds(), life / 2), now + life)
+        _TOKENS[self._kept_as] = fetched
+        self._use(fetched)
+
+    def _takes_kept(self, now: float) -> bool:
+        """Use the token that another one of this process has fetched meanwhile, if it is good for a while."""
+        kept = _TOKENS.get(self._kept_as)
+        if kept is None or kept.text in self._tokens or now >= kept.renew_at:
+            return False
+        self._use(kept)
+        return True
+
+    def _use(self, token: _Token) -> None:
+        self._headers = {"Authorization": f"Bearer {token.text}"}
+        self._tokens = (token.text, *self._tokens[:1])
         self._taken = False
-        self._ends_at = now + life
-        self._renew_at = now + max(life - self._auth.refresh_before.total_seconds(), life / 2)
+        self._renew_at, self._ends_at = token.renew_at, token.ends_at
 
 
 def _token(body: bytes) -> tuple[str | None, float]:

@@ -57,7 +57,7 @@ class Basic:
 
 @dataclass(frozen=True, kw_only=True)
 class OAuth2ClientCredentials:
-    """OAuth 2 client credentials: one token per task, renewed before it runs out, and once after a 401.
+    """OAuth 2 client credentials: a token per Python process of Spark, renewed before it ends, and once after a 401.
 
     token_url: asked by POST. client_auth: where id and secret stand, in the Authorization header (RFC 6749 wants every
     server to take that) or in the body. refresh_before: how long before its end a token is renewed, at most half its

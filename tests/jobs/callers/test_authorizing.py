@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 from pyspark import cloudpickle
 
-from jobs.callers.authorizing import TokenHeaders, authorizer
+from jobs.callers import authorizing
+from jobs.callers.authorizing import TokenHeaders, authorizer, forget_tokens
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.callers.http import HttpCaller
 from jobs.enrich import prepare, written_schema
@@ -33,6 +34,12 @@ from tidegate import (
 )  # fmt: skip
 
 SECRET = "s3cr3t-Zq9:/x%20+"  # as it may be: with what URLs and forms escape
+
+
+@pytest.fixture(autouse=True)
+def _a_process_of_its_own():
+    """Ports come again: a test is to find no token of another one."""
+    forget_tokens()
 
 
 class Api:
@@ -162,6 +169,66 @@ def test_one_token_is_fetched_for_all_requests_of_a_task(where):
         assert header is None
         assert form["client_id"] == "me & co"
         assert form["client_secret"] == SECRET
+
+
+def in_turn(api, *scripts):
+    """Tasks of one process, one after the other: the callers of each on a loop of its own, its script run in it."""
+
+    async def task(script):
+        callers = [HttpCaller(lookup(api.url, oauth2(api.url)), 4) for _ in range(2)]
+        try:
+            for caller in callers:
+                await caller.open()
+            return await script(callers)
+        finally:
+            for caller in callers:
+                await caller.close()
+
+    async def main():
+        async with api.running():
+            return [await asyncio.to_thread(asyncio.run, task(script)) for script in scripts]
+
+    return asyncio.run(main())
+
+
+async def each(callers):
+    return [await caller.call(("a",)) for caller in callers]
+
+
+def test_the_tasks_of_a_process_and_their_lookups_share_a_token_in_its_memory():
+    api = Api()
+    assert in_turn(api, each, each, each) == [[{"score": 1.0}] * 2] * 3
+    assert len(api.token_requests) == 1
+    assert "token-1" not in repr(vars(authorizing))
+
+
+def test_a_shared_token_that_is_about_to_run_out_is_not_taken_up():
+    async def late(callers):
+        await asyncio.sleep(0.6)  # more than half of the token's second
+        return callers
+
+    api = Api(life=1)
+    in_turn(api, late, each)
+    assert set(api.seen) == {"Bearer token-2"}
+
+
+def test_a_401_to_a_shared_token_has_it_renewed_once_for_all_that_share_it():
+    accepted = {"Bearer token-1"}
+
+    async def revoked(callers):
+        accepted.clear()
+        accepted.add("Bearer token-2")
+        first, second = callers
+        with pytest.raises(Throttled):
+            await first.call(("a",))
+        answers = [await first.call(("a",))]
+        with pytest.raises(Throttled):
+            await second.call(("a",))
+        return [*answers, await second.call(("a",))]
+
+    api = Api(valid=lambda said: said in accepted)
+    in_turn(api, each, revoked, each)
+    assert len(api.token_requests) == 2
 
 
 def test_a_token_is_renewed_once_before_it_runs_out_and_no_call_waits_for_that():
