@@ -5,9 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.trying.trial import TriedRow
+
+if TYPE_CHECKING:
+    from jobs.lookups import Lookup
 
 LONGEST = 600  # characters of a request or an answer; the rest is counted
 
@@ -35,6 +38,15 @@ def told(row: TriedRow, width: int, *, hidden: bool = False) -> Iterator[str]:
             status = "" if exchange.status is None else f"{exchange.status} "
             yield from side_by_side(asked, f"{status}{exchange.answer}", width)
     yield f"      {row.status}{attempts}{latency}{_outcome(row, hidden=hidden)}"
+
+
+def without_secrets(line: str, lookup: Lookup) -> str:
+    """`line` without the values of the service's secrets: a service may well repeat one in what becomes a column."""
+    service = lookup.http_service
+    variables = service.auth.variables() if service is not None and service.auth is not None else ()
+    for variable in variables:
+        line = line.replace(variable.read(), "***")
+    return line
 
 
 def _outcome(row: TriedRow, *, hidden: bool) -> str:

@@ -42,7 +42,8 @@ def _run(options: argparse.Namespace) -> int:
         done = []
         for row in tried(lookup, of_lookup):
             done.append(row)
-            print(*telling.told(row, width, hidden=hidden), sep="\n", flush=True)
+            for line in telling.told(row, width, hidden=hidden):
+                print(telling.without_secrets(line, lookup), flush=True)
         print(f"      {telling.summary(done)}\n")
         right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
     return RIGHT if right else FAILED

@@ -1,0 +1,224 @@
+"""`tidegate try`: real calls for a few rows, against a real service and a real database, without Spark or a ledger."""
+
+import datetime as dt
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+
+from tidegate.__main__ import main
+
+DECLARED = """
+from tidegate import (
+    AsyncFunctionLookup, Batch, Bearer, Enrichment, Env, HttpLookup, Input, Output, Retry, Service, SqlLookup, lookup
+)
+
+service = Service(name="geo", url=Env("GEO_URL"), max_concurrency=2, auth=Bearer(Env("GEO_TOKEN")))
+place = HttpLookup(
+    name="place", service=service, request="GET /places/{q}", keys={"q": "trim(lower(address))"},
+    returns="lat DOUBLE, kind STRING", timeout=5.0, retry=Retry(retries=2, initial_delay=0.01),
+)
+plane = SqlLookup(
+    name="plane", url="sqlite+aiosqlite:///planes.db", table="planes", keys={"tailnum": "tailnum"},
+    returns="seats INT", timeout=5.0, max_concurrency=2,
+)
+batched = HttpLookup(
+    name="together", service=service, request="POST /batch", keys={"q": "address"}, returns="x DOUBLE", timeout=5.0,
+    batch=Batch(max_items=3, max_wait=0.05, item={"id": "{id}", "q": "{q}"}, match="$.id"),
+)
+
+@lookup(service=service, keys={"q": "address"}, returns="words INT", timeout=5.0)
+async def counted(row, http):
+    answer = await http.post("/count", json={"text": row.q})
+    return {"words": answer["words"]}
+
+def enrichment(name, *lookups, **fields):
+    return Enrichment(
+        name=name, input=Input(path="raw", row_id=["number"]), lookups=lookups, output=Output(path="out"), **fields
+    )
+
+places = enrichment("places", place)
+planes = enrichment("planes", plane)
+both = enrichment("both", place, plane)
+coroutine = enrichment("coroutine", counted)
+batches = enrichment("batches", batched)
+personal = enrichment("personal", place, pii=["address"])
+only_spark = enrichment("only_spark", plane, HttpLookup(
+    name="other", service=service, request="GET /{q}", keys={"q": "regexp_replace(address, 'a', 'b')"},
+    returns="y DOUBLE", timeout=5.0,
+))
+"""
+ADDRESSES = [" Main St ", "nowhere", "broken", None, "main st", "Echo"]
+SECRET = "s3cr3t-Zq9"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, service):
+    """A project with two days of input, a database, a declaration per test, and a service."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "declared_for_trial.py").write_text(DECLARED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "declared_for_trial", raising=False)
+    monkeypatch.setenv("GEO_URL", service.url)
+    monkeypatch.setenv("GEO_TOKEN", SECRET)
+    for day in ("2013-01-09", "2013-01-10"):
+        folder = tmp_path / "raw" / f"date={day}"
+        folder.mkdir(parents=True)
+        for number in range(2):  # the first three rows in one file, the others in the next
+            rows = {
+                "number": [3 * number + row for row in range(3)],
+                "address": pa.array(ADDRESSES[3 * number : 3 * number + 3], pa.string()),
+                "tailnum": ["N1", "N2", "N9"],
+                "at": [dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)] * 3,
+            }
+            pq.write_table(pa.table(rows), folder / f"part-{number}.parquet")
+    with sqlite3.connect("planes.db") as planes:
+        planes.executescript("CREATE TABLE planes (tailnum, seats); INSERT INTO planes VALUES ('N1', 149), ('N2', 4)")
+    planes.close()
+    service.answer = answering
+    return tmp_path
+
+
+async def answering(request):
+    what = request.path.rpartition("/")[2]
+    if what == "count":
+        return web.json_response({"words": len((await request.json())["text"].split())})
+    if what == "batch":
+        return web.json_response([{"id": item["id"], "x": len(item["q"])} for item in await request.json()])
+    if what == "echo":
+        return web.json_response({"lat": 1.5, "kind": request.headers["Authorization"]})
+    status = {"nowhere": 404, "broken": 500}.get(what, 200)
+    return web.json_response({"lat": 40.6, "kind": "street"}, status=status)
+
+
+def lines_of(printed):
+    return [line.strip() for line in printed.splitlines() if line.strip()]
+
+
+def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency(project, service, capsys):
+    assert main(["try", "declared_for_trial:places"]) == 1  # one row ended as an error
+    printed = capsys.readouterr().out
+    lines = lines_of(printed)
+    assert lines[0] == f"place  (geo, {service.url.removeprefix('http://')})   6 rows of 2013-01-10"
+    assert lines[1] == "1  q=main st"
+    assert f"GET {service.url}/places/main%20st" in printed
+    assert '| 200 {"lat": 40.6, "kind": "street"}' in printed
+    assert any(line.startswith("ok  1 attempt  ") and line.endswith("ms  lat=40.6  kind=street") for line in lines)
+    assert any(line.startswith("miss  1 attempt  ") for line in lines)
+    assert any(line.startswith("error  3 attempts  ") and line.endswith("500 Internal Server Error") for line in lines)
+    assert lines[lines.index("4  q=null") + 1] == "skipped"
+    assert lines[lines.index("5  q=main st") + 1] == "the answer of an equal row"
+    assert lines[-1].startswith("6 rows: 3 ok, 1 miss, 1 error, 1 skipped; 1 had the answer of an equal row; an answer")
+    assert Counter(service.log)["/places/main%20st"] == 1
+    assert Counter(service.log)["/places/broken"] == 3
+    assert service.highest_in_flight <= 2
+
+
+def test_no_secret_is_shown_not_even_one_that_the_service_repeats(project, capsys):
+    main(["try", "declared_for_trial:places"])
+    printed = capsys.readouterr()
+    assert "Bearer ***" in printed.out
+    assert SECRET not in printed.out + printed.err
+
+
+def test_nothing_is_written_and_neither_spark_nor_dagster_is_loaded(project, service):
+    before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
+    code = (
+        "import sys; from tidegate.__main__ import main; status = main(['try', 'declared_for_trial:both']); "
+        "print([name for name in ('pyspark', 'py4j', 'dagster', 'great_expectations') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True, cwd=project)
+    assert lines_of(done.stdout)[-1] == "[]"
+    assert {path: path.stat().st_mtime_ns for path in project.rglob("*")} == before
+
+
+def test_rows_day_and_lookup_are_chosen(project, service, capsys):
+    wanted = ["--rows", "4", "--day", "2013-01-09", "--lookup", "plane"]
+    assert main(["try", "declared_for_trial:both", *wanted]) == 0
+    printed = capsys.readouterr().out
+    lines = lines_of(printed)
+    assert lines[0] == "plane  (plane database, sqlite+aiosqlite:///planes.db)   4 rows of 2013-01-09"
+    assert "SELECT planes.seats FROM planes" in printed
+    assert "['N1']" in printed
+    assert "[{'seats': 149}]" in printed
+    assert lines[-1].startswith("4 rows: 3 ok, 1 miss; 1 had the answer of an equal row")
+    assert service.log == []
+
+
+def test_what_a_coroutine_asks_is_shown_too(project, capsys):
+    (project / "raw" / "date=2013-01-10" / "part-1.parquet").unlink()
+    assert main(["try", "declared_for_trial:coroutine"]) == 0
+    printed = capsys.readouterr().out
+    assert "/count" in printed
+    assert '{"text":" Main St "}' in printed
+    assert '| 200 {"words": 2}' in printed
+
+
+def test_a_request_for_many_rows_is_shown_with_the_row_that_sent_it(project, service, capsys):
+    (project / "raw" / "date=2013-01-10" / "part-1.parquet").unlink()
+    assert main(["try", "declared_for_trial:batches"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(f"POST {service.url}/batch") == 1
+    assert printed.count("asked in a request with other rows") == 2
+    assert "x=9.0" in printed
+
+
+def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_for(project, capsys):
+    main(["try", "declared_for_trial:personal"])
+    printed = capsys.readouterr().out
+    assert "q=***" in printed
+    assert "1 requests, not shown: its keys are personal" in printed
+    assert "main" not in printed.lower()
+    main(["try", "declared_for_trial:personal", "--show-personal"])
+    assert "places/main%20st" in capsys.readouterr().out
+
+
+def test_a_key_that_only_spark_can_tell_is_named_before_the_first_call(project, service, capsys):
+    assert main(["try", "declared_for_trial:only_spark"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("lookup other: keys.q: \"regexp_replace(address, 'a', 'b')\" cannot be told without")
+    assert len(printed.err.splitlines()) == 1
+    assert service.log == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rows", "0"], "--rows is 0; it must be at least 1."),
+        (["--lookup", "plaec"], "both has no lookup 'plaec'. It has: place, plane."),
+        (["--day", "2013-01-11"], "there is no raw/date=2013-01-11 for 2013-01-11"),
+        (["--day", "yesterday"], "--day is 'yesterday'; it must be a date, as 2013-01-10."),
+    ],
+)
+def test_what_cannot_be_tried_is_one_sentence(project, arguments, said, capsys):
+    assert main(["try", "declared_for_trial:both", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_a_service_that_refuses_us_is_one_sentence_after_what_came_before(project, service, capsys):
+    async def refusing(request):
+        return web.json_response({}, status=403)
+
+    service.answer = refusing
+    assert main(["try", "declared_for_trial:places"]) == 3
+    assert capsys.readouterr().err == f"geo at {service.url} refuses us: 403 Forbidden.\n"
+
+
+def test_the_first_rows_are_those_of_the_first_files(project):
+    from jobs.preflight import InputDay
+    from jobs.trying.trial import first_rows
+
+    files = tuple(sorted(Path("raw/date=2013-01-10").iterdir()))
+    day = InputDay(files, 6, pq.read_schema(files[0]))
+    assert first_rows(day, 2).column("number").to_pylist() == [0, 1]
+    assert first_rows(day, 4).column("number").to_pylist() == [0, 1, 2, 3]
+    assert first_rows(day, 100).column("number").to_pylist() == [0, 1, 2, 3, 4, 5]
