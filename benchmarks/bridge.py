@@ -1,38 +1,51 @@
 """The Spark bridge beside what one would write by hand: the same work, the same service, one run.
 
-    python benchmarks/bridge.py            W1: 20,000 distinct keys over HTTP, 100 in flight, two tasks
-    python benchmarks/bridge.py --rows 2000 --runs 3
+    python benchmarks/bridge.py                    all works below, the median of 5 runs (about 25 minutes)
+    python benchmarks/bridge.py --work W1          one of them; --runs 1 --share 0.1 for a first look
 
-Latencies are drawn per key, lognormal, mean 50 ms, p99 200 ms; limit = their sum / calls in flight: no program can be
+    W1           20,000 distinct keys over HTTP, latencies lognormal with mean 50 ms and p99 200 ms
+    W3           the same 20,000 rows with 2,000 distinct keys
+    slow-parent  10,000 rows of 4 KB that arrive 500 at a time, 0.4 s apart; calls take 50 ms
+    tail         10,000 distinct keys, of which 2 % take 1 s and the others 50 ms
+
+100 calls in flight in all, two tasks. limit = the sum of the calls' latencies / calls in flight: no program can be
 faster. act is the time from the first call to the last as the service logged it, work that from submitting the job to
-the end of its output without the start of the JVM; both as a ratio to the limit. The median of the runs is shown.
+the end of its output without the start of the JVM; both as a ratio to the limit. "ledger" is the whole of a run's work
+with answers kept; the other lines keep none.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import statistics
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import aiohttp
+import contenders
 import pyarrow as pa
 import pyarrow.parquet as pq
+import uneven_service
+from whole_run import write_enriched
 
 from demo import data, weather_service
 from demo.draws import latency
-from demo.weather_service import WeatherService
-from tidegate import Enrichment, HttpLookup, Input, Output, Service
+from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 IN_FLIGHT = 100
 TASKS = 2
 SEED = 0
+ROW_UDF_KEYS = 200  # a plain UDF has one call in flight per task: the whole would take an hour
+Work = Callable[[str, Path], None]
 
 
 def keys_of(folder: Path, rows: int) -> list[tuple[str, str]]:
@@ -41,152 +54,192 @@ def keys_of(folder: Path, rows: int) -> list[tuple[str, str]]:
     return [(origin, hour) for origin, hour in keys[:rows]]
 
 
-def write_input(folder: Path, keys: list[tuple[str, str]]) -> None:
+def write_input(folder: Path, keys: list[tuple[str, str]], payload: int = 0) -> None:
     """One file per task, as a day of raw input; rows are dealt out in turn."""
+    folder.mkdir(parents=True)
     for task in range(TASKS):
         mine = keys[task::TASKS]
         hours = [datetime.fromisoformat(hour).astimezone(UTC) for _, hour in mine]
-        table = pa.table(
-            {"origin": [origin for origin, _ in mine], "hour": pa.array(hours, pa.timestamp("us", tz="UTC"))}
-        )
-        folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, folder / f"part-{task}.parquet")
+        columns = {"origin": [origin for origin, _ in mine], "hour": pa.array(hours, pa.timestamp("us", tz="UTC"))}
+        if payload:
+            columns["payload"] = [f"{number:0{payload}d}" for number in range(len(mine))]
+        pq.write_table(pa.table(columns), folder / f"part-{task}.parquet")
 
 
-# -- contenders --------------------------------------------------------------------------------------------------------
-def bare_asyncio(keys: list[tuple[str, str]], url: str) -> None:
-    """The fewest moving parts: as many workers as calls in flight, one list of keys, no Spark."""
-
-    async def main() -> None:
-        waiting = iter(keys)
-        connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
-        async with aiohttp.ClientSession(connector=connector) as session:
-
-            async def worker() -> None:
-                for origin, hour in waiting:
-                    async with session.get(f"{url}/v1/{origin}/{hour}") as response:
-                        await response.json()
-
-            await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))
-
-    asyncio.run(main())
+def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A parent that has 500 rows ready every 0.4 s."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, 500):
+            time.sleep(0.4)
+            yield batch.slice(start, 500)
 
 
-def gather_per_batch(url: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What is usually written by hand: asyncio.gather over each Arrow batch, a semaphore, one session per task."""
-    share = IN_FLIGHT // TASKS
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        loop = asyncio.new_event_loop()
-        session = None
-
-        async def ask(allowed: asyncio.Semaphore, origin: str, hour: datetime) -> float:
-            async with allowed, session.get(f"{url}/v1/{origin}/{hour:%Y-%m-%dT%H:%M:%SZ}") as response:
-                return (await response.json())["temp_c"]
-
-        async def ask_all(batch: pa.RecordBatch) -> list[float]:
-            nonlocal session
-            session = session or aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=share))
-            allowed = asyncio.Semaphore(share)
-            pairs = zip(batch.column("origin").to_pylist(), batch.column("hour").to_pylist(), strict=True)
-            return await asyncio.gather(*(ask(allowed, *pair) for pair in pairs))
-
-        for batch in batches:
-            temperatures = loop.run_until_complete(ask_all(batch))
-            yield batch.append_column("temp_c", pa.array(temperatures, pa.float64()))
-        if session is not None:
-            loop.run_until_complete(session.close())
-        loop.close()
-
-    return task
-
-
-def enrichment(url: str, mode: str) -> Enrichment:
+def enrichment(url: str, mode: str, ledger: Ledger | None = None) -> Enrichment:
     service = Service(name="weather", url=url, max_concurrency=IN_FLIGHT)
     weather = HttpLookup(
         name="weather", service=service, request="GET /v1/{origin}/{when}", keys={"origin": "origin", "when": "hour"},
         returns="temp_c DOUBLE", timeout=30.0,
     )  # fmt: skip
-    return Enrichment(name="bench", input=Input(path="in"), lookups=[weather], output=Output(path="out"), mode=mode)
+    return Enrichment(
+        name="bench", input=Input(path="in", row_id=["origin", "hour"]), lookups=[weather], output=Output(path="out"),
+        mode=mode, ledger=ledger,
+    )  # fmt: skip
 
 
-# -- one run -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Workload:
+    rows: list[tuple[str, str]]
+    limit: float  # s, when every distinct key is asked once
+    service: Callable[[int], Any]  # number of the run -> a context that gives the address and what reads its log
+    folder: Path
+    slow_parent: bool = False
+
+
 class Bench:
-    def __init__(self, root: Path, keys: list[tuple[str, str]]) -> None:
+    def __init__(self, root: Path, share: float) -> None:
         from jobs.enrich_day import session
 
-        self.root, self.keys = root, keys
-        self.limit = sum(latency(SEED, f"{origin}/{hour}") for origin, hour in keys) / IN_FLIGHT
+        self.root, self.share = root, share
+        data.prepare(root, days=[])
         self.spark = session("bench")
         self.spark.sparkContext.setLogLevel("ERROR")
         self.number = 0
 
-    def measure(self, work: Callable[[str, Path], None]) -> tuple[float, float]:
-        """act and work of one contender, with a service of its own."""
+    # -- works ---------------------------------------------------------------------------------------------------------
+    def workload(self, name: str) -> Workload:
+        folder = self.root / f"in-{name}"
+        rows = int(self.share * (20_000 if name in ("W1", "W3") else 10_000))
+        keys = keys_of(self.root / "demo", rows)
+        if name == "W3":
+            keys = keys[: rows // 10] * 10
+        write_input(folder, keys, payload=4096 if name == "slow-parent" else 0)
+        if name in ("W1", "W3"):
+            drawn = sum(latency(SEED, f"{origin}/{hour}") for origin, hour in set(keys))
+            return Workload(keys, drawn / IN_FLIGHT, self._weather, folder)
+        settings = (0.05, 0.02, 1.0) if name == "tail" else (0.05, 0.0, 0.0)
+        drawn = sum(uneven_service.latency(f"/v1/{origin}/{hour}", *settings) for origin, hour in keys)
+        return Workload(keys, drawn / IN_FLIGHT, partial(uneven, settings), folder, name == "slow-parent")
+
+    @contextmanager
+    def _weather(self, number: int) -> Iterator[tuple[str, Callable[[], list[tuple[float, float]]]]]:
+        with weather_service.running(self.root / "demo", self.root / f"calls-{number}.jsonl", seed=SEED) as service:
+            yield service.url, lambda: [(call.t_start, call.t_end) for call in service.calls()]
+
+    def contenders(self, work: Workload) -> dict[str, Work]:
+        share = IN_FLIGHT // TASKS
+        found: dict[str, Work] = {
+            "tidegate, ordered": self.tidegate(work, "ordered"),
+            "tidegate, unordered": self.tidegate(work, "unordered"),
+            "tidegate, unordered, ledger": self.tidegate(work, "unordered", ledger=True),
+            "gather per 1,000 rows": self.in_arrow(work, partial(contenders.gather_per_batch, share=share), 1000),
+            "gather per 10,000 rows": self.in_arrow(work, partial(contenders.gather_per_batch, share=share), 10_000),
+            "threads in mapInPandas": self.threads(work, share),
+        }
+        bare: Work = lambda url, _out: contenders.bare_asyncio(list(dict.fromkeys(work.rows)), url, IN_FLIGHT)  # noqa: E731
+        return found if work.slow_parent else {"bare asyncio + aiohttp": bare} | found
+
+    def frame(self, work: Workload, records: int = 1000) -> Any:
+        self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(records))
+        frame = self.spark.read.parquet(str(work.folder))
+        return frame.mapInArrow(slowly, frame.schema) if work.slow_parent else frame
+
+    def tidegate(self, work: Workload, mode: str, *, ledger: bool = False) -> Work:
+        def run(url: str, out: Path) -> None:
+            kept = Ledger(str(self.root / f"ledger-{uuid.uuid4().hex}")) if ledger else None
+            write_enriched(self.frame(work), enrichment(url, mode, kept), out)
+
+        return run
+
+    def in_arrow(self, work: Workload, contender: Callable[[str], contenders.Batches], records: int) -> Work:
+        def run(url: str, out: Path) -> None:
+            self.frame(work, records).mapInArrow(contender(url), contenders.RETURNED).write.parquet(str(out))
+
+        return run
+
+    def threads(self, work: Workload, share: int) -> Work:
+        def run(url: str, out: Path) -> None:
+            asking = contenders.threads_per_batch(url, share)
+            self.frame(work).mapInPandas(asking, contenders.RETURNED).write.parquet(str(out))
+
+        return run
+
+    # -- measuring -----------------------------------------------------------------------------------------------------
+    def measure(self, work: Workload, contender: Work) -> tuple[float, float, int]:
+        """act and work of one contender as ratios to the limit, and its calls; with a service of its own."""
         self.number += 1
-        log = self.root / f"calls-{self.number}.jsonl"
-        with weather_service.running(self.root / "demo", log, seed=SEED) as service:
+        with work.service(self.number) as (url, calls_of):
             started = time.monotonic()
-            work(service.url, self.root / f"out-{self.number}")
+            contender(url, self.root / f"out-{self.number}")
             seconds = time.monotonic() - started
-        return self._act(service) / self.limit, seconds / self.limit
+            calls = calls_of()
+        act = max(end for _, end in calls) - min(start for start, _ in calls)
+        return act / work.limit, seconds / work.limit, len(calls)
 
-    def _act(self, service: WeatherService) -> float:
-        calls = service.calls()
-        assert len({call.key for call in calls}) == len(self.keys), f"{len(calls)} calls for {len(self.keys)} keys"
-        return max(call.t_end for call in calls) - min(call.t_start for call in calls)
+    def row_udf(self, work: Workload) -> float:
+        """Seconds of a plain UDF on a subset, as a ratio to the subset's limit."""
+        folder = self.root / "in-udf"
+        if not folder.exists():
+            write_input(folder, work.rows[:ROW_UDF_KEYS])
+        with self._weather(-1) as (url, _):
+            frame = self.spark.read.parquet(str(folder))
+            started = time.monotonic()
+            asked = frame.withColumn("temp_c", contenders.row_udf(url)("origin", "hour"))
+            asked.write.mode("overwrite").parquet(str(self.root / "out-udf"))
+            seconds = time.monotonic() - started
+        return seconds / (work.limit * ROW_UDF_KEYS / len(work.rows))
 
-    def tidegate(self, mode: str) -> Callable[[str, Path], None]:
-        def work(url: str, out: Path) -> None:
-            from jobs.enrich import enrich
+    def run(self, name: str, runs: int) -> None:
+        work = self.workload(name)
+        distinct = len(set(work.rows))
+        print(f"\n{name}: {len(work.rows):,} rows, {distinct:,} keys; limit {work.limit:.2f} s", flush=True)
+        chosen = self.contenders(work)
+        self.measure(work, chosen["tidegate, unordered"])  # warms the JVM and Spark's Python workers
+        figures: dict[str, list[tuple[float, float, int]]] = {contender: [] for contender in chosen}
+        for _ in range(runs):
+            for contender, asking in chosen.items():
+                figures[contender].append(self.measure(work, asking))
+        print(f"{'':28} act / limit   work / limit   calls")
+        for contender, measured in figures.items():
+            act, whole, calls = (statistics.median(column) for column in zip(*measured, strict=True))
+            print(f"{contender:28} {act:11.3f} {whole:14.3f} {calls:7,.0f}", flush=True)
+        self._ratios(figures)
+        if name == "W1":
+            print(f"{'plain UDF, a subset':28} {'':11} {self.row_udf(work):14.3f}", flush=True)
 
-            self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
-            enrich(self.spark.read.parquet(str(self.root / "in")), enrichment(url, mode)).write.parquet(str(out))
+    def _ratios(self, figures: dict[str, list[tuple[float, float, int]]]) -> None:
+        median = {name: [statistics.median(column) for column in zip(*of, strict=True)] for name, of in figures.items()}
+        if "bare asyncio + aiohttp" in median:
+            bare = median["bare asyncio + aiohttp"][0]
+            both = (median[f"tidegate, {mode}"][0] / bare for mode in ("ordered", "unordered"))
+            print("act / bare asyncio: ordered {:.3f}, unordered {:.3f}".format(*both))
+        on, off = median["tidegate, unordered, ledger"][1], median["tidegate, unordered"][1]
+        print(f"work with the ledger / without: {on / off:.3f}", flush=True)
 
-        return work
 
-    def gather(self, rows: int) -> Callable[[str, Path], None]:
-        def work(url: str, out: Path) -> None:
-            self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
-            frame = self.spark.read.parquet(str(self.root / "in"))
-            frame.mapInArrow(gather_per_batch(url), "origin STRING, hour TIMESTAMP, temp_c DOUBLE").write.parquet(
-                str(out)
-            )
+@contextmanager
+def uneven(settings: tuple[float, float, float], _number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    with uneven_service.running(*settings) as url:
+        yield url, lambda: uneven_service.calls_of(url)
 
-        return work
+
+WORKS = ("W1", "W3", "slow-parent", "tail")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--work", choices=WORKS, action="append", help="more than once for several; all without it")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     options = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+    )  # workers'
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        root = Path(folder)
-        data.prepare(root, days=[])
-        keys = keys_of(root / "demo", options.rows)
-        write_input(root / "in", keys)
-        bench = Bench(root, keys)
-        contenders = {
-            "bare asyncio + aiohttp": lambda url, _out: bare_asyncio(keys, url),
-            "tidegate, ordered": bench.tidegate("ordered"),
-            "tidegate, unordered": bench.tidegate("unordered"),
-            "gather per 1,000 rows": bench.gather(1000),
-            "gather per 10,000 rows": bench.gather(10_000),
-        }
-        print(f"W1: {len(keys):,} keys, {IN_FLIGHT} in flight, {TASKS} tasks; limit {bench.limit:.2f} s", flush=True)
-        bench.measure(contenders["tidegate, unordered"])  # warms the JVM and Spark's Python workers
-        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
-        for _ in range(options.runs):
-            for name, work in contenders.items():
-                figures[name].append(bench.measure(work))
-        bare = statistics.median(act for act, _ in figures["bare asyncio + aiohttp"])
-        print(f"{'':24} act / limit   work / limit   act / bare")
-        for name, measured in figures.items():
-            act = statistics.median(act for act, _ in measured)
-            work_ratio = statistics.median(work for _, work in measured)
-            print(f"{name:24} {act:11.3f} {work_ratio:14.3f} {act / bare:12.3f}", flush=True)
+        bench = Bench(Path(folder), options.share)
+        print(f"{IN_FLIGHT} calls in flight, {TASKS} tasks, the median of {options.runs}", flush=True)
+        for name in options.work or WORKS:
+            bench.run(name, options.runs)
         bench.spark.stop()
 
 

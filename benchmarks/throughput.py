@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from whole_run import write_enriched
 
 from jobs.bridge.partition import PartitionPlan, PartitionRun
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
@@ -103,18 +104,15 @@ class Bench:
 
         prepared, plan = prepare(self.spark.read.parquet(str(self.root / "in")), enrichment())
         written = written_schema(prepared.schema, plan.layout)
-        self._write(prepared.mapInArrow(constants(to_arrow_schema(written, timezone="UTC")), written))
+        self.number += 1
+        out = str(self.root / f"out-{self.number}")
+        prepared.mapInArrow(constants(to_arrow_schema(written, timezone="UTC")), written).write.parquet(out)
 
     def tidegate(self, mode: str, *, ledger: bool = False, shared: bool = False) -> None:
-        from jobs.enrich import enrich
-
         kept = Ledger(str(self.root / f"ledger-{self.number}")) if ledger else None
         frame = self.spark.read.parquet(str(self.root / "in"))
-        self._write(enrich(frame, enrichment(mode, ledger=kept, shared=shared)))
-
-    def _write(self, frame: Any) -> None:
         self.number += 1
-        frame.write.parquet(str(self.root / f"out-{self.number}"))
+        write_enriched(frame, enrichment(mode, ledger=kept, shared=shared), self.root / f"out-{self.number}")
 
     def measure(self, work: Callable[[], None]) -> float:
         """Rows per second, from submitting the job to the end of its output."""

@@ -1,0 +1,106 @@
+"""The memory of a Python worker, for 100,000 rows and for 10,000,000: it must be the same.
+
+    python benchmarks/memory.py                      both sizes, two services (about 20 minutes)
+    python benchmarks/memory.py --small 20000 --large 200000
+
+A function that returns at once, and one that is slower than Spark (1 ms a call, 100 in flight: 100,000 rows a second at
+most, and Spark reads faster). The peak is the high-water mark of the resident memory (VmHWM) of the largest Python
+worker, of a Spark of its own for each line, whose output is thrown away. Rows are made by Spark as they are wanted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+
+SLOW_S = 0.001
+
+
+class AtOnce:
+    async def async_invoke(self, keys: dict[str, Any]) -> list[dict[str, Any]]:  # noqa: ARG002  # Flink's signature
+        return [{"x": 1.5}]
+
+
+class Slow(AtOnce):
+    async def async_invoke(self, keys: dict[str, Any]) -> list[dict[str, Any]]:
+        await asyncio.sleep(SLOW_S)
+        return await super().async_invoke(keys)
+
+
+FUNCTIONS = {"at once": AtOnce, "slower than Spark": Slow}
+
+
+def high_water_mark(spark: int) -> int:
+    """MB, of the largest Python worker below this process."""
+    most = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            if f"TIDEGATE_BENCH={spark}\0".encode() in (status.parent / "environ").read_bytes():
+                command = (status.parent / "cmdline").read_bytes()
+                if b"pyspark.daemon" in command or b"pyspark/daemon" in command:
+                    facts = dict(line.split(":", 1) for line in status.read_text().splitlines())
+                    most = max(most, int(facts["VmHWM"].split()[0]) // 1024)
+    return most
+
+
+def one_line(name: str, rows: int) -> None:
+    """Runs in a process of its own: rows through the bridge, and what its largest worker needed."""
+    from jobs.enrich import enrich
+    from jobs.enrich_day import session
+
+    spark = session("bench")
+    spark.sparkContext.setLogLevel("ERROR")
+    lookup = AsyncFunctionLookup(
+        name="f", function=FUNCTIONS[name], keys={"id": "id"}, returns="x DOUBLE", timeout=60.0, max_concurrency=100
+    )
+    declared = Enrichment(
+        name="bench", input=Input(path="in", row_id=["id"]), lookups=[lookup], output=Output(path="out"), ledger=None
+    )
+    frame = spark.range(0, rows, 1, 2).selectExpr("id", "repeat(string(id), 10) AS payload")
+    most, ended = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not ended.wait(0.5):
+            most = max(most, high_water_mark(int(os.environ["TIDEGATE_BENCH"])))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    started = time.monotonic()
+    enrich(frame, declared).write.format("noop").mode("overwrite").save()
+    ended.set()
+    watcher.join()
+    seconds = time.monotonic() - started
+    print(f"{name:20} {rows:12,} rows {seconds:8.1f} s {max(most, 1):6} MB", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", type=int, default=100_000)
+    parser.add_argument("--large", type=int, default=10_000_000)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        one_line(options.one[0], int(options.one[1]))
+        return
+    print(f"{'':20} {'':12}      {'':8}   peak of a worker", flush=True)
+    for name in FUNCTIONS:
+        for rows in (options.small, options.large):
+            mark = f"{os.getpid()}{rows}"
+            environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "TIDEGATE_BENCH": mark}
+            command = [sys.executable, __file__, "--one", name, str(rows)]
+            subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True)
+
+
+if __name__ == "__main__":
+    main()

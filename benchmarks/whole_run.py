@@ -1,0 +1,23 @@
+"""What a run does between reading its input and its files being there: ledger, keys asked first, the pass itself."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.enrich import carry_out, prepare
+from jobs.ledger.driving import driven
+from jobs.run_rules import RunRules, ruled
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate import Enrichment
+
+
+def write_enriched(frame: DataFrame, declared: Enrichment, out: Path) -> None:
+    rows, plan = prepare(frame, declared)
+    plan = ruled(plan, declared, uuid.uuid4().hex, RunRules())
+    with driven(rows, plan, scratch=Path(f"{out}-keys")) as run:
+        carry_out(rows, run.plan).write.parquet(str(out))
