@@ -10,9 +10,11 @@ from orchestration.assets import dead_letters_asset, enriched_asset, raw_asset, 
 from orchestration.declared import Declared, enrichments_in
 from orchestration.in_time import in_time_checks
 from orchestration.late_files import input_sensor
+from orchestration.modes import REMAP, REPLAY
 from orchestration.resources import SparkProgram, spark_program
-from orchestration.schedules import nightly_job, nightly_schedule
+from orchestration.schedules import day_job, nightly_schedule
 from orchestration.starting_again import starting_again
+from orchestration.upkeep import upkeep
 
 
 def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.Definitions:
@@ -24,7 +26,8 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
         if declared.has_dead_letters:
             assets.append(dead_letters_asset(declared))
         assets += [summary_asset(declared, summary) for summary in declared.enrichment.summaries]
-    jobs = {declared.name: nightly_job(declared) for declared in all_declared}
+    jobs = {declared.name: day_job(declared) for declared in all_declared}
+    others = [day_job(one, mode) for one in all_declared if one.enrichment.ledger for mode in (REPLAY, REMAP)]
     schedules = [
         nightly_schedule(declared, declared.enrichment.schedule, jobs[declared.name])
         for declared in all_declared
@@ -36,9 +39,14 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
         sensors.append(input_sensor(readers, [jobs[declared.name] for declared in readers]))
     return dg.Definitions.merge(
         dg.Definitions(
-            assets=assets, jobs=[*jobs.values()], schedules=schedules, sensors=sensors, resources={"spark": spark}
+            assets=assets,
+            jobs=[*jobs.values(), *others],
+            schedules=schedules,
+            sensors=sensors,
+            resources={"spark": spark},
         ),
         in_time_checks(all_declared),
+        upkeep(all_declared, [*jobs.values()]),
     )
 
 

@@ -11,15 +11,16 @@ from typing import Any
 import dagster as dg
 
 from jobs import records
-from jobs.errors import AccessRefused, BudgetSpent, DayTaken, RunStopped
+from jobs.errors import AccessRefused, BudgetSpent, DayTaken, RunStopped, TidegateError
 from jobs.nightly import publish_or_hold_back
 from jobs.schema import DayRecord
 from jobs.spark_program import Ended
 from jobs.tables.leases import Lease, leased
-from orchestration import metadata, standing
+from orchestration import metadata, modes, standing
 from orchestration.checks import check_results
 from orchestration.deadlines import next_start
 from orchestration.declared import Declared
+from orchestration.modes import Mode
 from orchestration.pipes import progress_line
 from orchestration.resources import SparkProgram
 
@@ -42,7 +43,13 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
     """
     run = DayRun.of(context, declared)
     with run.alone_with_its_day() as lease:
-        run.observe("running", "Spark enriches and checks the day.", "Nothing.")
+        stands = run.day_that_needs_no_replay()
+        if stands is not None:
+            yield from check_results(declared, stands, run.report)
+            run.observe("published", f"{run.day} has no dead letters: nothing was called.", "Nothing.")
+            yield dg.MaterializeResult(metadata=run.metadata(stands))
+            return
+        run.observe("running", f"Spark {run.mode.verb} the day.", "Nothing.")
         ended = run.with_spark(spark, lease)
         yield from check_results(declared, ended.record, run.report)
         if ended.record is None:
@@ -64,12 +71,14 @@ class DayRun:
     declared: Declared
     day: str
     run_id: str  # its own for every try, so that no two write into one folder
+    mode: Mode
 
     @classmethod
     def of(cls, context: dg.AssetExecutionContext, declared: Declared) -> "DayRun":
         tries = context.retry_number
         run_id = context.run.run_id
-        return cls(context, declared, context.partition_key, f"{run_id}-{tries}" if tries else run_id)
+        mode = modes.BY_NAME[context.run.tags.get(modes.TAG, modes.NIGHTLY.name)]
+        return cls(context, declared, context.partition_key, f"{run_id}-{tries}" if tries else run_id, mode)
 
     @property
     def log(self) -> Path:
@@ -106,6 +115,24 @@ class DayRun:
             self.observe("cancelled", reason, next_step)
             raise self.failure(reason, next_step) from cancel
 
+    def day_that_needs_no_replay(self) -> DayRecord | None:
+        """The published day, where a replay is asked for and there are no dead letters; None to run the day."""
+        if self.mode is modes.NIGHTLY:
+            return None
+        if self.declared.enrichment.ledger is None:
+            raise self.failure("the enrichment keeps no ledger: every row would be called.", "Run the nightly job.")
+        if self.mode is not modes.REPLAY:
+            return None
+        try:
+            if modes.has_letters(self.declared.enrichment, self.day):
+                return None
+        except TidegateError as error:
+            raise self.failure(str(error), f"Run the job {self.declared.job_name} for the day.") from error
+        stands = records.load(self.declared.name, self.day)[-1]
+        if stands.state != "published":
+            raise self.failure(f"the last run was held back, and not for its dead letters: {stands.reason}", MEND)
+        return stands
+
     def with_spark(self, spark: SparkProgram, lease: Lease) -> Ended:
         return spark.run(
             self.context,
@@ -113,6 +140,7 @@ class DayRun:
             day=self.day,
             run_id=self.run_id,
             log=self.log,
+            options=self.mode.options,
             lease=lease,
             while_running=self.observe_progress,
         )
@@ -120,6 +148,10 @@ class DayRun:
     def published_or_held_back(self, record: DayRecord, lease: Lease) -> DayRecord:
         from data_quality import verdict_store
 
+        refused = modes.acceptance(self.mode, self.declared.enrichment, self.day)(record)
+        if refused:
+            verdict_store.save(record)
+            return records.hold_back(record, refused)
         return publish_or_hold_back(record, verdict_store.save, lease)
 
     def unwritten(self, ended: Ended) -> dg.Failure:

@@ -1,7 +1,7 @@
 """The Spark program as a resource: started through Dagster Pipes with spark-submit, and never left behind."""
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,10 +40,14 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         day: str,
         run_id: str,
         log: Path,
+        options: Sequence[str],
         lease: Lease,
         while_running: Callable[[], None],
     ) -> Ended:
-        """Enrich and check the day; Spark's output goes to the file `log`. while_running is called now and then."""
+        """Enrich and check the day; Spark's output goes to the file `log`.
+
+        options: further ones of the program. while_running is called every tell_every s.
+        """
         if multiprocessing.parent_process() is not None:
             die_with_parent()  # a step process whose run worker is killed ends too, and takes Spark with it
         submit = SparkSubmit(
@@ -63,7 +67,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
                 day=day,
                 run_id=run_id,
                 log=log,
-                options=("--checks", self.checks, "--reporter", "orchestration.pipes:reporter"),
+                options=("--checks", self.checks, "--reporter", "orchestration.pipes:reporter", *options),
                 environment=self.environment | dict(session.get_bootstrap_env_vars()),
                 lease=lease,
                 while_running=while_running,

@@ -6,23 +6,25 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from orchestration.declared import Declared
+from orchestration.modes import NIGHTLY, TAG, Mode
+from orchestration.standing import ENRICHMENT
 
 Job = UnresolvedAssetJobDefinition
 PUBLISHED_IN_TIME = "published_in_time"
 NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, whose priority is 0
 
 
-def nightly_job(declared: Declared) -> Job:
-    """The job that takes one day of an enrichment through everything."""
+def day_job(declared: Declared, mode: Mode = NIGHTLY) -> Job:
+    """The job that takes one day of an enrichment through everything, as every night or in another mode."""
     assets = dg.AssetSelection.assets(
         declared.key, *(dg.AssetKey(summary.name) for summary in declared.enrichment.summaries)
     )
     by_itself = dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # answered by its sensor
     return dg.define_asset_job(
-        declared.job_name,
+        f"{declared.name}_{mode.name}",
         selection=assets - by_itself,
-        description=f"Enriches one day of {declared.name}, checks it, publishes it and makes its summaries.",
-        tags={"tidegate/enrichment": declared.name},
+        description=f"{declared.name}: {mode.description}",
+        tags={ENRICHMENT: declared.name} | ({} if mode is NIGHTLY else {TAG: mode.name}),
     )
 
 

@@ -20,6 +20,7 @@ UNFINISHED = [
     DagsterRunStatus.CANCELING,
 ]
 PAGE = 100
+ENRICHMENT = "tidegate/enrichment"  # tag of a run, by its job
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,13 @@ def published_times(declared: Declared, day: str) -> list[dt.datetime]:
 
 
 def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """Runs of this day, by the nightly job or by hand, that wait or are at work."""
+    """Runs of this day, by a job of the enrichment or by hand, that wait or are at work."""
     of_day = instance.get_runs(RunsFilter(statuses=UNFINISHED, tags={"dagster/partition": day}))
-    return [run for run in of_day if run.job_name == declared.job_name or declared.key in (run.asset_selection or ())]
+    return [
+        run
+        for run in of_day
+        if run.tags.get(ENRICHMENT) == declared.name or declared.key in (run.asset_selection or ())
+    ]
 
 
 def _word(record: EventLogRecord, declared: Declared) -> Word:

@@ -60,7 +60,11 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
         for job in REPOSITORY.get_all_jobs()
         if not job.name.startswith("__")  # Dagster's own
     }
-    assert jobs == {"flights_enriched_nightly": ["delays_by_weather", "flights_enriched"]}
+    modes = ("nightly", "replay", "remap")
+    without_day = ("flights_enriched_plan", "refresh_answers", "compact_ledger", "vacuum_tables")
+    assert jobs == {f"flights_enriched_{mode}": ["delays_by_weather", "flights_enriched"] for mode in modes} | (
+        {key: [] for key in without_day}
+    )
     schedules = [(s.name, s.cron_schedule, s.execution_timezone, s.job_name) for s in REPOSITORY.schedule_defs]
     assert schedules == [("flights_enriched_nightly_schedule", "15 2 * * *", "UTC", "flights_enriched_nightly")]
 
@@ -81,7 +85,7 @@ def test_the_nightly_job_runs_the_checks_of_the_files_and_leaves_the_deadline_to
     }
     assert nightly == {check.name for check in catalogue.checks(flights.facts())}
     sensors = {sensor.name: sensor.default_status for sensor in REPOSITORY.sensor_defs}
-    names = ("starts_stopped_days_again", "alerts", "published_in_time", "flights_files")
+    names = ("starts_stopped_days_again", "alerts", "published_in_time", "flights_files", "runs_refreshed_days")
     assert sensors == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 
 

@@ -17,7 +17,7 @@ from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.late_files import input_sensor
 from orchestration.resources import SparkProgram
-from orchestration.schedules import nightly_job
+from orchestration.schedules import day_job
 
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
@@ -36,7 +36,7 @@ class Sensor:
 
     def look(self, now: dt.datetime = NOW) -> list[tuple[str, str]]:
         """The runs that are asked for: job and day."""
-        sensor = input_sensor(self.readers, [nightly_job(one) for one in self.readers], lambda: now)
+        sensor = input_sensor(self.readers, [day_job(one) for one in self.readers], lambda: now)
         definitions = definitions_of(self.readers, SparkProgram())
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor, definitions=definitions)
         result = sensor(context)
@@ -62,6 +62,11 @@ def write(day: str, ago: dt.timedelta = dt.timedelta(hours=1), name: str = "part
 def was_run(day: str, of: Declared = DECLARED) -> None:
     facts = DayFacts(of.facts, day, f"run of {day}", (), (), "", (), (), (NOW - NIGHT).isoformat(), "")
     records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
+
+
+def a_run(sensor, day: str, status: DagsterRunStatus) -> dg.DagsterRun:
+    tags = {"tidegate/enrichment": DECLARED.name, "dagster/partition": day}
+    return create_run_for_test(sensor.instance, DECLARED.job_name, tags=tags, status=status)
 
 
 def test_the_days_of_the_last_week_with_new_or_changed_files_are_run_each_once(sensor):
@@ -91,9 +96,7 @@ def test_a_day_seen_for_the_first_time_is_run_unless_it_was_run_since(sensor):
 def test_yesterday_is_left_to_the_schedule_until_it_had_its_turn(sensor):
     write(YESTERDAY)
     assert sensor.look() == []
-    run = create_run_for_test(
-        sensor.instance, DECLARED.job_name, tags={"dagster/partition": YESTERDAY}, status=DagsterRunStatus.FAILURE
-    )
+    run = a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
     assert run.is_finished  # it found no input, say
     write(YESTERDAY, name="more.parquet")
     assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
@@ -111,9 +114,7 @@ def test_files_that_may_still_be_written_and_days_that_are_being_run_wait(sensor
     later = NOW + dt.timedelta(minutes=2)
     assert sensor.look() == []
     assert sensor.look(later) == [("flights_enriched_nightly", "2026-11-18")]
-    run = create_run_for_test(
-        sensor.instance, DECLARED.job_name, tags={"dagster/partition": "2026-11-18"}, status=DagsterRunStatus.STARTED
-    )
+    run = a_run(sensor, "2026-11-18", DagsterRunStatus.STARTED)
     write("2026-11-18", name="late.parquet")
     assert sensor.look(later) == []
     sensor.instance.report_run_canceled(run)

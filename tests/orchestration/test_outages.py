@@ -21,11 +21,12 @@ from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.in_time import in_time_checks
 from orchestration.resources import SparkProgram
-from orchestration.schedules import nightly_job
+from orchestration.schedules import day_job
 from orchestration.starting_again import starting_again
 
 DAY = "2026-11-19"
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
+RUN_OF = {"tidegate/enrichment": "flights_enriched"}
 OTHER = Declared("b:other", dataclasses.replace(flights, name="other_flights", start="2026-11-01", end=None))
 OUTAGE = "weather_api stopped answering at 02:20:00 UTC (503); gate closed, waited 1800 s, gave up."
 BY_SERVICE = "weather_api stopped: service"
@@ -62,7 +63,7 @@ def publish(time: str, *, day: str = DAY, of: Declared = DECLARED) -> None:
 
 # -- started again -----------------------------------------------------------------------------------------------------
 def asked_again(instance, time: str, of: Declared = DECLARED) -> list[tuple[str, str]]:
-    sensor = starting_again([of], [nightly_job(of)], lambda: at(time))
+    sensor = starting_again([of], [day_job(of)], lambda: at(time))
     context = dg.build_sensor_context(instance=instance, definitions=definitions_of([of], SparkProgram()))
     return [(request.job_name, request.partition_key) for request in sensor(context).run_requests]
 
@@ -89,12 +90,12 @@ def test_a_day_that_needs_somebody_is_left_to_him(instance, state):
 
 def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(instance):
     tell(instance, "stopped: service", "02:50")
-    sensor = starting_again([DECLARED], [nightly_job(DECLARED)], lambda: at("03:10"))
+    sensor = starting_again([DECLARED], [day_job(DECLARED)], lambda: at("03:10"))
     context = dg.build_sensor_context(instance=instance, definitions=definitions_of([DECLARED], SparkProgram()))
     keys = {sensor(context).run_requests[0].run_key for _ in range(3)}
     assert keys == {f"flights_enriched {DAY} after run of {DAY} at 02:50"}  # Dagster starts one run per key
     started = create_run_for_test(
-        instance, DECLARED.job_name, tags={"dagster/partition": DAY}, status=DagsterRunStatus.STARTED
+        instance, DECLARED.job_name, tags=RUN_OF | {"dagster/partition": DAY}, status=DagsterRunStatus.STARTED
     )
     assert asked_again(instance, "03:10") == []
     instance.report_run_failed(started)

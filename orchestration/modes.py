@@ -1,0 +1,62 @@
+"""How a day is run: as every night, or from what is stored. Each is a job of its own over the same assets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jobs.declarations import Enrichment
+from jobs.schema import DayRecord
+
+TAG = "tidegate/mode"  # of a run; without it the day is run as every night
+
+
+@dataclass(frozen=True)
+class Mode:
+    """options: of the Spark program. verb: in the job's name and the run's first words."""
+
+    name: str
+    options: tuple[str, ...]
+    verb: str
+    description: str
+
+
+NIGHTLY = Mode(
+    "nightly", (), "enriches and checks", "Enriches one day, checks it, publishes it and makes its summaries."
+)
+REPLAY = Mode(
+    "replay",
+    ("--ignore-ttl",),
+    "asks again for the dead letters of",
+    "Asks again for the dead letters of a day and publishes it complete. All other answers come from the ledger, "
+    "whatever their age. A day without dead letters stays as it is: nothing is called.",
+)
+REMAP = Mode(
+    "remap",
+    ("--no-calls", "--ignore-ttl"),
+    "maps the stored responses anew for",
+    "Publishes a day again from stored responses, with the columns and paths declared now: no call is made. Held back "
+    "when a row would lose an answer that the ledger does not hold.",
+)
+BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP)}
+
+
+def has_letters(enrichment: Enrichment, day: str) -> bool:
+    """Whether a replay has anything to ask for; misses that are letters are marked to be asked again.
+
+    Raises DeclarationError when the day was never run to its end.
+    """
+    from jobs.commands.replay import letters_of, void_misses
+
+    letters = letters_of(enrichment, day)
+    if letters.num_rows:
+        void_misses(enrichment, letters)
+    return bool(letters.num_rows)
+
+
+def acceptance(mode: Mode, enrichment: Enrichment, day: str) -> Callable[[DayRecord], str]:
+    """What a written day must fulfil beyond its checks: why it must not be published; empty when it may be."""
+    if mode is not REMAP:
+        return lambda _record: ""
+    from jobs.commands.remap import last_published, lost_answers
+
+    before = last_published(enrichment.name, day)
+    return lambda record: lost_answers(before, record)
