@@ -33,7 +33,7 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
     runs = [record for record in records.load(enrichment.name, day) if record.state != "written"]
     if not runs:
         raise DeclarationError(
-            f"{enrichment.name}: {day} was never run to its end; run it, there is nothing to replay."
+            f"{enrichment.name}: {day} was never run to its end; there is nothing to replay. Run it."
         )
     last = runs[-1]
     if last.state == "held back":

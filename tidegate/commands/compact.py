@@ -17,7 +17,10 @@ def _run(options: argparse.Namespace) -> int:
 
     declared = all_declared(options.package)
     kept = ledgers.named(declared, options.lookup) if options.lookup else ledgers.kept_by(declared)
-    for one in compact.compact(kept):
+    compacted = compact.compact(kept)
+    if not compacted:
+        print("Nothing is stored yet.")
+    for one in compacted:
         done = one.done
         said = (
             "given up: another compaction was first"

@@ -11,11 +11,15 @@ from tidegate.commands.days import add_wait, target_of, tell
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     add_days(parser)
+    parser.add_argument("--max-calls", type=int, metavar="N", help="stop, resumable, when a day has made so many calls")
+    parser.add_argument("--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'")
     add_wait(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    return tell(target_of(options).run_all(days_of(options)))
+    caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
+    given = [part for name, value in caps.items() if value is not None for part in (name, str(value))]
+    return tell(target_of(options).run_all(days_of(options), given))
 
 
 COMMAND = Command("run", "enrich, check and publish days, one after the other, until one fails", _add_arguments, _run)

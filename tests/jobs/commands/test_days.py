@@ -1,11 +1,7 @@
 """The commands that run days, against a real service whose own log counts the calls."""
 
 import datetime as dt
-import sys
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 from deltalake import DeltaTable
@@ -15,54 +11,14 @@ from tidegate.__main__ import main
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 TABLE = "data/published/towns"
-DECLARATION = """
-from tidegate import Enrichment, Env, HttpLookup, Input, Output, Retry, Service, Tolerance
-
-lookup = HttpLookup(
-    name="weather",
-    service=Service(name="weather_api", url=Env("WEATHER_URL"), max_concurrency=4),
-    request="GET /v1/{{town}}",
-    keys={{"town": "trim(town)"}},
-    returns="{returns}",
-    timeout=5.0,
-    retry=Retry(retries=0),
-)
-towns = Enrichment(
-    name="towns",
-    input=Input(path="data/raw/towns", row_id=["number"]),
-    lookups=[lookup],
-    output=Output(path="data/published/towns"),
-    tolerance=Tolerance(error=0.2),
-    pii={pii},
-)
-"""
 
 
 @pytest.fixture
-def towns(tmp_path, monkeypatch, service):
-    """A day of ten rows with ten towns, and their declaration in a package of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def asked(towns, monkeypatch, service):
+    """The service that `towns` asks; a day of ten rows with ten towns."""
     monkeypatch.setenv("WEATHER_URL", service.url)
-    write_day(DAY, range(10))
-    Path("declared").mkdir()
-    Path("declared/__init__.py").touch()
-
-    def declare(returns="temp_c DOUBLE", pii=()):
-        for name in ("declared", "declared.towns"):
-            sys.modules.pop(name, None)  # the next command reads it anew, as a new process would
-        Path("declared/towns.py").write_text(DECLARATION.format(returns=returns, pii=list(pii)))
-
-    declare()
-    service.declare = declare
+    towns.write_input(DAY, range(10))
     return service
-
-
-def write_day(day, numbers):
-    folder = Path(f"data/raw/towns/date={day}")
-    folder.mkdir(parents=True)
-    rows = {"number": pa.array(numbers, pa.int32()), "town": [f" town-{number} " for number in numbers]}
-    pq.write_table(pa.table(rows), folder / "part-0.parquet")
 
 
 def tidegate(*arguments):
@@ -72,6 +28,11 @@ def tidegate(*arguments):
 def rows_of(day):
     rows = DeltaTable(TABLE).to_pyarrow_table(filters=[("date", "=", dt.date.fromisoformat(day))]).to_pylist()
     return {row["number"]: row for row in rows}
+
+
+def letters():
+    rows = DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table().to_pylist()
+    return sorted((row["number"], row["_key"], row["_status"]) for row in rows)
 
 
 def failing_for(*towns):
@@ -86,8 +47,8 @@ def failing_for(*towns):
 
 
 @pytest.mark.spark
-def test_days_are_run_one_after_the_other_until_one_fails_with_a_line_for_each(towns, capsys):
-    towns.answer = failing_for("town-8")
+def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_nothing_else(towns, asked, capsys):
+    asked.answer = failing_for("town-8")
     assert tidegate("run", "towns", "--from", DAY, "--to", "2013-01-13") == 2
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"{DAY}  published   10 rows, 10 calls, 0 answers from the ledger, 1 dead letters; version 1"
@@ -95,13 +56,65 @@ def test_days_are_run_one_after_the_other_until_one_fails_with_a_line_for_each(t
         f"{NEXT}  failed      towns: input: there is no data/raw/towns/date={NEXT} for {NEXT}; nothing can be enriched."
     )
     assert rows_of(DAY)[8]["weather_status"] == "error"
+    assert letters() == [(8, '["town-8"]', "error")]
+    before = len(asked.log)
+
+    asked.answer = failing_for()
+    assert tidegate("replay", "towns", "--day", DAY) == 0
+    assert asked.log[before:] == ["/v1/town-8"]
+    assert capsys.readouterr().out == (f"{DAY}  published   10 rows, 1 calls, 9 answers from the ledger; version 2\n")
+    assert {row["weather_status"] for row in rows_of(DAY).values()} == {"ok"}
+    assert letters() == []
+
+    assert tidegate("replay", "towns", "--day", DAY) == 0
+    assert capsys.readouterr().out == f"{DAY}  has no dead letters: nothing to do, nothing was called.\n"
+    assert len(asked.log) == before + 1
 
 
-def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(towns, capsys):
+def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(towns, asked, capsys):
     with leased(TABLE, DAY, "theirs"):
         assert tidegate("run", "towns", "--day", DAY, "--wait", "0.1") == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("2013-01-10 is being run by run theirs (process ")
     assert said.err.endswith("; nothing was started beside it.\n")
-    assert towns.log == []
+    assert asked.log == []
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_nothing_else(towns, asked, capsys):
+    towns.write_input(NEXT, range(6, 16))
+    asked.answer = cold_in("town-7")
+    assert tidegate("run", "towns", "--from", DAY, "--to", NEXT) == 0
+    assert len(asked.log) == len(set(asked.log)) == 16  # 4 towns in common
+    capsys.readouterr()
+
+    towns.declare(returns="temp_c DOUBLE, wind_ms DOUBLE")
+    assert tidegate("remap", "weather", "--from", DAY) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "towns: 2 days",
+        f"{DAY}  published   10 rows, 0 calls, 10 answers from the ledger; version 5",  # 3 and 4 add a column
+        f"{NEXT}  published   10 rows, 0 calls, 10 answers from the ledger; version 6",
+    ]
+    assert len(asked.log) == 16
+    assert {row["wind_ms"] for day in (DAY, NEXT) for row in rows_of(day).values()} == {5.0}
+
+    asked.answer = cold_in()
+    assert tidegate("refresh", "weather", "--where", "answer.temp_c = 0", "--run") == 0
+    assert asked.log[16:] == ["/v1/town-7"]
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "weather: 1 stored answers meet the condition.",
+        f"  towns: 2 days stand on them: {DAY}, {NEXT}",
+    ]
+    assert {row["temp_c"] for day in (DAY, NEXT) for row in rows_of(day).values()} == {3.5}
+
+
+def cold_in(*towns):
+    """A service that has an impossible temperature for some towns."""
+
+    async def answer(request):
+        cold = request.path.rpartition("/")[2] in towns
+        return web.json_response({"temp_c": 0.0 if cold else 3.5, "wind_ms": 5.0})
+
+    return answer

@@ -1,0 +1,52 @@
+"""Remap never takes an answer away from readers; which days there are to remap."""
+
+import dataclasses
+
+import pytest
+
+from jobs.commands.remap import last_published, lost_answers, published_days, remap
+from jobs.commands.target import Target
+from jobs.errors import DeclarationError
+from tidegate.__main__ import main
+
+FIRST, SECOND, THIRD = "2013-01-10", "2013-01-11", "2013-01-12"
+
+
+def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
+    before = towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
+    now = towns.written(FIRST, [1, 2, 3], "remapped", {2: "not_asked", 3: "not_asked"})
+    assert lost_answers(before, now) == (
+        "lookup weather: 1 rows have an answer in the published day whose response the ledger does not hold; they "
+        "would lose it. Run the day instead, which asks for them."
+    )
+
+
+def test_a_row_that_had_no_answer_may_stay_without_one(towns):
+    before = towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
+    assert lost_answers(before, towns.written(FIRST, [1, 2, 3], "remapped", {3: "not_asked"})) == ""
+    assert lost_answers(None, towns.written(FIRST, [1], "first", {1: "not_asked"})) == ""
+
+
+def test_an_answer_that_does_not_fit_any_more_is_for_the_checks_to_judge(towns):
+    before = towns.publish(FIRST, [1, 2])
+    assert lost_answers(before, towns.written(FIRST, [1, 2], "remapped", {2: "error"})) == ""
+
+
+def test_the_days_are_those_that_readers_see(towns):
+    assert published_days(towns.enrichment, FIRST) == []
+    for day in (FIRST, SECOND, THIRD):
+        towns.publish(day, [1])
+    assert published_days(towns.enrichment, SECOND) == [SECOND, THIRD]
+    assert published_days(towns.enrichment, FIRST, SECOND) == [FIRST, SECOND]
+    towns.publish(FIRST, [1], run_id="again")
+    assert last_published("towns", FIRST).facts.run_id == "again"
+
+
+def test_what_cannot_be_remapped_is_said_in_one_sentence(towns, capsys):
+    assert main(["remap", "wether", "--from", FIRST, "--package", "declared"]) == 2
+    assert capsys.readouterr().err == "no lookup or enrichment is called 'wether'. There are: towns, weather.\n"
+    assert main(["remap", "weather", "--from", FIRST, "--package", "declared"]) == 0
+    assert capsys.readouterr().out == f"towns: no day from {FIRST} to now is published: nothing to do.\n"
+    without = Target("declared.towns:towns", dataclasses.replace(towns.enrichment, ledger=None), None, None)
+    with pytest.raises(DeclarationError, match="keeps no ledger: there are no stored responses"):
+        list(remap(without, [FIRST]))

@@ -1,0 +1,55 @@
+"""Replay: which letters a day has, and that a miss among them is asked again."""
+
+import dataclasses
+import time
+
+import pyarrow as pa
+import pytest
+
+from jobs import records
+from jobs.commands.replay import letters_of, replay, void_misses
+from jobs.commands.target import Target
+from jobs.errors import DeclarationError
+from jobs.ledger.declared import FOR_EVER
+from jobs.ledger.keys import key_text
+from jobs.ledger.selection import select
+from tidegate.__main__ import main
+
+DAY = "2013-01-10"
+
+
+def target(enrichment):
+    return Target("declared.towns:towns", enrichment, None, None)
+
+
+def test_a_day_without_letters_starts_nothing(towns):
+    towns.publish(DAY, [1, 2])
+    assert replay(target(towns.enrichment), DAY) is None  # there is no Spark that it could start
+
+
+def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(towns):
+    towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
+    assert letters_of(towns.enrichment, DAY)["_key"].to_pylist() == ['["town-3"]']
+    later = towns.written(DAY, [1, 2, 3], "later", {1: "timeout", 2: "not_asked"})
+    facts = dataclasses.replace(later.facts, started_at=f"{DAY}T09:00:00+00:00")
+    records.hold_back(dataclasses.replace(later, facts=facts), "too many")
+    assert sorted(letters_of(towns.enrichment, DAY)["_key"].to_pylist()) == ['["town-1"]', '["town-2"]']
+
+
+def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
+    towns.declare(on_miss="dead_letter")
+    towns.store({1: {"temp_c": 1.0}, 2: None, 3: None, 4: {"temp_c": 2.0}})
+    towns.publish(DAY, [1, 2, 4], statuses={2: "miss", 4: "timeout"})  # the answer of 4 came after its row had left
+    assert void_misses(towns.enrichment, letters_of(towns.enrichment, DAY)) == 1
+    wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3, 4)])
+    known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
+    assert known == ['["town-1"]', '["town-3"]', '["town-4"]']
+
+
+def test_what_cannot_be_replayed_is_said_in_one_sentence(towns, capsys):
+    assert main(["replay", "towns", "--day", DAY, "--package", "declared"]) == 2
+    assert capsys.readouterr().err == (f"towns: {DAY} was never run to its end; there is nothing to replay. Run it.\n")
+    assert main(["replay", "towns", "--day", "10.1.2013", "--package", "declared"]) == 2
+    assert "--day is '10.1.2013'; it must be a date" in capsys.readouterr().err
+    with pytest.raises(DeclarationError, match="keeps no ledger: a replay would call for every row"):
+        replay(target(dataclasses.replace(towns.enrichment, ledger=None)), DAY)

@@ -1,0 +1,39 @@
+"""compact and vacuum on the command line: what they say, and that they lose nothing."""
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from jobs.ledger.declared import FOR_EVER
+from jobs.ledger.keys import key_text
+from jobs.ledger.selection import select
+from tidegate.__main__ import main
+
+DAY = "2013-01-10"
+
+
+def test_compact_loses_no_answer_and_says_what_it_did(towns, capsys):
+    assert main(["compact", "--package", "declared"]) == 0
+    assert capsys.readouterr().out == "Nothing is stored yet.\n"
+    for number in range(5):
+        towns.store({number: {"temp_c": 1.0}})
+    assert main(["compact", "weather", "--package", "declared"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("weather               5 records; 5 parts taken in, 0 records dropped, 0 files deleted   /")
+    wanted = pa.array([key_text((f"town-{number}",)) for number in range(5)])
+    assert select(towns.folder, wanted, now_us=2**60, ttl=FOR_EVER).answers.num_rows == 5
+
+
+def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, capsys):
+    towns.publish(DAY, [1, 2], statuses={2: "error"})
+    towns.publish(DAY, [1], run_id="again")
+    towns.written(DAY, [1], "never published", {})
+    assert main(["vacuum", "towns", "--package", "declared"]) == 0
+    assert set(capsys.readouterr().out.splitlines()) == {
+        f"data/published/{name}: 0 old files and 0 unpublished runs removed"
+        for name in ("towns", "towns__audit", "towns__dead_letters", "by_town")
+    }
+    assert main(["vacuum", "towns", "--keep-days", "0", "--package", "declared"]) == 0
+    assert "data/published/towns: 1 old files and 1 unpublished runs removed" in capsys.readouterr().out.splitlines()
+    assert DeltaTable("data/published/towns").to_pyarrow_table()["number"].to_pylist() == [1]
+    assert main(["vacuum", "towns", "--keep-days", "-1", "--package", "declared"]) == 2
+    assert capsys.readouterr().err == "--keep-days is -1; it must be 0 or more.\n"
