@@ -55,7 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
         enrichment = load(options.enrichment)
         day = require_day(options.day)
         reports.append(_progress_to(records.progress_file(enrichment.name, day)))
-        rules = RunRules(max_calls=options.max_calls, may_call=not options.no_calls, ignore_ttl=options.ignore_ttl)
+        rules = RunRules(
+            max_calls=options.max_calls,
+            max_cost=options.max_cost,
+            may_call=not options.no_calls,
+            ignore_ttl=options.ignore_ttl,
+        )
         run_day(enrichment, day, options.run_id, rules=rules, checks=options.checks, report=_all_of(reports))
     except TidegateError as error:
         stopped = isinstance(error, RunStopped | RowFailed)
@@ -80,6 +85,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--reporter", metavar="MODULE:FUNCTION", help="makes a function that is told of events")
     parser.add_argument("--max-calls", type=int, metavar="N", help="stop, resumable, when so many calls were made")
+    parser.add_argument("--max-cost", metavar="MONEY", help="the same for what they cost, as '5 USD'")
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
     parser.add_argument("--ignore-ttl", action="store_true", help="use answers of any age; only errors are asked again")
     options = parser.parse_args(arguments)

@@ -11,9 +11,11 @@ import pyarrow.compute as pc
 
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS
+from jobs.ledger.caps import cap_on_cost
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.task_plan import CallCap, LedgerPlan
+from jobs.lookups.prices import read_money
 
 if TYPE_CHECKING:
     from jobs.bridge.partition import PartitionPlan
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRules:
-    """max_calls: attempts over all lookups, then the run stops and can go on later; None for no cap. may_call: without
-    it nothing is asked, and a key that the ledger does not know leaves as not_asked. ignore_ttl: an answer is used
-    whatever its age, an error never (replay, remap).
+    """max_calls: attempts over all lookups, then the run stops and can go on later; None for no cap. max_cost: the same
+    for what they cost, as "5 USD". may_call: without it nothing is asked, and a key that the ledger does not know
+    leaves as not_asked. ignore_ttl: an answer is used whatever its age, an error never (replay, remap).
     """
 
     max_calls: int | None = None
+    max_cost: str | None = None
     may_call: bool = True
     ignore_ttl: bool = False
 
@@ -37,14 +40,20 @@ class RunRules:
             raise DeclarationError(
                 f"max-calls is {self.max_calls}; it must be at least 1. To make no call at all: --no-calls."
             )
+        if self.max_cost is not None:
+            read_money(self.max_cost, "max-cost")
+            if self.max_calls is not None:
+                raise DeclarationError("max-calls and max-cost are both given; a run has one cap.")
 
 
 def ruled(plan: PartitionPlan, enrichment: Enrichment, run_id: str, rules: RunRules) -> PartitionPlan:
     """The plan with the ledgers of one run, and with what it may call."""
     ledgers = tuple(ledger_of(enrichment, lookup, run_id, rules) for lookup in enrichment.lookups)
     cap = None
+    tasks = len(plan.shares[0])
+    if rules.max_cost is not None:
+        cap = cap_on_cost(plan.lookups, rules.max_cost, tasks)
     if rules.max_calls is not None:
-        tasks = len(plan.shares[0])
         whole, left = divmod(rules.max_calls, tasks)
         parts = tuple(float(whole + (number < left)) for number in range(tasks))
         cap = CallCap(f"max_calls {rules.max_calls:,}", parts, (1.0,) * len(plan.lookups))

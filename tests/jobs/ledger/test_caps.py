@@ -1,0 +1,49 @@
+"""A cap on money: what each attempt weighs, how it is divided, and what cannot be compared."""
+
+import pytest
+
+from jobs.errors import DeclarationError
+from jobs.ledger.caps import cap_on_cost
+from jobs.run_rules import RunRules
+from tidegate import HttpLookup, Price, Service
+
+
+def priced(*prices):
+    service = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=4, prices=prices)
+    return HttpLookup(name="geo", service=service, request="GET /{q}", keys={"q": "q"}, returns="a INT", timeout=1.0)
+
+
+def test_a_cap_allows_as_many_calls_as_the_money_pays_for_and_not_one_more():
+    cap = cap_on_cost([priced(Price("0.10 USD"))], "0.70 USD", tasks=2)
+    assert [int(part / cap.weights[0]) for part in cap.parts] == [3, 3]
+    whole = cap_on_cost([priced(Price("0.10 USD"))], "0.70 USD", tasks=1)
+    assert int(whole.parts[0] / whole.weights[0]) == 7
+    assert whole.said == "max_cost 0.70 USD"
+
+
+def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
+    cap = cap_on_cost(
+        [priced(Price("4 USD", per="1000 items")), priced(Price("1 USD", per="1000 items")), priced()], "1 USD", 1
+    )
+    assert cap.weights == (1.0, 0.25, 0.0)
+    assert int(cap.parts[0]) == 250
+
+
+@pytest.mark.parametrize(
+    ("lookups", "most", "said"),
+    [
+        ([priced(Price("1 EUR"))], "5 USD", "lookup geo is billed in EUR; name that currency"),
+        ([priced()], "5 USD", "no lookup has a price in force"),
+        ([priced(Price("1 USD", since="2100-01-01"))], "5 USD", "no lookup has a price in force"),
+    ],
+)
+def test_money_that_cannot_be_compared_with_a_price_is_refused(lookups, most, said):
+    with pytest.raises(DeclarationError, match=said):
+        cap_on_cost(lookups, most, 1)
+
+
+def test_a_run_has_one_cap_written_as_money():
+    with pytest.raises(DeclarationError, match="max-cost is '5'; it must be an amount and a currency"):
+        RunRules(max_cost="5")
+    with pytest.raises(DeclarationError, match="a run has one cap"):
+        RunRules(max_cost="5 USD", max_calls=1)
