@@ -19,6 +19,7 @@ from demo.draws import FAULTS, LATENCY_P99_S, LOG_LATENCY, Faults
 DATA = Path("data")
 CALLS = DATA / "demo" / "weather_calls.jsonl"
 LEDGER = DATA / "ledger"
+DONE = DATA / "demo" / "done"  # stands after a demo that ended well
 PLANES = DATA / "demo" / "planes.db"
 FAULT_SHARES = ",".join(f"{fault}={share}" for fault, share in zip(FAULTS, astuple(Faults()), strict=True))
 
@@ -37,10 +38,11 @@ def answers_kept() -> int:
 
 
 def forget_answers() -> str:
-    """Begin with an empty ledger, so that a demo run again has something to call for. Says so, where there was one."""
-    if not LEDGER.exists():
+    """Empty the ledger of a demo that ended well, so that the next one has something to call for; says so."""
+    if not DONE.exists():
         return ""
-    shutil.rmtree(LEDGER)
+    DONE.unlink()
+    shutil.rmtree(LEDGER, ignore_errors=True)
     return "; the ledger of the last demo is emptied"
 
 

@@ -17,10 +17,25 @@ LEFT = ("day", "lookup", "checks", "published")
 
 
 def day_table(records: Sequence[DayRecord]) -> str:
-    """A line per day and lookup: rows and their outcomes, calls, time beside the physical limit, verdicts, version."""
+    """A line per day and lookup: rows, outcomes, calls, answers from the ledger, time beside the limit, verdicts."""
     every = [lookup for record in records for lookup in record.figures.lookups]
     outcomes = [name for name in OUTCOMES if name in ALWAYS or any(lookup.outcomes.get(name) for lookup in every)]
-    head = ["day", "lookup", "rows", *outcomes, "|", "late", "|", "calls", "|", "wall", "limit", "wall/limit", "|"]
+    head = [
+        "day",
+        "lookup",
+        "rows",
+        *outcomes,
+        "|",
+        "late",
+        "|",
+        "calls",
+        "from ledger",
+        "|",
+        "wall",
+        "limit",
+        "wall/limit",
+        "|",
+    ]
     lines = [[*head, "checks", "published"]]
     for record in records:
         for number, lookup in enumerate(record.figures.lookups):
@@ -48,6 +63,7 @@ def _line(record: DayRecord, lookup: LookupFigures, outcomes: Iterable[str], *, 
         f"{figures.rows_late:,}",
         "|",
         f"{lookup.calls:,}",
+        f"{lookup.from_ledger:,}",
         "|",
         f"{lookup.wall_s:.2f} s",
         f"{lookup.limit_s:.2f} s",

@@ -23,10 +23,10 @@ def record(*lookups, state="published", statuses=("passed", "passed", "not_run")
 def test_each_lookup_has_a_line_with_every_outcome_and_what_is_of_the_day_stands_once():
     text = day_table([record(figures("weather", ok=900, miss=90, error=10), figures("plane", ok=1_000))])
     head, weather, plane = ([cell.strip() for cell in line.split("|")] for line in text.splitlines())
-    assert head == ["day         lookup    rows     ok  miss  skipped  timeout  error", "late", "calls",
+    assert head == ["day         lookup    rows     ok  miss  skipped  timeout  error", "late", "calls  from ledger",
                     "wall   limit  wall/limit", "checks               published"]  # fmt: skip
     assert weather[0].split() == ["2013-01-10", "weather", "1,000", "900", "90", "0", "0", "10"]
-    assert weather[1:] == ["76", "1,020", "5.50 s  5.00 s        1.10", "2 passed, 1 not run  version 4"]
+    assert weather[1:] == ["76", "1,020            0", "5.50 s  5.00 s        1.10", "2 passed, 1 not run  version 4"]
     assert plane[0].split() == ["plane", "1,000", "1,000", "0", "0", "0", "0"]
     assert plane[4:] == [""]
 

@@ -1,0 +1,158 @@
+"""What the demo does: nightly runs, one day killed in the middle and started again, a finished day run once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from demo import crash
+from demo.nights import Nights, record_of
+from demo.surroundings import DATA, DONE, answers_kept, environment
+from demo.table import agreement, counted_by_the_service, counted_by_us, day_table
+from demo.watching import Watch
+from demo.weather_service import WeatherService
+from enrichments.flights import flights
+from jobs.schema import DayRecord
+from orchestration.outcome import Outcome
+
+REPORTS = DATA / "reports" / flights.name
+LEGEND = """\
+  rows = the sum of the outcomes, for each lookup; late rows are among them and are asked like all others
+  wall = first call to last; limit = sum of the calls' times / calls allowed in flight: no program can be faster
+  lookups run side by side, row by row: a fast one takes as long as the slowest beside it"""
+
+
+def heading(number: int, title: str) -> str:
+    """What stands before a step's line; nothing but room where the step goes on."""
+    return f"[{number}/5] {title:<14}" if title else " " * 20
+
+
+class Story:
+    """The days in order of the steps. `told` tells them and returns the exit status."""
+
+    def __init__(self, days: Sequence[str], service: WeatherService, stop_service_at: float | None) -> None:
+        self._days = days
+        self._service = service
+        self._crash = days[1] if len(days) > 1 and stop_service_at is None else None
+        stop_on = days[-1] if stop_service_at is not None else None
+        self._watch = Watch("", service, stop_on, crash.AT if stop_service_at is None else stop_service_at)
+        self._nights = Nights(flights.name, environment(service.url))
+        self._records: dict[str, DayRecord] = {}
+        self._counted: list[str] = []  # at the service, in words
+
+    def told(self) -> int:
+        """0 when every day is published; 1 when one is not, which is said."""
+        nightly = [day for day in self._days if day != self._crash]
+        if not (self._undisturbed(nightly) and self._killed_and_again() and self._rerun()):
+            return 1
+        done = self._in_order()
+        print(f"\n{day_table(done)}\n{LEGEND}\n\nCounted at the weather service, not by us")
+        for line in self._counted:
+            print(f"  {line}")
+        print(f"\n{where(done[-1])}")
+        DONE.touch()
+        return 0
+
+    def _run(self, title: str, days: Sequence[str]) -> bool:
+        """Run these days; False when one is not published, which is said."""
+        self._watch.heading = title
+        outcomes = self._nights.run(days, self._watch)
+        self._watch.end()
+        for outcome in outcomes:
+            if (record := record_of(outcome, flights.name)) is not None:
+                self._records[outcome.day] = record
+        if len(outcomes) == len(days) and outcomes[-1].success:
+            return True
+        if self._records:
+            print(f"\n{day_table(self._in_order())}\n{LEGEND}")
+        print(f"\n{not_published(outcomes, days, self._nights.log)}")
+        return False
+
+    def _undisturbed(self, days: Sequence[str]) -> bool:
+        published = []
+        calls = crash.calls_during(self._service, lambda: published.append(self._run(heading(3, "nightly runs"), days)))
+        self._counted += [
+            f"{', '.join(days)}: {counted_by_the_service(calls)}",
+            agreement(calls, counted_by_us(self._in_order())),
+        ]
+        return all(published)
+
+    def _killed_and_again(self) -> bool:
+        """The day killed in the middle and started again, and the same done to a hand-written gather."""
+        day = self._crash
+        if day is None:
+            return True
+        published = []
+
+        def twice() -> None:
+            before = answers_kept()
+            self._watch.heading, self._watch.crash_on = heading(4, "the crash"), day
+            self._nights.run([day], self._watch)
+            self._watch.note = f"killed with -9: {answers_kept() - before:,} answers had come back and are kept"
+            self._watch.end()
+            self._watch.note = "same command again"
+            published.append(self._run(heading(4, ""), [day]))
+            self._watch.note = ""
+
+        bill = crash.Bill.of(crash.calls_during(self._service, twice))
+        if not all(published):
+            return False
+        by_hand = crash.gather_killed_and_again(day, self._service, DATA / "demo" / "by_hand.parquet")
+        self._counted += [
+            f"{day}, killed at half and started again:    {bill}",
+            f"hand-written asyncio.gather, same crash:      {by_hand}",
+        ]
+        return True
+
+    def _rerun(self) -> bool:
+        """A finished day once more; the table goes on showing the run that called."""
+        if self._crash is None:
+            return True
+        day = self._days[0]
+        first, published = self._records[day], []
+        calls = crash.calls_during(self._service, lambda: published.append(self._run(heading(5, "the rerun"), [day])))
+        self._records[day] = first
+        print(f"{heading(5, '')}{day}  run again: {len(calls):,} calls at the weather service", flush=True)
+        return all(published)
+
+    def _in_order(self) -> list[DayRecord]:
+        return [self._records[day] for day in sorted(self._records)]
+
+
+def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -> str:
+    """What happened, what is safe and what to do, in place of a traceback."""
+    if outcomes and not outcomes[-1].success:
+        failed = outcomes[-1]
+        day, reason = failed.day, failed.reason.removeprefix("Not published: ")
+        record = record_of(failed, flights.name)
+    else:
+        day, reason, record = days[len(outcomes)], f"Dagster ended before the day was done; {log} says why.", None
+    cure = f"open {REPORTS / day / 'index.html'}, mend the cause, " if record else ""
+    return f"NOT PUBLISHED {day}: {reason}\nSafe: {_safe(day, days)}   Next: {cure}`make demo` again."
+
+
+def _safe(day: str, days: Sequence[str]) -> str:
+    table = flights.output.path
+    partitions = DeltaTable(table).partitions() if DeltaTable.is_deltatable(table) else []
+    published = sorted({partition[flights.input.partition] for partition in partitions} & set(days))
+    others = [other for other in published if other != day]
+    said = (
+        f"{' and '.join(others)} {'is' if len(others) == 1 else 'are'} published"
+        if others
+        else "nothing half is published"
+    )
+    return f"{said}; readers still see {day} as it was before." if day in published else f"{said}."
+
+
+def where(record: DayRecord) -> str:
+    table = flights.output.path
+    look = f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pandas())"
+    return "\n".join(
+        [
+            f'  table     {table}   .venv/bin/python -c "{look}"',
+            f"  report    {REPORTS}/index.html, of a day: {REPORTS / record.facts.day}/index.html (no network needed)",
+            "  see it    make ui",
+        ]
+    )
