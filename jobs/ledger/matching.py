@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 8  # parts read at once: on an object store each costs its latency
 PARTS_AT_ONCE = 8 * AT_ONCE
-ROWS_AT_ONCE = 1 << 16  # of small parts, looked through together
+ROWS_AT_ONCE = 1 << 16  # of small parts, looked through together, or as many as keys are wanted
 REST = [name for name in SCHEMA.names if name != "key"]
 FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])
 
@@ -61,9 +61,12 @@ class Wanted:
         place = bisect.bisect_left(self._ordered, smallest)
         return place < len(self._ordered) and self._ordered[place] <= largest
 
-    def places(self, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-        """For each key its place among the wanted ones, null for one that is not."""
-        return pc.index_in(keys, self.texts).cast(pa.int64())
+    def places(self, keys: pa.ChunkedArray, smallest: str | None = None, largest: str | None = None) -> pa.ChunkedArray:
+        """For each key its place among the wanted ones, null for one that is not; all keys lie between the two."""
+        first = 0 if smallest is None else bisect.bisect_left(self._ordered, smallest)
+        last = len(self) if largest is None else bisect.bisect_right(self._ordered, largest)
+        places = pc.index_in(keys, self.texts.slice(first, last - first)).cast(pa.int64())
+        return pc.add(places, first) if first else places
 
 
 def matches(folder: LedgerFolder, there: Contents, wanted: Wanted) -> Iterator[tuple[pa.Table, ReadFigures]]:
@@ -80,7 +83,7 @@ def matches(folder: LedgerFolder, there: Contents, wanted: Wanted) -> Iterator[t
             skipped += (f"{PARTS}/{part}",)
             continue
         some.append(table)
-        if sum(map(len, some)) >= ROWS_AT_ONCE:
+        if sum(map(len, some)) >= max(ROWS_AT_ONCE, len(wanted)):
             yield _in_parts(some, wanted)
             some = []
     found, figures = _in_parts(some, wanted)
@@ -106,7 +109,7 @@ def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: Wanted) -> 
     name = f"{COMPACTED}/{file.name}"
     try:
         with folder.open(name) as opened:
-            found, read = _in_groups(opened, _groups_between(opened, wanted), wanted)
+            found, read = _in_groups(opened, file, wanted)
     except NotOurs as error:
         folder.warn(name, error)
         return FOUND.empty_table(), stored + ReadFigures(skipped=(name,))
@@ -132,10 +135,12 @@ def _groups_between(file: pq.ParquetFile, wanted: Wanted) -> list[int]:
     return groups
 
 
-def _in_groups(file: pq.ParquetFile, groups: list[int], wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
+def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
+    groups = _groups_between(file, wanted)
     if not groups:
         return FOUND.empty_table(), ReadFigures()
-    places = wanted.places(file.read_row_groups(groups, columns=["key"])["key"])
+    keys = file.read_row_groups(groups, columns=["key"])["key"]
+    places = wanted.places(keys, stored.smallest, stored.largest)
     hit = places.is_valid().to_numpy()
     sizes = np.array([file.metadata.row_group(number).num_rows for number in groups])
     starts = np.cumsum(sizes) - sizes

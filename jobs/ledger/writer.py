@@ -8,6 +8,7 @@ import time
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.columns import Columns
 from jobs.ledger.store import LedgerFolder
 
 LARGEST_SHARE = 0.2  # of its time that the thread spends writing, while nobody waits for it
@@ -33,8 +34,9 @@ class LedgerWriter:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stored_more = threading.Condition(self._lock)
-        self._pending: list[StoredAnswer] = []
+        self._pending = Columns()
         self._taken = 0  # answers ever put
+        self._full_at = flush_rows  # the ticket at which a part is full
         self._stored = 0  # of these, the first so many are stored
         self._wanted = 0  # somebody waits for these
         self._parts = 0
@@ -44,17 +46,16 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, answer: StoredAnswer) -> int:
-        """Take one answer; from any thread, without waiting for a disk. The ticket is for `wait`.
+        """Take one answer of this run; from any thread, without waiting for a disk. The ticket is for `wait`.
 
         Raises LedgerError once a part could not be written: a call whose answer cannot be kept is not to be made.
         """
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            pending = self._pending
-            pending.append(answer)
+            self._pending.append(answer)
             self._taken = ticket = self._taken + 1
-            full = len(pending) == self._flush_rows
+            full = ticket == self._full_at
         if full:
             self._wake.set()
         return ticket
@@ -106,13 +107,14 @@ class LedgerWriter:
     def _write_pending(self) -> float:
         """Write what there is as one part. Gives the seconds that it took."""
         with self._lock:
-            answers, self._pending = self._pending, []
+            answers, self._pending = self._pending, Columns()
+            self._full_at = self._taken + self._flush_rows
         if not answers:
             return 0.0
         began = time.perf_counter()
         failure = None
         try:
-            self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", answers)
+            self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", answers.table(self._run_id))
         except LedgerError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it

@@ -280,6 +280,13 @@ def test_clean_up_drops_what_can_speak_for_no_key_and_changes_no_answer(folder, 
     assert clean_up(folder, grace=NOW).rows_dropped == 0
 
 
+def test_clean_up_keeps_a_call_of_which_nobody_knows_what_came(folder, ledgers):
+    folder.write_part("r", "0", [ledgers.stored("k", "ok", 1), ledgers.stored("k", "expired", 2)])
+    folder.write_part("r", "1", [ledgers.stored("k", "asked", 3), ledgers.stored("k", "timeout", 4)])
+    clean_up(folder, grace=NOW)
+    assert ledgers.known(folder, ["k"]) == {"k": ledgers.stored("k", "asked", 3)}
+
+
 def test_clean_up_drops_answers_that_their_time_to_live_outlived_and_old_marks_of_refreshes(folder, ledgers):
     day = 24 * HOUR_US
     records = [

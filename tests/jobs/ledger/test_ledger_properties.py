@@ -60,7 +60,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.clock += data.draw(st.integers(1, 10))
             outcome = data.draw(st.sampled_from(OUTCOMES))
             response = b"%d" % self.clock if outcome in ("ok", "error") else None
-            made.append(StoredAnswer(data.draw(st.sampled_from(KEYS)), outcome, response, self.clock, "run"))
+            key, run_id = data.draw(st.sampled_from(KEYS)), data.draw(st.sampled_from(["run-1", "run-2"]))
+            made.append(StoredAnswer(key, outcome, response, self.clock, run_id))
         made = data.draw(st.permutations(made))
         split = data.draw(st.integers(0, len(made)))
         for some in (made[:split], made[split:]):

@@ -135,3 +135,27 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.returncode == -9
     folder = LedgerFolder(str(tmp_path), "weather", "f")
     assert in_store(folder)[:1000] == [answer(number) for number in range(1000)]
+
+
+def test_records_of_every_kind_come_out_as_they_went_in(folder, writer):
+    records = [
+        StoredAnswer('["Z\u00fcrich"]', "ok", '{"\u00e9":"\U0001d4b3"}'.encode(), 2**60, "run-1"),
+        StoredAnswer("", "miss", None, -1, "run-1"),
+        StoredAnswer('["a"]', "error", b'"500"', 0, "run-1"),
+        StoredAnswer('["a"]', "timeout", None, 1, "run-1"),
+        StoredAnswer('["a"]', "asked", None, 1, "run-1"),
+        StoredAnswer('["a"]', "expired", b"", 1, "run-1"),
+    ]
+    one = writer()
+    for record in records:
+        one.put(record)
+    one.close()
+    assert in_store(folder) == records
+
+
+def test_an_answer_that_is_no_text_is_said_and_not_stored(folder):
+    one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
+    one.put(StoredAnswer("[1]", "ok", b"\xff", 1, "run-1"))
+    with pytest.raises(LedgerError, match=r"cannot be stored: .*UTF8"):
+        one.close()
+    assert folder.parts() == []

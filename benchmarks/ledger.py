@@ -1,0 +1,180 @@
+"""What the ledger costs: keeping an answer, finding one, and finding a day's keys among many stored.
+
+python benchmarks/ledger.py                         500,000 answers kept and found; a day among 2,000,000
+python benchmarks/ledger.py --stored 50000000       a day among 50 million (about 4 GB in a temporary folder)
+"""
+
+import argparse
+import resource
+import statistics
+import tempfile
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from jobs.ledger.answers import SCHEMA, StoredAnswer
+from jobs.ledger.codec import dump
+from jobs.ledger.compaction import compact
+from jobs.ledger.declared import Ttl
+from jobs.ledger.index import AnswerIndex, write_index
+from jobs.ledger.keys import key_text
+from jobs.ledger.selection import select
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.writer import LedgerWriter
+
+ROWS = 500_000
+BATCH = 10_000  # rows of an output batch: before it is yielded, its answers are stored
+
+
+def size_of(folder):
+    return sum(path.stat().st_size for path in Path(folder.path).rglob("*") if path.is_file())
+
+
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+# -- keeping -----------------------------------------------------------------------------------------------------------
+def keep(rows, root):
+    """As a task does it: key text, raw answer to bytes, record, put; wait before each output batch."""
+    folder = LedgerFolder(root, "scores", "f")
+    writer = LedgerWriter(folder, "run-1", "0-0")
+    began, wall, thread = time.process_time(), time.perf_counter(), time.thread_time()
+    for number in range(rows):
+        response = dump({"score": number, "grade": "B"})
+        ticket = writer.put(StoredAnswer(key_text((number,)), "ok", response, 1_700_000_000_000_000 + number, "run-1"))
+        if ticket % BATCH == 0:
+            writer.wait(ticket)
+    loop = time.thread_time() - thread
+    writer.close()
+    return time.process_time() - began, time.perf_counter() - wall, loop, folder
+
+
+def keeping():
+    for _ in range(2):  # the first is cold
+        with tempfile.TemporaryDirectory() as root:
+            cpu, wall, loop, folder = keep(ROWS, root)
+            parts = len(folder.parts())
+            said = f"{size_of(folder) / ROWS:.0f} B each, {parts} parts"
+    began = time.process_time()
+    for number in range(ROWS):
+        StoredAnswer(key_text((number,)), "ok", dump({"score": number, "grade": "B"}), number, "run-1")
+    making = time.process_time() - began
+    each, making, loop = (seconds / ROWS * 1e6 for seconds in (cpu, making, loop))
+    print(f"keep      {ROWS:,} answers: {each:.2f} µs CPU each, wall {wall:.2f} s, {said}")
+    print(f"          {making:.2f} of it key text, JSON and record; {loop:.2f} in the calling thread")
+
+
+def putting():
+    with tempfile.TemporaryDirectory() as root:
+        writer = LedgerWriter(LedgerFolder(root, "scores", "f"), "run-1", "0-0", flush_rows=1 << 60, flush_seconds=60.0)
+        record = StoredAnswer("[1]", "ok", b"1", 1, "run-1")
+        began = time.thread_time()
+        for _ in range(ROWS):
+            writer.put(record)
+        print(f"put       {(time.thread_time() - began) / ROWS * 1e9:.0f} ns in the calling thread")
+        writer.close()
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+def finding():
+    with tempfile.TemporaryDirectory() as root:
+        _, _, _, folder = keep(ROWS, root)
+        keys = [key_text((number,)) for number in range(ROWS)]
+        began = time.perf_counter()
+        selected = select(folder, pa.array(keys), now_us=time.time_ns() // 1000, ttl=Ttl())
+        print(f"select    {ROWS:,} keys out of {selected.read.files} parts: {time.perf_counter() - began:.2f} s")
+        began = time.perf_counter()
+        write_index(f"{root}/index.arrow", selected.answers)
+        print(f"index     written in {time.perf_counter() - began:.2f} s")
+        index = AnswerIndex.open(f"{root}/index.arrow")
+        began = time.process_time()
+        for start in range(0, ROWS, BATCH):
+            assert all(index.find_many(keys[start : start + BATCH]))
+        print(f"find_many {(time.process_time() - began) / ROWS * 1e6:.2f} µs each, {BATCH:,} at once")
+
+
+# -- a day among many --------------------------------------------------------------------------------------------------
+def fill(folder, stored, kind):
+    """`stored` answers in parts of 250,000, then compacted; keys at random, or those of one day after another."""
+    rng = np.random.default_rng(7)
+    for start in range(0, stored, 250_000):
+        numbers = np.arange(start, min(start + 250_000, stored))
+        texts = [key_of(int(number), kind) for number in numbers]
+        responses = [
+            orjson.dumps(
+                {"temp_c": round(t, 1), "wind": {"speed": round(w, 1)}, "visibility_m": int(v), "station": "JFK"}
+            )
+            for t, w, v in (rng.random((len(numbers), 3)) * (30, 20, 10_000)).tolist()
+        ]
+        columns = [texts, ["ok"] * len(texts), responses, pa.array(numbers, pa.int64()), ["run"] * len(texts)]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        folder.write_part("run", f"{start:012d}", pa.table(arrays, schema=SCHEMA))
+    began = time.perf_counter()
+    done = compact(folder, grace=timedelta(0))
+    compact(folder, grace=timedelta(0))
+    print(
+        f"{kind:9} {stored:,} answers compacted in {time.perf_counter() - began:.0f} s to {done.files_written} files, "
+        f"{size_of(folder) / stored:.0f} B each; peak memory {peak_mb():,.0f} MB"
+    )
+
+
+def key_of(number, kind):
+    if kind == "by day":
+        return f'["{2000 + number // 3_650_000}-{number // 10_000 % 365:03d}",{number % 10_000}]'
+    return f'["{number * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF:016x}"]'
+
+
+def a_day(folder, stored, kind, count=10_000):
+    """10,000 keys, half of them stored."""
+    rng = np.random.default_rng(11)
+    if kind == "by day":
+        numbers = np.arange(stored - count // 2, stored + count // 2)
+    else:
+        numbers = np.concatenate([rng.choice(stored, count // 2, replace=False), stored + np.arange(count // 2)])
+    wanted = pa.array([key_of(int(number), kind) for number in numbers])
+    seconds = []
+    for _ in range(3):
+        began, io_before = time.perf_counter(), bytes_read()
+        selected = select(folder, wanted, now_us=stored + 1, ttl=Ttl())
+        seconds.append(time.perf_counter() - began)
+        read = bytes_read() - io_before
+    assert selected.answers.num_rows == count // 2
+    figures = selected.read
+    print(
+        f"{kind:9} a day of {count:,} keys, half of them stored: {statistics.median(seconds):.2f} s; "
+        f"{figures.row_groups_looked_at:,} of {figures.row_groups:,} row groups; the key of "
+        f"{figures.rows_looked_at / figures.rows:.2%} of the rows, the rest of {figures.rows_read / figures.rows:.2%}; "
+        f"{read / 1e6:,.1f} of {size_of(folder) / 1e6:,.0f} MB; peak memory {peak_mb():,.0f} MB"
+    )
+
+
+def bytes_read():
+    """What this process has read by system calls."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--stored", type=int, default=2_000_000)
+    parser.add_argument("--kind", choices=["at random", "by day"], default=None)
+    arguments = parser.parse_args()
+    if arguments.kind is None:
+        putting()
+        keeping()
+        finding()
+    for kind in ["at random", "by day"] if arguments.kind is None else [arguments.kind]:
+        with tempfile.TemporaryDirectory() as root:
+            folder = LedgerFolder(root, "weather", "f")
+            fill(folder, arguments.stored, kind)
+            a_day(folder, arguments.stored, kind)
+    assert threading.active_count() == 1
+
+
+if __name__ == "__main__":
+    main()
