@@ -53,39 +53,49 @@ def read_select(text: str, backend: str | None) -> Statement:
     backend: SQLAlchemy's name of the database; None when the address is not known here.
     """
     dialects = ANY_OF if backend is None else (DIALECTS.get(backend, ""),)
-    tree, tokens = _parsed(text, dialects)
+    problem: Exception | None = None
+    for dialect in dialects:
+        try:
+            pieces, names = _pieces(text, dialect)
+            trees = [tree for tree in sqlglot.parse(_joined(pieces, names), read=dialect) if tree is not None]
+        except sqlglot.errors.SqlglotError as error:
+            problem = problem or error
+        else:
+            return Statement(tuple(pieces), tuple(names), _checked(trees, names))
+    raise DeclarationError(f"select cannot be read as SQL: {text!r}.") from problem
+
+
+def _joined(pieces: list[str], names: list[str]) -> str:
+    """The text with other names, as a key may be called as a word of SQL is."""
+    return pieces[0] + "".join(f":value_{number}{piece}" for number, piece in enumerate(pieces[1 : len(names) + 1]))
+
+
+def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:
+    """The columns of the one SELECT that is there; () when it gives whatever a table has."""
+    if len(trees) != 1:
+        raise DeclarationError(f"select holds {len(trees)} statements; it must be one SELECT.")
+    tree = trees[0]
     if not isinstance(tree, exp.Query) or tree.find(*WRITES):
         raise DeclarationError("select must be one SELECT that changes and locks nothing; a lookup reads.")
     placeholders = list(tree.find_all(exp.Placeholder))
     if tree.find(exp.Parameter) or not all(isinstance(found.this, str) for found in placeholders):
         raise DeclarationError("select: values stand as :name, where name is a key; not as ?, %s, $1 or @name.")
-    found = _parameters(tokens)
-    if sorted(name for _, name in found) != sorted(str(placeholder.this) for placeholder in placeholders):
+    if {str(found.this) for found in placeholders} != {f"value_{number}" for number in range(len(names))}:
         raise DeclarationError(
             "select: a colon in it cannot be told from a parameter. Write CAST(x AS type) for x::type, and a space "
             "after the colon of a slice."
         )
-    pieces, after = [], 0
-    for start, name in found:
+    return () if tree.is_star else tuple(tree.named_selects)
+
+
+def _pieces(text: str, dialect: str) -> tuple[list[str], list[str]]:
+    """What stands before, between and after the parameters, and their names."""
+    pieces, names, after = [], [], 0
+    for start, name in _parameters(sqlglot.tokenize(text, read=dialect)):
         pieces.append(text[after:start])
+        names.append(name)
         after = start + 1 + len(name)
-    columns = () if tree.is_star else tuple(tree.named_selects)
-    return Statement((*pieces, text[after:].rstrip().rstrip(";")), tuple(name for _, name in found), columns)
-
-
-def _parsed(text: str, dialects: tuple[str, ...]) -> tuple[exp.Expr, list[Token]]:
-    problem: Exception | None = None
-    for dialect in dialects:
-        try:
-            trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
-            tokens = sqlglot.tokenize(text, read=dialect)
-        except sqlglot.errors.SqlglotError as error:
-            problem = problem or error
-        else:
-            if len(trees) != 1:
-                raise DeclarationError(f"select holds {len(trees)} statements; it must be one SELECT.")
-            return trees[0], tokens
-    raise DeclarationError(f"select cannot be read as SQL: {text!r}.") from problem
+    return [*pieces, text[after:].rstrip().rstrip(";")], names
 
 
 def _parameters(tokens: list[Token]) -> list[tuple[int, str]]:

@@ -4,9 +4,11 @@ import asyncio
 import datetime as dt
 import gzip
 import re
+import threading
 from collections import Counter
 from pathlib import Path
 
+import psycopg2
 import pyarrow as pa
 import pytest
 from aiohttp import web
@@ -206,3 +208,96 @@ def test_pages_are_one_answer(service):
     rows = enriched(example("An answer that comes in pages", SERVICE_URL=service.url), ("7",), ("7",))
     assert [(row["departures_status"], row["lines"], row["total"]) for row in rows] == [("ok", ["A", "B", "C"], 3)] * 2
     assert service.log == list(pages)
+
+
+FLEET = """
+CREATE SCHEMA fleet;
+CREATE TABLE fleet.planes (tailnum TEXT PRIMARY KEY, manufacturer TEXT, seats INT, built DATE);
+INSERT INTO fleet.planes SELECT 'N' || n, 'BOEING', n, DATE '2013-01-01' + n FROM generate_series(1, 999) AS n;
+CREATE TABLE fleet.prices (tailnum TEXT, amount NUMERIC(12,2), currency TEXT, valid_from DATE);
+INSERT INTO fleet.prices VALUES ('N1', 1.50, 'USD', '2013-01-01'), ('N1', 2.25, 'EUR', '2013-02-01');
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(postgres):
+    """A database with planes; only this file's tests connect to it."""
+    name = postgres.new_database()
+    postgres.execute(FLEET, name)
+    return name
+
+
+@pytest.fixture
+def planes_url(postgres, fleet, monkeypatch):
+    monkeypatch.setenv("PLANES_URL", postgres.url(fleet))
+
+
+def test_a_row_of_a_table_is_the_answer(planes_url):
+    rows = enriched(example("A row of a database"), ("N7",), ("N0",), (None,))
+    assert [row["plane_status"] for row in rows] == ["ok", "miss", "skipped"]
+    assert (rows[0]["manufacturer"], rows[0]["seats"], rows[0]["built"]) == ("BOEING", 7, dt.date(2013, 1, 8))
+
+
+def test_a_select_of_your_own_is_asked_with_the_keys(planes_url):
+    january, march = dt.date(2013, 1, 10), dt.date(2013, 3, 1)
+    rows = enriched(example("A select of your own"), ("N1", january), ("N1", march), ("N1", dt.date(2012, 1, 1)))
+    assert [(row["price_status"], row["currency"], str(row["amount"])) for row in rows] == [
+        ("ok", "USD", "1.50"),
+        ("ok", "EUR", "2.25"),
+        ("miss", None, "None"),
+    ]
+
+
+def test_many_keys_go_in_one_query_and_each_has_its_own_outcome(planes_url):
+    keys = [(f"N{row % 1200}",) for row in range(2400)]
+    rows = enriched(example("Many keys in one query"), *keys)
+    assert [(row["plane_status"], row["seats"]) for row in rows] == [
+        ("ok", row % 1200) if 1 <= row % 1200 <= 999 else ("miss", None) for row in range(2400)
+    ]
+
+
+@pytest.mark.parametrize("heading", ["A row of a database", "Many keys in one query"])
+def test_rows_whose_connection_the_server_ends_in_the_middle_are_asked_again(
+    planes_url, postgres, fleet, heading, wait_for
+):
+    """Ended from outside, once, while every query waits for a lock."""
+    declared = example(heading)
+    waiting = f"FROM pg_stat_activity WHERE datname = '{fleet}' AND wait_event_type = 'Lock'"
+    rows = []
+    asking = threading.Thread(target=lambda: rows.extend(enriched(declared, *((f"N{n}",) for n in range(1, 41)))))
+    with psycopg2.connect(postgres.url(fleet, driver="postgresql")) as lock:
+        lock.cursor().execute("LOCK TABLE fleet.planes IN ACCESS EXCLUSIVE MODE")
+        asking.start()
+        wait_for(lambda: postgres.execute(f"SELECT count(*) > 0 {waiting}", fleet) == [(True,)])
+        ended = postgres.execute(f"SELECT pg_terminate_backend(pid) {waiting}", fleet)
+    lock.close()
+    asking.join(60)
+    assert ended
+    assert [(row["plane_status"], row["seats"]) for row in rows] == [("ok", n) for n in range(1, 41)]
+    assert max(len(row["_plane_attempts"]) for row in rows) > 1
+
+
+def test_a_coroutine_of_your_own_asks_the_service_as_it_likes(service, monkeypatch):
+    monkeypatch.setenv("LLM_KEY", "s3cr3t-Zq9")
+    heard = []
+
+    async def chat(request):
+        heard.append(request.headers["Authorization"])
+        if request.path == "/v1/models":
+            return web.json_response({"name": f"small-{request.query['for']}"})
+        asked = await request.json()
+        if len(heard) == 2:
+            return web.json_response({}, status=429, headers={"Retry-After": "0.1"})
+        label = "unknown" if asked["input"] == "?" else "good"
+        return web.json_response({"label": label, "score": 0.5, "model": asked["model"]})
+
+    service.answer = chat
+    declared = example("A coroutine of your own", SERVICE_URL=service.url)
+    rows = enriched(declared, ("nice",), ("?",), ("fine",), ("nice",), share=1)
+    assert [(row["sentiment_status"], row["label"]) for row in rows] == [
+        ("ok", "good"), ("miss", None), ("ok", "good"), ("ok", "good"),
+    ]  # fmt: skip
+    assert [row["_sentiment_source"] for row in rows] == ["call", "call", "call", "shared"]
+    assert [attempt["throttled"] for attempt in rows[0]["_sentiment_attempts"]] == [True, False]
+    assert set(heard) == {"s3cr3t-Zq9"}
+    assert declared.version == 3

@@ -31,6 +31,14 @@ def test_a_select_whose_parameters_are_the_keys_is_taken(select, url):
     assert set(lookup(select=select, url=url).statement.parameters) == {"tailnum"}
 
 
+def test_a_key_may_be_called_as_a_word_of_sql_is():
+    keys = {"order": "o", "on": "d", "select": "s"}
+    declared = lookup(
+        select="SELECT seats FROM p WHERE a = :order AND b <= CAST(:on AS date) AND c = :select", keys=keys
+    )
+    assert declared.statement.parameters == ("order", "on", "select")
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
