@@ -9,9 +9,12 @@ export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock help demo ui test proof test-ui bench bench-flink check format clean
+.PHONY: java lock help setup demo ui test proof test-ui bench bench-flink check format clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY) ## only set up .venv
+	@echo "ready: source $(BIN)/activate"
 
 demo: java $(READY) ## three real days of flights: data, services, Spark through Dagster, checks, published table, report
 	@$(BIN)/python -m demo $(ARGS)
