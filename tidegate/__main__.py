@@ -11,6 +11,17 @@ from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
 
 
+def parser() -> argparse.ArgumentParser:
+    """Every command with its arguments; `run` of what it reads is the command's own."""
+    whole = argparse.ArgumentParser(prog="tidegate", description="Nightly tables enriched from outside systems.")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        added = commands.add_parser(command.name, help=command.help, description=f"{command.help}.")
+        command.add_arguments(added)
+        added.set_defaults(run=command.run)
+    return whole
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. 0: done; 2: a declaration, its surroundings or the arguments are wrong; 3: stopped because a
     service is down, refuses us, or a cap is reached, and can be started again; 1: anything else that is wrong.
@@ -18,13 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     here = str(Path.cwd())
     if not {"", here} & set(sys.path):
         sys.path.insert(0, here)  # started as a program: the declarations lie where the user stands
-    parser = argparse.ArgumentParser(prog="tidegate", description="Nightly tables enriched from outside systems.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        added = commands.add_parser(command.name, help=command.help, description=f"{command.help}.")
-        command.add_arguments(added)
-        added.set_defaults(run=command.run)
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
     except TidegateError as error:
