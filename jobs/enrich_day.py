@@ -193,7 +193,7 @@ def _write(
     scratch = Path(f"{facts.folder}-keys")
     with (
         ProgressListener(host, rows_in, report) as listener,
-        driven(rows, replace(plan, progress=listener.address), scratch=scratch) as run,
+        driven(rows, replace(plan, progress=listener.address), scratch=scratch, asking=listener.asking_keys) as run,
     ):
         writer = carry_out(rows, run.plan).write
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(facts.folder)

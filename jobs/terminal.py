@@ -16,11 +16,12 @@ def bar(done: int, total: int) -> str:
 
 
 def progress_line(event: dict[str, Any]) -> str:
+    unit = event.get("unit", "rows")
     left = f"left {event['left_s']:.0f} s" if event["left_s"] is not None else ""
     p99 = f"p99 {event['p99_ms']:.0f} ms" if event["p99_ms"] is not None else ""
     return (
-        f"{bar(event['rows'], event['rows_total'])}  {event['rows']}/{event['rows_total']} rows   "
-        f"{event['rows_per_s']:.0f} rows/s   {event['in_flight']} in flight   {p99}   {left}"
+        f"{bar(event['rows'], event['rows_total'])}  {event['rows']}/{event['rows_total']} {unit}   "
+        f"{event['rows_per_s']:.0f} {unit}/s   {event['in_flight']} in flight   {p99}   {left}"
     ).rstrip()
 
 

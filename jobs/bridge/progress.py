@@ -69,8 +69,10 @@ class ProgressListener:
             self._socket.bind(("", 0))
         self._socket.settimeout(0.2)
         self._rows_total = rows_total
+        self._total, self._unit = rows_total, "rows"
         self._report = report
         self._tasks: dict[int, dict[str, Any]] = {}
+        self._before: list[dict[str, Any]] = []  # tasks that asked keys before the rows
         self._started: float | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="tidegate-progress", daemon=True)
@@ -90,7 +92,13 @@ class ProgressListener:
 
     def load(self) -> TaskLoad:
         """How the tasks spent their time, as far as they have told."""
-        return TaskLoad.of(self._tasks.values())
+        return TaskLoad.of([*self._before, *self._tasks.values()])
+
+    def asking_keys(self, keys: int | None) -> None:
+        """From now on so many keys are asked, before the rows; None: the rows are next. Calls are counted on."""
+        self._before += self._tasks.values()
+        self._total, self._unit = (self._rows_total, "rows") if keys is None else (keys, "keys")
+        self._tasks, self._started = {}, None
 
     def _listen(self) -> None:
         told = 0.0
@@ -108,25 +116,27 @@ class ProgressListener:
             self._report(self.figures())
 
     def figures(self) -> dict[str, Any]:
-        """The event that reporters get: rows, rate, calls in flight, latencies in ms, time left in s."""
+        """The event that reporters get: rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""
         tasks = list(self._tasks.values())
+        calling = [*self._before, *tasks]
         rows = sum(task["rows"] for task in tasks)
         seconds = time.monotonic() - (self._started or time.monotonic())
         rate = rows / seconds if seconds > 0.5 else 0.0
         latencies: dict[int, int] = {}
-        for task in tasks:
+        for task in calling:
             for bucket, count in task["latencies"].items():
                 latencies[int(bucket)] = latencies.get(int(bucket), 0) + count
         return {
             "kind": "progress",
             "rows": rows,
-            "rows_total": self._rows_total,
+            "rows_total": self._total,
+            "unit": self._unit,
             "rows_per_s": round(rate, 1),
-            "left_s": round((self._rows_total - rows) / rate, 1) if rate else None,
+            "left_s": round((self._total - rows) / rate, 1) if rate else None,
             "in_flight": sum(task["in_flight"] for task in tasks),
-            "calls": sum(task["calls"] for task in tasks),
-            "retries": sum(task["retries"] for task in tasks),
-            "timeouts": sum(task["timeouts"] for task in tasks),
+            "calls": sum(task["calls"] for task in calling),
+            "retries": sum(task["retries"] for task in calling),
+            "timeouts": sum(task["timeouts"] for task in calling),
             "p50_ms": quantile(latencies, 0.50),
             "p99_ms": quantile(latencies, 0.99),
         }

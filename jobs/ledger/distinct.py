@@ -8,8 +8,8 @@ one row of its key.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +21,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
+from jobs.bridge.partition import PartitionPlan
 from jobs.enrich import carry_out
 from jobs.ledger.asked_once import write_asked_once
+from jobs.ledger.claims import Claims
 from jobs.ledger.day_keys import TASK, TEXT
 from jobs.ledger.hits import Hits, file_of_run, run_of_keys, with_index, with_own_answers
 
 if TYPE_CHECKING:
-    from jobs.bridge.partition import PartitionPlan
     from jobs.ledger.task_plan import CallCap, LedgerPlan
     from jobs.lookups import Lookup
 
@@ -51,18 +52,49 @@ def said_of(hits: Hits) -> str:
     return f"distinct keys: {hits.keys:,} of {hits.rows:,} rows"
 
 
-def ask_keys(plan: PartitionPlan, hits: dict[int, Hits], *, seed: int, scratch: Path) -> PartitionPlan:
+@dataclass(frozen=True)
+class PlanOfKeys(PartitionPlan):
+    """What a task of the first phase needs to know: also who else asks the same keys meanwhile."""
+
+    sharing: dict[int, LedgerPlan] = field(default_factory=dict)  # by the lookup's place in the run
+    others: dict[int, tuple[str, ...]] = field(default_factory=dict)  # runs that lived when this one began
+    seed: int = 0
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Keys in, one row for each that was asked or is in the ledger out."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        number = task.partitionId() if task else 0
+        claims = Claims(self.sharing, self.others, number, text=TEXT, place=PLACE, seed=self.seed)
+        try:
+            for batch in super().__call__(claims.take(batches)):
+                claims.finished(batch)
+                yield batch
+        finally:
+            claims.end()
+
+
+def ask_keys(
+    plan: PartitionPlan, hits: dict[int, Hits], others: dict[int, list[str]], *, seed: int, scratch: Path
+) -> PartitionPlan:
     """Ask every missing key once, all lookups side by side; the plan for the rows, which calls for none of them again.
 
-    hits: by the lookup's place in the plan. seed: of this run; the keys are asked in an order of its own, so that two
-    runs do not ask in step. scratch: a folder that does not exist yet, for what became of the keys; gone at the end.
+    hits, others: by the lookup's place in the plan. seed: of this run, which asks in an order of its own. scratch: a
+    folder that does not exist yet, for what became of the keys; gone at the end.
     Raises what the tasks raise: RunStopped, RowFailed, LedgerError. What was answered until then is in the ledger.
     """
     places = sorted(hits)
     tasks = len(plan.shares[0])
     try:
         asking = _plan_of_keys(plan, places)
-        frame = _frame(hits, tasks=tasks, seed=seed)
+        asking = replace(
+            asking,
+            sharing={place: hits[place].plan for place in places},
+            others={place: tuple(others[place]) for place in places},
+            seed=seed,
+        )
+        frame = _frame(hits, tasks=tasks)
         wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
         wanted += [column(plan.lookups[place].name) for place in places for column in OUTCOME]
         carry_out(frame, asking).select(*wanted).write.parquet(str(scratch))
@@ -75,7 +107,7 @@ def ask_keys(plan: PartitionPlan, hits: dict[int, Hits], *, seed: int, scratch: 
     return replace(plan, ledgers=tuple(ledgers), cap=_left(plan, places, asked))
 
 
-def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
+def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PlanOfKeys:
     """The plan of the first phase: rows are keys, and each is asked at one of the lookups."""
     layout = replace(
         plan.layout,
@@ -88,7 +120,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         key_names=tuple(plan.layout.key_names[place] for place in places),
     )
     cap = plan.cap and replace(plan.cap, weights=tuple(plan.cap.weights[place] for place in places))
-    return replace(
+    changed = replace(
         plan,
         # a row has the key of one lookup only: at the others it is null, whatever they say of null keys
         lookups=tuple(replace(plan.lookups[place], on_null_key="skip") for place in places),
@@ -98,6 +130,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         layout=layout,
         cap=cap,
     )
+    return PlanOfKeys(**{one.name: getattr(changed, one.name) for one in fields(changed)})
 
 
 def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan:
@@ -106,7 +139,7 @@ def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan:
     return replace(ledger, run_id=run_of_keys(ledger.run_id))
 
 
-def _frame(hits: dict[int, Hits], *, tasks: int, seed: int) -> DataFrame:
+def _frame(hits: dict[int, Hits], *, tasks: int) -> DataFrame:
     """All keys, each in the partition of the row that will show its call: so the calls of a task stay within its
     share of calls in flight also where the audit shows them.
     """
@@ -120,8 +153,7 @@ def _frame(hits: dict[int, Hits], *, tasks: int, seed: int) -> DataFrame:
         ]
         frames.append(one.frame.select(TEXT, F.lit(place).alias(PLACE), *schema.SOURCE_IDENTITY, TASK, *keys))
     together = reduce(DataFrame.unionByName, frames)
-    drawn = F.xxhash64(TEXT, F.lit(seed))
-    return together.repartitionById(tasks, F.col(TASK)).sortWithinPartitions(drawn).drop(TASK)
+    return together.repartitionById(tasks, F.col(TASK)).drop(TASK)
 
 
 def _with_outcomes(hits: Hits, asked: pa.Table, name: str, place: int) -> LedgerPlan:

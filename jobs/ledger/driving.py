@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs.ledger.distinct import BY_ROW, ROWS_PER_KEY, ask_keys, asks_keys_first, said_of
-from jobs.ledger.hits import begin_run, end_run, find_hits, folder_of, knows_nothing, with_index
+from jobs.ledger.hits import beating, begin_run, end_run, find_hits, folder_of, knows_nothing, with_index
 from jobs.ledger.request_notes import write_note
 
 if TYPE_CHECKING:
@@ -34,15 +34,16 @@ class Driven:
 
 @contextmanager
 def driven(
-    prepared: DataFrame, plan: PartitionPlan, *, scratch: Path, asking: Callable[[int], object] = lambda _keys: None
+    prepared: DataFrame, plan: PartitionPlan, *, scratch: Path, asking: Callable[[int | None], object] = lambda _: None
 ) -> Iterator[Driven]:
     """`plan` with what the ledger knows of the day's keys, those asked that are best asked first; for one `with`.
 
-    asking: told of the number of keys before they are asked. Leaving it, by an error too, removes the run's files.
-    Raises LedgerError, and what the calls raise; their answers are in the ledger then.
+    asking: told of the number of keys before they are asked, and None after that. Leaving it, by an error too, removes
+    the run's files. Raises LedgerError, and what the calls raise; their answers are in the ledger then.
     """
     seed = secrets.randbits(31)
     with ExitStack() as stack:
+        stack.enter_context(beating([ledger for ledger in plan.ledgers if ledger is not None]))
         hits: dict[int, Hits] = {}
         first: dict[int, Hits] = {}
         ledgers = list(plan.ledgers)
@@ -64,8 +65,9 @@ def driven(
                 first[place] = replace(one, plan=indexed)
         found = replace(plan, ledgers=tuple(ledgers))
         if first:
-            asking(sum(one.missing for one in first.values()))
-            found = ask_keys(found, first, seed=seed, scratch=scratch)
+            asking(sum(one.keys for one in first.values()))
+            found = ask_keys(found, first, others, seed=seed, scratch=scratch)
+            asking(None)
         asked_by = (said_of(first[place]) if place in first else BY_ROW for place in range(len(plan.lookups)))
         yield Driven(found, tuple(asked_by))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
+BEAT = "run.json"  # in it; written again every BEAT_EVERY s
+BEAT_EVERY = 5.0
 ANSWERS = ("ok", "miss")
 
 _log = logging.getLogger("tidegate.ledger")
@@ -109,10 +113,34 @@ def knows_nothing(folder: LedgerFolder) -> bool:
 
 def begin_run(plan: LedgerPlan) -> list[str]:
     """Make this run's folder, so that others see it; gives the other runs that have one: they ask too, or crashed."""
-    folder = folder_of(plan)
-    folder.write(f"{RUNS}/{plan.run_id}/run.json", json.dumps({"run_id": plan.run_id}).encode())
-    runs = {name.split("/")[1] for name in folder.names(RUNS)}
+    beat(plan)
+    runs = {name.split("/")[1] for name in folder_of(plan).names(RUNS)}
     return sorted(runs - {plan.run_id})
+
+
+def beat(plan: LedgerPlan) -> None:
+    """Say that this run lives. Raises LedgerError."""
+    folder_of(plan).write(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps({"run_id": plan.run_id}).encode())
+
+
+@contextmanager
+def beating(plans: Sequence[LedgerPlan]) -> Iterator[None]:
+    """Say every few seconds that this run lives, for as long as it does: what it has claimed is left to it."""
+    ended = threading.Event()
+
+    def say() -> None:
+        while not ended.wait(BEAT_EVERY):
+            for plan in plans:
+                with suppress(LedgerError):  # then others may ask what this run is about to ask, nothing worse
+                    beat(plan)
+
+    thread = threading.Thread(target=say, name="ledger beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def end_run(plan: LedgerPlan) -> None:
