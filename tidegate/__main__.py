@@ -10,6 +10,8 @@ from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
 
+INTERRUPTED = 130  # as a shell has it
+
 
 def parser() -> argparse.ArgumentParser:
     """Every command with its arguments; `run` of what it reads is the command's own."""
@@ -32,6 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
+    except KeyboardInterrupt:
+        print("Interrupted; readers see what they saw. The same command goes on.", file=sys.stderr)
+        return INTERRUPTED
     except TidegateError as error:
         print(error, file=sys.stderr)
         if isinstance(error, DeclarationError):

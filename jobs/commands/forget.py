@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from jobs.schema import Verdict
 
 AT_ONCE = timedelta(0)
+FORGOTTEN = "What was said here named a row that was forgotten."
 NOT_OURS = (
     "the input, the services asked, Dagster's own event log, copies and backups of these folders, and old versions "
     "that an object store keeps"
@@ -192,8 +193,10 @@ def _clean_records(enrichment: Enrichment, days: list[str], words: set[str], qua
     cleaned = 0
     for record in records.load(enrichment.name):
         verdicts = tuple(_clean(verdict, words) if record.facts.day in days else verdict for verdict in record.verdicts)
-        if verdicts != record.verdicts:
-            new = records.save(dataclasses.replace(record, verdicts=verdicts))
+        named = record.facts.day in days and _names(record.reason, words)
+        if named or verdicts != record.verdicts:
+            reason = FORGOTTEN if named else record.reason
+            new = records.save(dataclasses.replace(record, verdicts=verdicts, reason=reason))
             quality.keep(new)
             cleaned += 1
     return cleaned
@@ -201,9 +204,13 @@ def _clean_records(enrichment: Enrichment, days: list[str], words: set[str], qua
 
 def _clean(verdict: Verdict, words: set[str]) -> Verdict:
     said = {str(value) for row in verdict.evidence for value in _values(row)}
-    if not said & words and not any(word in verdict.sentence for word in words if len(word) > 1):
+    if not said & words and not _names(verdict.sentence, words):
         return verdict
-    return dataclasses.replace(verdict, evidence=(), sentence="What was said here named a row that was forgotten.")
+    return dataclasses.replace(verdict, evidence=(), sentence=FORGOTTEN)
+
+
+def _names(sentence: str, words: set[str]) -> bool:
+    return any(word in sentence for word in words if len(word) > 1)
 
 
 def _values(value: Any) -> Iterator[Any]:
@@ -221,4 +228,5 @@ def _delete_logs(enrichment: Enrichment, days: list[str]) -> int:
         for log in records.folder(enrichment.name, day).glob("*.spark.log"):
             log.unlink(missing_ok=True)
             deleted += 1
+        records.progress_file(enrichment.name, day).unlink(missing_ok=True)  # ends with why a run failed
     return deleted

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
     from jobs.declarations import Enrichment
 
+OPTIONS = ("--ignore-ttl",)  # of the Spark program: other answers of these days are used, whatever their age
 ROWS_AT_ONCE = 10_000
 TRIES = 5  # while a compaction takes files away
 

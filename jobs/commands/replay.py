@@ -48,8 +48,8 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
 def replay(target: Target, day: str) -> DayOutcome | None:
     """Run the day with stored answers of any age: only its dead letters are called. None when it has no letters.
 
-    Rows that the input has got since are called too. Raises DeclarationError without a ledger, as every row would be
-    called, and DayTaken. Stopped or killed half way, the same again goes on.
+    Rows that the input has got since are called too. Raises DayTaken, and DeclarationError where every row would be
+    called: without a ledger, or when a request was changed since. Stopped or killed half way, the same again goes on.
     """
     enrichment = target.enrichment
     if enrichment.ledger is None:
@@ -59,8 +59,21 @@ def replay(target: Target, day: str) -> DayOutcome | None:
     letters = letters_of(enrichment, day)
     if not letters.num_rows:
         return None
+    _refuse_other_requests(enrichment, day)
     void_misses(enrichment, letters)
     return target.run(day, OPTIONS)
+
+
+def _refuse_other_requests(enrichment: Enrichment, day: str) -> None:
+    """Raises DeclarationError when a lookup's answers lie under another request than the one declared now."""
+    last = records.load(enrichment.name, day)[-1]
+    had_answers = {one.name for one in last.figures.lookups if one.outcomes.get("ok", 0) + one.outcomes.get("miss", 0)}
+    for kept in kept_by([("", enrichment)]):
+        if kept.lookup.name in had_answers and kept.folder.is_empty():
+            raise DeclarationError(
+                f"{enrichment.name}: lookup {kept.lookup.name}: the ledger holds no answer to the request as it is "
+                "declared now: a replay would call for every row. Run the day instead; tidegate plan says what it asks."
+            )
 
 
 def void_misses(enrichment: Enrichment, letters: pa.Table) -> int:

@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
             continue
         refresh.expire(kept, matched)
         for reference, enrichment, days in matched.days:
-            status = status or tell(target(reference, enrichment, wait=options.wait).run_all(days))
+            status = status or tell(target(reference, enrichment, wait=options.wait).run_all(days, refresh.OPTIONS))
     if not options.do:
         print("Nothing was changed. With --run they are asked anew, and these days run again.")
     return status

@@ -46,6 +46,12 @@ def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
     assert known == ['["town-1"]', '["town-3"]', '["town-4"]']
 
 
+def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
+    towns.publish(DAY, [1, 2], statuses={2: "error"})
+    with pytest.raises(DeclarationError, match="the ledger holds no answer to the request as it is declared now"):
+        replay(target(towns.enrichment), DAY)
+
+
 def test_what_cannot_be_replayed_is_said_in_one_sentence(towns, capsys):
     assert main(["replay", "towns", "--day", DAY, "--package", "declared"]) == 2
     assert capsys.readouterr().err == (f"towns: {DAY} was never run to its end; there is nothing to replay. Run it.\n")
