@@ -1,0 +1,82 @@
+"""Coroutines and databases asked by real Spark tasks: what travels to the executors, and limits over all of them."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from jobs.enrich import enrich
+from tidegate import Enrichment, HttpLookup, Input, Output, SqlLookup
+
+pytestmark = pytest.mark.spark
+DECLARED = """
+from tidegate import Service, lookup
+
+@lookup(service=Service(name="shared", url="SHARED_URL", max_concurrency=4), keys={"number": "id"},
+        returns="doubled BIGINT", timeout=30.0)
+async def doubling(row, http):
+    answer = await http.post("/double", json={"n": row.number})
+    return None if answer["n"] == 0 else {"doubled": answer["n"]}
+"""
+
+
+def enrichment(*lookups):
+    return Enrichment(
+        name="things", input=Input(path="raw", row_id=["id"]), lookups=list(lookups), output=Output(path="out")
+    )
+
+
+def test_a_coroutine_travels_by_its_name_and_shares_its_services_limit_with_other_lookups(
+    spark, service, tmp_path, monkeypatch
+):
+    (tmp_path / "doubling_declared.py").write_text(DECLARED.replace("SHARED_URL", service.url))
+    spark.sparkContext.addPyFile(str(tmp_path / "doubling_declared.py"))  # as --py-files does
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def answer(request):
+        await asyncio.sleep(0.01)
+        if request.method == "POST":
+            return web.json_response({"n": 2 * (await request.json())["n"]})
+        return web.json_response({"x": 1})
+
+    service.answer = answer
+    from doubling_declared import doubling
+
+    other = HttpLookup(
+        name="other",
+        service=doubling.service,
+        request="GET /x/{k}",
+        keys={"k": "id"},
+        returns="x INT",
+        timeout=30.0,
+    )
+    rows = enrich(spark.range(0, 60, 1, 2), enrichment(doubling, other)).collect()
+    assert {row["id"]: (row["doubling_status"], row["doubled"], row["other_status"]) for row in rows} == {
+        number: ("ok" if number else "miss", 2 * number or None, "ok") for number in range(60)
+    }
+    assert len(service.log) == 120
+    assert 2 <= service.highest_in_flight <= 4
+
+
+def test_keys_of_many_rows_go_together_to_a_database_from_every_task(spark, postgres, wait_for):
+    database = postgres.new_database()
+    postgres.execute(
+        "CREATE TABLE squares (n BIGINT PRIMARY KEY, square BIGINT);"
+        "INSERT INTO squares SELECT n, n * n FROM generate_series(1, 500) AS n",
+        database,
+    )
+    squares = SqlLookup(
+        name="squares",
+        url=postgres.url(database),
+        table="squares",
+        keys={"n": "id"},
+        returns="square BIGINT",
+        timeout=30.0,
+        max_concurrency=2,
+        batch_size=100,
+    )
+    rows = enrich(spark.range(0, 1000, 1, 2), enrichment(squares)).collect()
+    assert {row["id"]: row["square"] for row in rows} == {n: n * n if 1 <= n <= 500 else None for n in range(1000)}
+    assert {row["squares_status"] for row in rows} == {"ok", "miss"}
+    left = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'"
+    wait_for(lambda: postgres.execute(left) == [(0,)])
