@@ -16,11 +16,14 @@ class InputWindow:
         self._rows_ever = 0
         self._size_ever = 0
         self._ended = False
+        self.is_full = False  # the reader waits for room
 
     def take(self, rows: int, size: int) -> bool:
         """Wait for room, then count this batch. False when the run has ended and the batch is not wanted."""
         with self._changed:
+            self.is_full = not (self._ended or self._has_room())
             self._changed.wait_for(lambda: self._ended or self._has_room())
+            self.is_full = False
             self._rows += rows
             self._rows_ever += rows
             self._size_ever += size

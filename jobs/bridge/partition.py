@@ -23,6 +23,7 @@ from jobs.bridge.asking import Asked, Row
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
 from jobs.bridge.chain import Link, Operator, calls_in_flight, raise_failure
 from jobs.bridge.desk import DeskAddress
+from jobs.bridge.holding import ROWS_HELD, Finished, safe_batches
 from jobs.bridge.input_window import InputWindow
 from jobs.bridge.operators import CAPACITY_PER_CALL, Surroundings, chain
 from jobs.bridge.outage import OutageWatch
@@ -36,9 +37,6 @@ from jobs.lookups import Lookup
 ROWS_PER_BATCH = 1000  # of output
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
-
-
-Finished = tuple[pa.RecordBatch, list[Callable[[], None]]]  # a batch, and what to wait for before it may leave
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ class PartitionRun:
         self._shares = [shares[partition % len(shares)] for shares in plan.shares]
         self._progress = TaskProgress(partition, attempt)
         at_once = sum(share * lookup.batch_size for share, lookup in zip(self._shares, plan.lookups, strict=True))
-        self._window = InputWindow(PREFETCH_ROWS + CAPACITY_PER_CALL * at_once, PREFETCH_BYTES)
+        held = ROWS_HELD if any(plan.ledgers) else 0
+        self._window = InputWindow(PREFETCH_ROWS + held + CAPACITY_PER_CALL * at_once, PREFETCH_BYTES)
         self._out: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: ProgressSender
@@ -103,12 +102,7 @@ class PartitionRun:
         loop_thread.start()
         reader.start()
         try:
-            while (item := self._out.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                batch, stored = item
-                for wait_until_stored in stored:
-                    wait_until_stored()
+            for batch in safe_batches(self._out, self._window):
                 yield batch
                 self._window.give_back(batch.num_rows)
         finally:

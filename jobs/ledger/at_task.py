@@ -45,6 +45,23 @@ class AskedBefore:
 Found = StoredAnswer | AskedBefore
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A moment of a ledger's writer."""
+
+    writer: LedgerWriter
+    ticket: int
+
+    @property
+    def reached(self) -> bool:
+        """Whether all that was put before it is stored."""
+        return self.writer.stored >= self.ticket
+
+    def wait(self) -> None:
+        """Have it stored now, and return then. Raises LedgerError when it cannot be."""
+        self.writer.wait(self.ticket)
+
+
 class TaskLedger:
     """Looks up the keys of a batch at once, takes what comes back, and says when that is safe on its disk.
 
@@ -142,16 +159,17 @@ class TaskLedger:
     # -- what comes back -----------------------------------------------------------------------------------------------
     def keep(self, key: Key, answer: Any | None) -> None:
         """Take the raw answer of a call, or None for a miss; never blocks."""
+        if answer is None:
+            self._put(self._text(key), "miss", None)
+            return
         try:
-            response = None if answer is None else dump(answer)
+            response = dump(answer)
         except ValueError as error:
             if not self._said_unkept:
                 self._said_unkept = True
-                _log.warning(
-                    "lookup %s: an answer is not kept, and will be asked for again: %s", self._plan.lookup, error
-                )
+                _log.warning("lookup %s: an answer is not kept, and will be paid again: %s", self._plan.lookup, error)
             return
-        self._put(self._text(key), "miss" if answer is None else "ok", response)
+        self._put(self._text(key), "ok", response)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
         """Take the error that a key ended in. final: the service answered, so that a mark of the key is settled."""
@@ -162,11 +180,10 @@ class TaskLedger:
         assert self._writer is not None
         self._ticket = self._writer.put(StoredAnswer(text, outcome, response, self._now_us(), self._plan.run_id))
 
-    def safe_point(self) -> Callable[[], None]:
-        """A function that returns once all that was taken so far is stored; for another thread."""
-        writer, ticket = self._writer, self._ticket
-        assert writer is not None
-        return lambda: writer.wait(ticket)
+    def safe_point(self) -> Stored:
+        """All that was taken so far; for another thread to wait for."""
+        assert self._writer is not None
+        return Stored(self._writer, self._ticket)
 
     # -- calls that must not be made twice -----------------------------------------------------------------------------
     def was_asked(self, key: Key) -> bool:
@@ -178,7 +195,7 @@ class TaskLedger:
         assert self._waiter is not None
         self._marked.add(self._text(key))
         self._put(self._text(key), "asked", None)
-        await asyncio.get_running_loop().run_in_executor(self._waiter, self.safe_point())
+        await asyncio.get_running_loop().run_in_executor(self._waiter, self.safe_point().wait)
 
     def unmark(self, key: Key) -> None:
         """The service said "not now": it did nothing, and may be asked again."""

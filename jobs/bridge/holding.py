@@ -1,0 +1,59 @@
+"""Finished batches on their way out: each leaves once the ledger holds the answers of its rows."""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from jobs.bridge.input_window import InputWindow
+
+ROWS_HELD = 8000  # so many wait together: a part per 1,000 rows would cost more than what is in it
+LOOK_EVERY = 0.02  # s, while some are held
+
+
+class SafePoint(Protocol):
+    """A moment in the ledger of one lookup."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether all that was taken before it is stored."""
+
+    def wait(self) -> None:
+        """Have it stored now, and return then. Raises LedgerError when it cannot be."""
+
+
+Finished = tuple[pa.RecordBatch, Sequence[SafePoint]]
+
+
+def safe_batches(
+    finished: queue.SimpleQueue[Finished | BaseException | None], window: InputWindow
+) -> Iterator[pa.RecordBatch]:
+    """The batches in their order, until None comes; raises what comes in their place.
+
+    The ledger is left to store at its own pace, in parts worth writing. It is made to hurry only when enough rows
+    wait, when there are no more, or when nothing can come in before something has left.
+    """
+    held: deque[Finished] = deque()
+    while True:
+        idle = ended = False
+        try:
+            item = finished.get(timeout=LOOK_EVERY if held else None)
+        except queue.Empty:
+            idle = True
+        else:
+            if isinstance(item, BaseException):
+                raise item
+            ended = item is None
+            if item is not None:
+                held.append(item)
+        if held and (ended or (idle and window.is_full) or sum(batch.num_rows for batch, _ in held) >= ROWS_HELD):
+            for point in held[-1][1]:
+                point.wait()
+        while held and all(point.reached for point in held[0][1]):
+            yield held.popleft()[0]
+        if ended:
+            return
