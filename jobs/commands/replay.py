@@ -51,20 +51,25 @@ def replay(target: Target, day: str) -> DayOutcome | None:
     Rows that the input has got since are called too. Raises DayTaken, and DeclarationError where every row would be
     called: without a ledger, or when a request was changed since. Stopped or killed half way, the same again goes on.
     """
-    enrichment = target.enrichment
+    return target.run(day, OPTIONS) if prepare(target.enrichment, day) else None
+
+
+def prepare(enrichment: Enrichment, day: str) -> int:
+    """See to it that a run of the day with OPTIONS calls for its dead letters and nothing else. Returns how many there
+    are; with none there is nothing to run. Raises DeclarationError as `replay` does.
+    """
     if enrichment.ledger is None:
         raise DeclarationError(
             f"{enrichment.name} keeps no ledger: a replay would call for every row. Run the day instead."
         )
     letters = letters_of(enrichment, day)
-    if not letters.num_rows:
-        return None
-    _refuse_other_requests(enrichment, day)
-    void_misses(enrichment, letters)
-    return target.run(day, OPTIONS)
+    if letters.num_rows:
+        refuse_other_requests(enrichment, day)
+        void_misses(enrichment, letters)
+    return int(letters.num_rows)
 
 
-def _refuse_other_requests(enrichment: Enrichment, day: str) -> None:
+def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
     """Raises DeclarationError when a lookup's answers lie under another request than the one declared now."""
     last = records.load(enrichment.name, day)[-1]
     had_answers = {one.name for one in last.figures.lookups if one.outcomes.get("ok", 0) + one.outcomes.get("miss", 0)}

@@ -71,6 +71,16 @@ def test_the_page_of_a_held_back_day_says_why_and_what_readers_see(tmp_path):
     assert "nothing new of 2013-01-02; what was published of it before stays" in page
 
 
+def test_the_page_of_a_day_counts_its_dead_letters_held_back_or_not(tmp_path):
+    made = record(dt.date(2013, 1, 1), red=True)
+    declared = made.facts.declared
+    lookups = tuple(replace(lookup, dead_letters=("timeout", "error")) for lookup in declared.lookups)
+    made = replace(made, facts=replace(made.facts, declared=replace(declared, lookups=lookups)))
+    render("flights_enriched", [made], tmp_path)
+    page = (tmp_path / "2013-01-01" / "index.html").read_text()
+    assert f"<b>{10 * len(lookups)}</b><span>dead letters</span>" in page
+
+
 def test_a_check_that_did_not_run_is_not_shown_as_passed(tmp_path):
     render("flights_enriched", [record(dt.date(2013, 1, 1))], tmp_path)
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
