@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs import records
@@ -93,11 +91,8 @@ def run_day(
     run_id = uuid.uuid4().hex
     log = records.spark_log(enrichment.name, day, run_id)
     checks = ("--checks", quality.checks, *options)
-    own_modules = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))}
     with leased(enrichment.output.path, day, run_id, wait=wait) as lease:
-        code = submit.run(
-            reference, day=day, run_id=run_id, log=log, options=checks, environment=own_modules, lease=lease
-        )
+        code = submit.run(reference, day=day, run_id=run_id, log=log, options=checks, lease=lease)
         written = next((one for one in records.load(enrichment.name, day) if one.facts.run_id == run_id), None)
         how = ended(code, written, "", log)
         if how.record is None:

@@ -93,8 +93,10 @@ class SparkSubmit:
 
 
 def python_environment() -> dict[str, str]:
-    """Ours, with this interpreter for driver and workers."""
-    return dict(os.environ) | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    """Ours, with this interpreter for driver and workers, and the modules of the folder that we stand in."""
+    own_modules = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return dict(os.environ) | python | {"PYTHONPATH": own_modules}
 
 
 def spark_submit_from_environment() -> SparkSubmit:

@@ -117,7 +117,7 @@ class DayRun:
 
     def day_that_needs_no_replay(self) -> DayRecord | None:
         """The published day, where a replay is asked for and there are no dead letters; None to run the day."""
-        if self.mode is modes.NIGHTLY:
+        if self.mode not in (modes.REPLAY, modes.REMAP):
             return None
         if self.declared.enrichment.ledger is None:
             raise self.failure("the enrichment keeps no ledger: every row would be called.", "Run the nightly job.")

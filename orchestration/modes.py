@@ -36,20 +36,23 @@ REMAP = Mode(
     "Publishes a day again from stored responses, with the columns and paths declared now: no call is made. Held back "
     "when a row would lose an answer that the ledger does not hold.",
 )
-BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP)}
+REFRESHED = Mode(  # no job of its own: the sensor of refresh_answers asks the nightly one for it
+    "refreshed",
+    ("--ignore-ttl",),
+    "asks anew for the answers that were marked, for",
+    "Asks anew for the answers that a refresh has marked; all others count whatever their age.",
+)
+BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 
 
 def has_letters(enrichment: Enrichment, day: str) -> bool:
     """Whether a replay has anything to ask for; misses that are letters are marked to be asked again.
 
-    Raises DeclarationError when the day was never run to its end.
+    Raises DeclarationError when the day was never run to its end, or every row would be called.
     """
-    from jobs.commands.replay import letters_of, void_misses
+    from jobs.commands.replay import prepare
 
-    letters = letters_of(enrichment, day)
-    if letters.num_rows:
-        void_misses(enrichment, letters)
-    return bool(letters.num_rows)
+    return prepare(enrichment, day) > 0
 
 
 def acceptance(mode: Mode, enrichment: Enrichment, day: str) -> Callable[[DayRecord], str]:

@@ -9,6 +9,7 @@ from dagster import DagsterRunStatus
 
 from orchestration.assets import POOL
 from orchestration.declared import Declared
+from orchestration.modes import REFRESHED, TAG
 from orchestration.schedules import Job
 
 DAYS_TO_RUN = "tidegate/days_to_run"  # tag of a run of refresh_answers: JSON, enrichment -> days
@@ -115,7 +116,8 @@ def _runs_refreshed_days(refresh: dg.JobDefinition, jobs: Sequence[Job]) -> dg.S
         for enrichment, of_it in days.items():
             for day in of_it:
                 key = f"{context.dagster_run.run_id} {enrichment} {day}"
-                yield dg.RunRequest(key, job_name=f"{enrichment}_nightly", partition_key=day)
+                tags = {TAG: REFRESHED.name}
+                yield dg.RunRequest(key, job_name=f"{enrichment}_nightly", partition_key=day, tags=tags)
         if not any(days.values()):
             yield dg.SkipReason("No day stands on the answers that were marked.")
 
