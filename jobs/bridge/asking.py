@@ -101,6 +101,8 @@ class Asking(AsyncFunction[Row, Row]):
         """may_call: without it a key that the ledger does not know leaves as not_asked."""
         self._lookup = lookup
         self._retries = lookup.retry.retries
+        policies = (("miss", lookup.on_miss), ("timeout", lookup.on_timeout), ("error", lookup.on_error))
+        self._fails_on = frozenset(status for status, policy in policies if policy == "fail")
         self._place = place  # of this lookup in Row.asked
         self._caller = caller
         self._gate = gate
@@ -271,13 +273,10 @@ class Asking(AsyncFunction[Row, Row]):
         self._obey_policy(asked)
 
     def _obey_policy(self, asked: Asked) -> None:
-        lookup = self._lookup
-        policy = {"miss": lookup.on_miss, "timeout": lookup.on_timeout, "error": lookup.on_error}.get(
-            asked.status or ""
-        )
-        if policy == "fail":
+        if asked.status in self._fails_on:
             raise RowFailed(
-                f"lookup {lookup.name}: a row ended as {asked.status} ({asked.error}); on_{asked.status} is 'fail'."
+                f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); "
+                f"on_{asked.status} is 'fail'."
             )
 
 

@@ -25,6 +25,7 @@ class FunctionCaller:
                 f"lookup {lookup.name}: timeout is an async def; it must be a plain def, as its time is over."
             )
         self._columns = lookup.columns
+        self._returned = tuple(column.name for column in lookup.columns)
         self._names = tuple(lookup.keys)
 
     async def open(self) -> None:
@@ -53,6 +54,8 @@ class FunctionCaller:
         return self._one(answers)
 
     def _one(self, answers: Any) -> Any | None:
+        if type(answers) is list and len(answers) == 1 and type(answers[0]) is dict:  # nearly always; a µs a row
+            return answers[0]
         if not isinstance(answers, list | tuple) or not all(isinstance(answer, dict) for answer in answers):
             raise CallFailed(f"the function gave {type(answers).__name__}; it must give a list of dicts", passing=False)
         if len(answers) > 1:
@@ -60,7 +63,7 @@ class FunctionCaller:
         return answers[0] if answers else None
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
-        return cast_all(self._columns, (answer.get(column.name) for column in self._columns))
+        return cast_all(self._columns, [answer.get(name) for name in self._returned])
 
     def fallback(self, key: Key) -> Any | None:
         method = getattr(type(self._function), "timeout", None)

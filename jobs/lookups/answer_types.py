@@ -34,12 +34,14 @@ class AnswerColumn:
 
 def cast_all(columns: Iterable[AnswerColumn], values: Iterable[Any]) -> tuple[Any, ...]:
     """The values of an answer, as many as columns, each as Arrow takes it. Raises ValueError naming the column."""
+    name = ""
     cast = []
-    for column, value in zip(columns, values, strict=True):
-        try:
+    try:
+        for column, value in zip(columns, values, strict=True):
+            name = column.name
             cast.append(column.cast(value))
-        except ValueError as error:
-            raise ValueError(f"{column.name}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     return tuple(cast)
 
 
