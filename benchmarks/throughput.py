@@ -121,11 +121,11 @@ class Bench:
         return self.rows / (time.monotonic() - started)
 
 
-def profile(rows: int) -> None:
+def profile(rows: int, *, shared: bool) -> None:
     """One partition in this process, its input in memory: the loop's thread under cProfile."""
     from jobs.bridge.batches import BatchLayout
 
-    declared = enrichment()
+    declared = enrichment(shared=shared)
     lookups = tuple(declared.lookups)
     layout = BatchLayout(
         carried=("id", "a", "b", "c", "d", "e", "f", "g", "_source_file", "_source_row"), keys=(("__key_0_0",),),
@@ -153,9 +153,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--shared", action="store_true", help="with --profile: equal calls are shared, the default")
     options = parser.parse_args()
     if options.profile:
-        profile(options.rows)
+        profile(options.rows, shared=options.shared)
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
