@@ -123,8 +123,10 @@ class DayRun:
             raise self.failure("the enrichment keeps no ledger: every row would be called.", "Run the nightly job.")
         if self.mode is not modes.REPLAY:
             return None
+        from jobs.commands.replay import prepare
+
         try:
-            if modes.has_letters(self.declared.enrichment, self.day):
+            if prepare(self.declared.enrichment, self.day):
                 return None
         except TidegateError as error:
             raise self.failure(str(error), f"Run the job {self.declared.job_name} for the day.") from error

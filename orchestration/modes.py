@@ -45,16 +45,6 @@ REFRESHED = Mode(  # no job of its own: the sensor of refresh_answers asks the n
 BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 
 
-def has_letters(enrichment: Enrichment, day: str) -> bool:
-    """Whether a replay has anything to ask for; misses that are letters are marked to be asked again.
-
-    Raises DeclarationError when the day was never run to its end, or every row would be called.
-    """
-    from jobs.commands.replay import prepare
-
-    return prepare(enrichment, day) > 0
-
-
 def acceptance(mode: Mode, enrichment: Enrichment, day: str) -> Callable[[DayRecord], str]:
     """What a written day must fulfil beyond its checks: why it must not be published; empty when it may be."""
     if mode is not REMAP:
