@@ -9,8 +9,8 @@ import contextlib
 import json
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from jobs import records
 from jobs.enrich_day import STOPPED
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobs.declarations import Enrichment
 
 PUBLISHED, FAILED = "published", "failed"
+Watch = Callable[[dict[str, Any]], None]  # takes the last event of the Spark program
 Accept = Callable[[DayRecord], str]  # why the day is not to be published; empty when it may be
 
 
@@ -81,22 +82,29 @@ def run_day(
     options: Sequence[str] = (),
     accept: Accept | None = None,
     wait: float = WAIT,
+    watch: Watch | None = None,
 ) -> DayOutcome:
     """One day under the rules of the nightly job, without Dagster: checked, published or held back, summaries made.
 
     Killed at any moment, readers keep what they had; the same again takes what was answered from the ledger. Raises
     DayTaken, with nothing started, while another run of the day is at work. options: of the Spark program. accept: what
-    a command demands of a written day beyond its checks. wait: s, for a run of the day that is ending.
+    a command demands of a written day beyond its checks. wait: s, for a run of the day that is ending. watch: told
+    of the progress every second.
     """
     run_id = uuid.uuid4().hex
     log = records.spark_log(enrichment.name, day, run_id)
     checks = ("--checks", quality.checks, *options)
     with leased(enrichment.output.path, day, run_id, wait=wait) as lease:
-        code = submit.run(reference, day=day, run_id=run_id, log=log, options=checks, lease=lease)
+        if watch is not None:
+            submit = replace(submit, tell_every=1.0)
+        code = submit.run(
+            reference, day=day, run_id=run_id, log=log, options=checks, lease=lease,
+            while_running=None if watch is None else lambda: watch(_last_event(enrichment.name, day)),
+        )  # fmt: skip
         written = next((one for one in records.load(enrichment.name, day) if one.facts.run_id == run_id), None)
         how = ended(code, written, "", log)
         if how.record is None:
-            state = _state_of_stop(enrichment.name, day) if code == STOPPED else FAILED
+            state = _last_event(enrichment.name, day).get("state", FAILED) if code == STOPPED else FAILED
             return DayOutcome(day, run_id, state, how.reason, code=code)
         refused = accept(how.record) if accept else ""
         if refused:
@@ -110,11 +118,11 @@ def run_day(
     return DayOutcome(day, run_id, record.state, record.reason, record)
 
 
-def _state_of_stop(enrichment: str, day: str) -> str:
-    """Which kind of stop it was, as the Spark program said last."""
+def _last_event(enrichment: str, day: str) -> dict[str, Any]:
+    """What the Spark program said last; nothing before it has said anything."""
     with contextlib.suppress(OSError, ValueError):
-        return str(json.loads(records.progress_file(enrichment, day).read_text()).get("state", FAILED))
-    return FAILED
+        return dict(json.loads(records.progress_file(enrichment, day).read_text()))
+    return {}
 
 
 def _summarize(enrichment: Enrichment, day: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.nightly import Accept, DayOutcome, Quality, run_day
+from jobs.nightly import Accept, DayOutcome, Quality, Watch, run_day
 from jobs.spark_program import SparkSubmit
 from jobs.tables.leases import WAIT
 
@@ -23,12 +23,13 @@ class Target:
     quality: Quality
     submit: SparkSubmit
     wait: float = WAIT  # s, for another run of a day that is ending
+    watch: Watch | None = None
 
     def run(self, day: str, options: Sequence[str] = (), accept: Accept | None = None) -> DayOutcome:
         """One day under the rules of the nightly job. options: of the Spark program. Raises DayTaken."""
         return run_day(
             self.reference, self.enrichment, day,
-            quality=self.quality, submit=self.submit, options=options, accept=accept, wait=self.wait,
+            quality=self.quality, submit=self.submit, options=options, accept=accept, wait=self.wait, watch=self.watch,
         )  # fmt: skip
 
     def run_all(

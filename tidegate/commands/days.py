@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.enrich_day import WRONG as WRONG_DECLARATION
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jobs.declarations import Enrichment
     from jobs.schema import DayRecord
 
+CLEAR = "\r\x1b[K"
 REPORTS = Path("data/reports")
 
 
@@ -31,7 +33,16 @@ def target(reference: str, enrichment: Enrichment, *, wait: float) -> Target:
     """An enrichment whose days are run as the nightly job runs them."""
     from jobs.commands.target import Target
 
-    return Target(reference, enrichment, quality(), spark_submit_from_environment(), wait)
+    watch = show_progress if sys.stderr.isatty() else None
+    return Target(reference, enrichment, quality(), spark_submit_from_environment(), wait, watch)
+
+
+def show_progress(event: dict[str, Any]) -> None:
+    """One line of a terminal, again and again in its place."""
+    from jobs.terminal import progress_line
+
+    if event.get("kind") == "progress":
+        print(f"{CLEAR}{progress_line(event)}", end="", file=sys.stderr, flush=True)
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +70,8 @@ def tell(outcomes: Iterable[DayOutcome]) -> int:
     """A line per day, as each is over. Returns the exit status: that of the last day."""
     status = RIGHT
     for outcome in outcomes:
+        if sys.stderr.isatty():
+            print(CLEAR, end="", file=sys.stderr, flush=True)
         print(line(outcome), flush=True)
         status = _status(outcome)
     return status
