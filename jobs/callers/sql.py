@@ -68,7 +68,7 @@ class SqlCaller:
             exchange = trace("sql", self._text, list(parameters.values()))
             rows = (await connection.execute(self._select, parameters)).fetchall()
             if exchange is not None:
-                exchange.answer = repr([self._answer(row) for row in rows])
+                exchange.answer = repr([self._named(row) for row in rows])
             return rows
 
         try:
@@ -90,7 +90,7 @@ class SqlCaller:
             exchange = trace("sql", statement, parameters)
             rows = (await connection.exec_driver_sql(statement, parameters)).fetchall()
             if exchange is not None:
-                exchange.answer = repr([self._answer(row[1:]) for row in rows])
+                exchange.answer = repr([self._named(row[1:]) for row in rows])
             return rows
 
         try:
@@ -135,11 +135,23 @@ class SqlCaller:
         outcomes: list[Any] = [None] * count
         for row in rows:
             number = row[0]
-            outcomes[number] = self._answer(row[1:]) if outcomes[number] is None else self._two_rows()
+            outcomes[number] = self._answer_or_failure(row[1:]) if outcomes[number] is None else self._two_rows()
         return outcomes
 
+    def _named(self, row: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self._names, row, strict=True))
+
     def _answer(self, row: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self._names, map(plain, row), strict=True))
+        try:
+            return {name: plain(value) for name, value in self._named(row).items()}
+        except ValueError as error:
+            raise CallFailed(str(error), passing=False) from error
+
+    def _answer_or_failure(self, row: Sequence[Any]) -> Any:
+        try:
+            return self._answer(row)
+        except CallFailed as failed:
+            return failed
 
     def _two_rows(self) -> CallFailed:
         return CallFailed(f"{self._lookup.asked} has two or more rows for this key; a lookup gives one", passing=False)

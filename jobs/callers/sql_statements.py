@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
+import ipaddress
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from jobs.lookups import SqlLookup
 
 ROWS_PER_KEY = 3  # of a query for many keys: with more, keys are not unique, and one large key could fill the memory
+PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, list, dict)
+ADDRESSES = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Interface, ipaddress.IPv6Interface)
+NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)
+TEXT = (uuid.UUID, dt.time, *ADDRESSES, *NETWORKS)  # what stands in a STRING as its own text
 TYPES_OF = sa.text(
     "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
     "WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"
@@ -130,9 +136,11 @@ def _for_sqlite(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A driver's value as the rest of the house knows it."""
-    if isinstance(value, uuid.UUID):
+    """A driver's value as an answer has it. Raises ValueError for a type that no column can have."""
+    if value is None or isinstance(value, PLAIN):
+        return value
+    if isinstance(value, TEXT):
         return str(value)
-    if isinstance(value, dt.time):
-        return value.isoformat()
-    return bytes(value) if isinstance(value, memoryview) else value
+    if isinstance(value, memoryview):
+        return bytes(value)
+    raise ValueError(f"the database's {type(value).__name__} is no type of an answer; cast it to text in a select")

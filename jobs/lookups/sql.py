@@ -75,11 +75,23 @@ class SqlLookup(Lookup):
             )
         if not 0 <= self.max_wait < math.inf:
             raise DeclarationError(f"max_wait is {self.max_wait} s; it must be 0 or more.")
+        if size > 1:
+            self._check_waiting()
         if size > 1 and self.select is not None:
             raise DeclarationError("batch_size goes with a table: for many keys Tidegate writes the query itself.")
         backend = self.backend
         if size > 1 and backend is not None and backend not in BATCHING:
             raise DeclarationError(f"batch_size: batches are for {' and '.join(BATCHING)}; this is {backend}.")
+
+    def _check_waiting(self) -> None:
+        if self.timeout is None and self.attempt_timeout is None:
+            raise DeclarationError(
+                "batch_size needs timeout or attempt_timeout; else one hung query holds all its keys."
+            )
+        if self.timeout is not None and self.max_wait >= self.timeout:
+            raise DeclarationError(
+                f"max_wait is {self.max_wait} s, and a row leaves after timeout, {self.timeout} s; wait for less."
+            )
 
     @property
     def backend(self) -> str | None:

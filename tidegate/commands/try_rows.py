@@ -31,6 +31,12 @@ def _run(options: argparse.Namespace) -> int:
     if not lookups:
         known = ", ".join(lookup.name for lookup in enrichment.lookups)
         raise DeclarationError(f"{enrichment.name} has no lookup {options.lookup!r}. It has: {known}.")
+    acting = [lookup.name for lookup in lookups if not lookup.idempotent]
+    if acting:
+        raise DeclarationError(
+            f"lookup {acting[0]}: idempotent=False: a run could not know of the calls that are made here, and would "
+            "make them again. Try the others with --lookup, and this one at a service for tests, declared idempotent."
+        )
     day = require_day(options.day, "--day") if options.day else last_day(enrichment)
     rows = first_rows(preflight(enrichment, day), options.rows)
     keys = [keys_of(lookup, rows) for lookup in lookups]  # all of them before the first call

@@ -25,16 +25,18 @@ INSERT INTO twice SELECT 9, '2013-01-10', 'many' FROM generate_series(1, 500);
 CREATE TYPE colour AS ENUM ('red', 'blue');
 CREATE TABLE every (
     n NUMERIC(10,2), z TIMESTAMPTZ, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BYTEA, doc JSONB, list INT[],
-    id UUID, real_ FLOAT4, colour colour, "group" TEXT
+    id UUID, real_ FLOAT4, colour colour, "group" TEXT, ip INET, clock TIME, span INT4RANGE
 );
 INSERT INTO every VALUES
     (12.34, '2013-01-10 05:00:00-05', '2013-01-10 05:00:00', '2013-01-10', true, '\\x00ff', '{"a": 1, "b": [2.5]}',
-     '{1,2,NULL}', '7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11', 1.5, 'red', 'x'),
-    (NULL, NULL, '2013-01-10 06:00:00', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'blue', NULL);
+     '{1,2,NULL}', '7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11', 1.5, 'red', 'x', '10.0.0.1',
+     '05:00', '[1,5)'),
+    (NULL, NULL, '2013-01-10 06:00:00', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'blue', NULL, NULL, NULL, NULL);
 """
 EVERY = (
     "n DECIMAL(10,2), z TIMESTAMP, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BINARY, "
-    "doc STRUCT<a: INT, b: ARRAY<DOUBLE>>, list ARRAY<INT>, id STRING, real_ FLOAT, colour STRING, `group` STRING"
+    "doc STRUCT<a: INT, b: ARRAY<DOUBLE>>, list ARRAY<INT>, id STRING, real_ FLOAT, colour STRING, `group` STRING, "
+    "ip STRING, clock STRING"
 )
 FIVE = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
 
@@ -119,10 +121,19 @@ def test_every_type_that_an_answer_can_have_is_read(lookup, batch_size):
     assert first == (
         decimal.Decimal("12.34"), FIVE + dt.timedelta(hours=5), FIVE, dt.date(2013, 1, 10), True, b"\x00\xff",
         {"a": 1, "b": [2.5]}, [1, 2, None], "7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11", 1.5, "red", "x",
+        "10.0.0.1", "05:00:00",
     )  # fmt: skip
     assert second[0] is None
     assert second[2] == FIVE + dt.timedelta(hours=1)
     assert third is None
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_type_that_no_answer_has_is_said_so_with_the_cure(lookup, batch_size):
+    declared = lookup(table="every", keys={"at": "at"}, returns="span STRING", batch_size=batch_size)
+    (failure,) = ask(declared, (FIVE,))
+    assert str(failure) == "the database's Range is no type of an answer; cast it to text in a select"
+    assert not failure.passing
 
 
 @pytest.mark.parametrize(

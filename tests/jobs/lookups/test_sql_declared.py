@@ -63,6 +63,8 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
         ({"table": "p", "attempt_timeout": 0}, "attempt_timeout is 0 s; it must be over 0."),
         ({"table": "p", "batch_size": 0}, "batch_size is 0; it must be a whole number, at least 1"),
         ({"table": "p", "batch_size": 32_001}, "batch_size is 32001; it must be a whole number, at least 1"),
+        ({"table": "p", "batch_size": 5, "timeout": None}, "batch_size needs timeout or attempt_timeout"),
+        ({"table": "p", "batch_size": 5, "max_wait": 5.0}, "a row leaves after timeout, 5.0 s; wait for less."),
         ({"table": "p", "batch_size": 5, "max_wait": -1}, "max_wait is -1 s; it must be 0 or more."),
         (
             {"select": "SELECT seats FROM p WHERE t = :tailnum", "batch_size": 5},

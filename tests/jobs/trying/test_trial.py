@@ -15,6 +15,7 @@ from aiohttp import web
 from tidegate.__main__ import main
 
 DECLARED = """
+from dataclasses import replace
 from tidegate import (
     AsyncFunctionLookup, Batch, Bearer, Enrichment, Env, HttpLookup, Input, Output, Retry, Service, SqlLookup, lookup
 )
@@ -49,6 +50,7 @@ both = enrichment("both", place, plane)
 coroutine = enrichment("coroutine", counted)
 batches = enrichment("batches", batched)
 personal = enrichment("personal", place, pii=["address"])
+acting = enrichment("acting", replace(place, idempotent=False, retry=Retry(retries=0)))
 only_spark = enrichment("only_spark", plane, HttpLookup(
     name="other", service=service, request="GET /{q}", keys={"q": "regexp_replace(address, 'a', 'b')"},
     returns="y DOUBLE", timeout=5.0,
@@ -202,6 +204,12 @@ def test_what_cannot_be_tried_is_one_sentence(project, arguments, said, capsys):
     printed = capsys.readouterr()
     assert said in printed.err
     assert len(printed.err.splitlines()) == 1
+
+
+def test_calls_that_must_not_be_made_twice_are_not_made_here(project, service, capsys):
+    assert main(["try", "declared_for_trial:acting"]) == 2
+    assert "idempotent=False: a run could not know of the calls that are made here" in capsys.readouterr().err
+    assert service.log == []
 
 
 def test_a_service_that_refuses_us_is_one_sentence_after_what_came_before(project, service, capsys):
