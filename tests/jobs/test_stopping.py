@@ -69,6 +69,13 @@ def processes_of(mark):
     return found
 
 
+def jvm_of(mark):
+    (found,) = (
+        number for number in processes_of(mark) if b"SparkSubmit" in Path(f"/proc/{number}/cmdline").read_bytes()
+    )
+    return found
+
+
 def test_a_limit_on_top_stops_the_calls_once_it_has_its_rows(spark, slow):
     assert len(enrich(spark.range(0, ROWS, 1, 1), declared(slow.url)).limit(100).collect()) == 100
     assert calls_from_now_on(slow) < A_SECOND_OF_CALLS
@@ -119,9 +126,12 @@ enrich(spark.range(0, ROWS, 1, 2), declared({url!r})).count()
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_a_driver_that_is_ended_leaves_no_call_and_no_process(slow, wait_for, number, tmp_path):
-    mark = f"{os.getpid()}-{number}"
+@pytest.mark.parametrize(
+    ("number", "whom"),
+    [(signal.SIGTERM, "driver"), (signal.SIGKILL, "driver"), (signal.SIGINT, "driver"), (signal.SIGKILL, "JVM")],
+)
+def test_a_driver_or_an_executor_that_is_ended_leaves_no_call_and_no_process(slow, wait_for, number, whom, tmp_path):
+    mark = f"{os.getpid()}-{number}-{whom}"
     program = tmp_path / "driver.py"
     program.write_text(DRIVER.format(tests=str(Path(__file__).parent), url=slow.url))
     with (tmp_path / "log").open("wb") as log:
@@ -132,7 +142,7 @@ def test_a_driver_that_is_ended_leaves_no_call_and_no_process(slow, wait_for, nu
         )  # fmt: skip
     try:
         wait_for(lambda: len(slow.log) > 500, 120)
-        driver.send_signal(number)
+        os.kill(driver.pid if whom == "driver" else jvm_of(mark), number)  # in local mode it is the executor too
         more = calls_from_now_on(slow)
         driver.wait(60)
         wait_for(lambda: not processes_of(mark), 60)
