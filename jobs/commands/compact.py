@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jobs.ledger.abandoned import remove_abandoned
 from jobs.ledger.compaction import Compacted, clean_up
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ class CompactedLookup:
     lookup: str
     folder: str
     done: Compacted
+    runs_removed: int  # that were killed days ago, and had left behind what they needed
 
 
 def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
@@ -25,7 +27,7 @@ def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
     Answers that outlived their time to live stay: remap and replay still use them. Raises LedgerError.
     """
     return [
-        CompactedLookup(one.lookup.name, one.folder.path, clean_up(one.folder))
+        CompactedLookup(one.lookup.name, one.folder.path, clean_up(one.folder), remove_abandoned(one.folder))
         for one in ledgers
         if not one.folder.is_empty()
     ]

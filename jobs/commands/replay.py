@@ -14,6 +14,7 @@ from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
 from jobs.errors import DeclarationError
 from jobs.ledger.declared import FOR_EVER
+from jobs.ledger.hits import knows_nothing
 from jobs.ledger.selection import select
 from jobs.tables import dead_letters
 
@@ -74,7 +75,7 @@ def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
     last = records.load(enrichment.name, day)[-1]
     had_answers = {one.name for one in last.figures.lookups if one.outcomes.get("ok", 0) + one.outcomes.get("miss", 0)}
     for kept in kept_by([("", enrichment)]):
-        if kept.lookup.name in had_answers and kept.folder.is_empty():
+        if kept.lookup.name in had_answers and knows_nothing(kept.folder):
             raise DeclarationError(
                 f"{enrichment.name}: lookup {kept.lookup.name}: the ledger holds no answer to the request as it is "
                 "declared now: a replay would call for every row. Run the day instead; tidegate plan says what it asks."

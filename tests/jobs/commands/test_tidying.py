@@ -1,5 +1,9 @@
 """compact and vacuum on the command line: what they say, and that they lose nothing."""
 
+import os
+import time
+from pathlib import Path
+
 import pyarrow as pa
 from deltalake import DeltaTable
 
@@ -21,6 +25,16 @@ def test_compact_loses_no_answer_and_says_what_it_did(towns, capsys):
     assert said.startswith("weather               5 records; 5 parts taken in, 0 records dropped, 0 files deleted   /")
     wanted = pa.array([key_text((f"town-{number}",)) for number in range(5)])
     assert select(towns.folder, wanted, now_us=2**60, ttl=FOR_EVER).answers.num_rows == 5
+
+
+def test_compact_removes_what_a_run_killed_days_ago_left_and_nothing_of_a_run_at_work(towns):
+    towns.store({1: {"temp_c": 1.0}})
+    for run_id, age in (("killed", 3 * 86_400), ("at-work", 10)):
+        towns.folder.write(f"runs/{run_id}/index-1.arrow", b"x")
+        path = Path(towns.folder.path, "runs", run_id, "index-1.arrow")
+        os.utime(path, (time.time() - age,) * 2)
+    assert main(["compact", "--package", "declared"]) == 0
+    assert [path.name for path in Path(towns.folder.path, "runs").iterdir()] == ["at-work"]
 
 
 def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, capsys):

@@ -1,0 +1,33 @@
+"""What runs that were killed left in the ledger: each had a folder for what it needed while it lasted."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pyarrow import fs
+
+from jobs.ledger.hits import RUNS
+
+if TYPE_CHECKING:
+    from jobs.ledger.store import LedgerFolder
+
+ABANDONED = timedelta(days=2)  # without a sign of life, which a living run gives every few seconds
+
+
+def remove_abandoned(folder: LedgerFolder, *, older_than: timedelta = ABANDONED) -> int:
+    """Delete the folders of runs of which no file is younger. Answers are not in them. Returns how many runs."""
+    selector = fs.FileSelector(f"{folder.path}/{RUNS}", recursive=True, allow_not_found=True)
+    newest: dict[str, float] = {}
+    for info in folder.filesystem.get_file_info(selector):
+        if info.type == fs.FileType.File and info.mtime is not None:
+            run_id = info.path[len(folder.path) + len(RUNS) + 2 :].split("/")[0]
+            newest[run_id] = max(newest.get(run_id, 0.0), info.mtime.timestamp())
+    abandoned = [run_id for run_id, last in newest.items() if last < time.time() - older_than.total_seconds()]
+    for run_id in abandoned:
+        for name in folder.names(f"{RUNS}/{run_id}"):
+            folder.delete(name)
+        if folder.filesystem.type_name == "local":  # elsewhere a folder is the beginning of a name
+            folder.filesystem.delete_dir(f"{folder.path}/{RUNS}/{run_id}")
+    return len(abandoned)
