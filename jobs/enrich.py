@@ -32,7 +32,8 @@ def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
     Lazy, as Spark is. Write the result first, then read what was written: a later count(), a sort (Spark samples what
     it sorts first) or a union with itself would call the services again, and fails with ComputedBefore instead. Spark's
     own retry of a task or stage does not; output of a shuffle that was lost after its job had ended does, as it cannot
-    be told from a second use. With a ledger for every lookup nothing is refused, as the answers are there.
+    be told from a second use. Answers are kept by a day's run (jobs/enrich_day.py), not by this function alone; where
+    they are, nothing is refused.
 
     Raises DeclarationError when the declaration does not fit `df`. A task fails on RunStopped (a service is down or
     refuses us) and RowFailed (a policy says "fail"). Cancelled, or with enough rows seen (limit), its calls stop within
