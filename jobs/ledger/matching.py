@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
 
 AT_ONCE = 8  # parts read at once: on an object store each costs its latency
-PARTS_AT_ONCE = 8 * AT_ONCE
 ROWS_AT_ONCE = 1 << 16  # of small parts, looked through together, or as many as keys are wanted
 REST = [name for name in SCHEMA.names if name != "key"]
 FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])
@@ -96,9 +96,11 @@ def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str
     Raises FileNotFoundError when one is gone, LedgerError for a newer format or a failing filesystem.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for start in range(0, len(parts), PARTS_AT_ONCE):
-            some = parts[start : start + PARTS_AT_ONCE]
-            yield from zip(some, pool.map(lambda part: _whole(folder, part), some), strict=True)
+        reading: deque[Future[pa.Table | None]] = deque()
+        for number, part in enumerate(parts):
+            for ahead in parts[number + len(reading) : number + 2 * AT_ONCE]:
+                reading.append(pool.submit(_whole, folder, ahead))
+            yield part, reading.popleft().result()
 
 
 def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
