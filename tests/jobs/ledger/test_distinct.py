@@ -157,3 +157,15 @@ def test_a_cap_stops_the_run_keeps_what_came_and_the_next_run_asks_the_rest(fold
     assert 20 <= len(service.log) <= 40
     run_day(declare(service), DAY, "r2")
     assert len(service.log) == len(set(service.log)) == 60
+
+
+@pytest.mark.proof
+def test_a_million_rows_with_fifty_thousand_keys_make_fifty_thousand_calls(folder, service):
+    give_input(folder, [n * 7919 % 50_000 for n in range(1_000_000)])
+    record = run_day(declare(service), DAY, "r1", checks="data_quality.day:check")
+    assert record.facts.asked_by == ("distinct keys: 50,000 of 1,000,000 rows",)
+    assert len(service.log) == len(set(service.log)) == 50_000
+    (figures,) = record.figures.lookups
+    assert (figures.calls, figures.outcomes["ok"]) == (50_000, 1_000_000)
+    assert record.verdicts
+    assert faults(record) == []
