@@ -1,5 +1,8 @@
 """Refresh: which stored answers meet a condition, and which days stand on them; nothing is asked here."""
 
+from pathlib import Path
+
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.commands import ledgers, refresh
@@ -100,3 +103,9 @@ def test_what_is_no_condition_is_refused_in_one_sentence(stored, where, said, ca
 def test_a_lookup_that_is_not_there_is_named_with_those_that_are(stored, capsys):
     assert main(["refresh", "wether", "--where", "1", "--package", "declared"]) == 2
     assert capsys.readouterr().err == "no lookup with a ledger is called 'wether'. There are: weather.\n"
+
+
+def test_a_day_whose_files_tell_no_keys_counts_as_one_that_stands_on_them(stored):
+    (file,) = Path("data/published/towns/runs", f"run-{SECOND}").glob("*.parquet")
+    pq.write_table(pq.ParquetFile(file).read().drop_columns(["_weather_key"]), file)
+    assert found(stored, "stored.response ->> '$.sky' = 'clear'") == ([key(1)], [FIRST, SECOND])
