@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -112,15 +114,50 @@ def knows_nothing(folder: LedgerFolder) -> bool:
 
 
 def begin_run(plan: LedgerPlan) -> list[str]:
-    """Make this run's folder, so that others see it; gives the other runs that have one: they ask too, or crashed."""
+    """Make this run's folder, so that others see it; gives the other runs that have one: they ask too, or crashed.
+
+    Claims of a run whose process is known to be gone are taken away at once, so that nobody waits for it.
+    """
     beat(plan)
-    runs = {name.split("/")[1] for name in folder_of(plan).names(RUNS)}
-    return sorted(runs - {plan.run_id})
+    folder = folder_of(plan)
+    names = folder.names(RUNS)
+    others = {name.split("/")[1] for name in names} - {plan.run_id}
+    for run in sorted(others):
+        if _is_gone(folder, run):
+            for name in names:
+                if name.startswith((f"{RUNS}/{run}/claims/", f"{RUNS}/{run}/{BEAT}")):
+                    folder.delete(name)
+    return sorted(others)
 
 
 def beat(plan: LedgerPlan) -> None:
-    """Say that this run lives. Raises LedgerError."""
-    folder_of(plan).write(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps({"run_id": plan.run_id}).encode())
+    """Say that this run lives, and where. Raises LedgerError."""
+    said = {"run_id": plan.run_id, "host": _host(), "pid": os.getpid()}
+    folder_of(plan).write(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps(said).encode())
+
+
+def _host() -> str:
+    """Where a process number means one process: a host, or a container."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # not a path
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()} {space}".strip()
+
+
+def _is_gone(folder: LedgerFolder, run: str) -> bool:
+    """Whether the process of a run is known to have ended: only here, and only where it says so itself."""
+    try:
+        with folder.filesystem.open_input_stream(f"{folder.path}/{RUNS}/{run}/{BEAT}", compression=None) as stream:
+            said = json.loads(stream.read())
+        if said["host"] != _host():
+            return False
+        os.kill(int(said["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+        return False
+    return False
 
 
 @contextmanager

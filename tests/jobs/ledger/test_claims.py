@@ -2,7 +2,10 @@
 
 import datetime as dt
 import os
+import pickle
 import queue
+import subprocess
+import sys
 import threading
 import time
 
@@ -106,6 +109,20 @@ def test_what_a_dead_run_had_claimed_is_asked_by_others(plan):
     long_ago = time.time() - 60
     os.utime(f"{folder_of(dead).path}/runs/dead/run.json", (long_ago, long_ago))
     assert len(ask(alive, range(100), begin_run(alive))) == 100
+
+
+def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
+    dead, alive = plan("dead"), plan("alive")
+    begin = (
+        "from jobs.ledger.hits import begin_run; import sys, pickle; begin_run(pickle.loads(sys.stdin.buffer.read()))"
+    )
+    subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
+    folder_of(dead).write("runs/dead/claims/007-0", b"{}")
+    assert begin_run(alive) == ["dead"]
+    assert folder_of(dead).names("runs/dead") == []
+    begin_run(dead)  # by this very process, which lives
+    begin_run(alive)
+    assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
 
 
 def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
