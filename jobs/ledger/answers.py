@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
@@ -46,7 +47,24 @@ def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
 
 def as_answers(table: pa.Table) -> list[StoredAnswer]:
     """The lines of a table as `LedgerFolder.read` and `select` give it, in their order."""
-    response = table["response"].cast(pa.large_binary()).to_pylist()
-    answered_at = table["answered_at"].cast(pa.int64()).to_pylist()
-    columns = (table["key"].to_pylist(), table["outcome"].to_pylist(), response, answered_at)
-    return list(map(StoredAnswer, *columns, table["run_id"].to_pylist()))
+    columns = (
+        table["key"].to_pylist(),
+        _words(table["outcome"]),
+        table["response"].cast(pa.large_binary()).to_pylist(),
+        table["answered_at"].cast(pa.int64()).to_numpy().tolist(),
+        _words(table["run_id"]),
+    )
+    return list(map(_MAKE, zip(*columns, strict=True)))
+
+
+_MAKE: Callable[[tuple[Any, ...]], StoredAnswer] = functools.partial(tuple.__new__, StoredAnswer)  # in C, all through
+
+
+def _words(column: pa.ChunkedArray) -> list[str]:
+    """A column of few words: each is made once."""
+    words: list[str] = []
+    for chunk in column.chunks:
+        encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        words.extend(map(names.__getitem__, encoded.indices.to_numpy().tolist()))
+    return words

@@ -50,8 +50,7 @@ class Foreign(NotOurs):
 class LedgerFolder:
     """Where the answers of one lookup lie. root: a folder (relative to the current one), or a URL of any filesystem.
 
-    Cheap to make and to send to executors; nothing is opened before it is used. filesystem, path: given only where
-    `root` does not say which (another filesystem that pyarrow can speak to).
+    Cheap to make and to send to executors; nothing is opened before it is used.
     """
 
     root: str
