@@ -81,6 +81,14 @@ def test_the_page_of_a_day_counts_its_dead_letters_held_back_or_not(tmp_path):
     assert f"<b>{10 * len(lookups)}</b><span>dead letters</span>" in page
 
 
+def test_the_page_of_a_day_says_which_answers_cost_no_call(tmp_path):
+    made = record(dt.date(2013, 1, 1))
+    lookups = tuple(replace(lookup, from_ledger=4321, shared=1234) for lookup in made.figures.lookups)
+    render("flights_enriched", [replace(made, figures=replace(made.figures, lookups=lookups))], tmp_path)
+    page = (tmp_path / "2013-01-01" / "index.html").read_text()
+    assert '<td class="number">4,321</td><td class="number">1,234</td>' in page
+
+
 def test_a_check_that_did_not_run_is_not_shown_as_passed(tmp_path):
     render("flights_enriched", [record(dt.date(2013, 1, 1))], tmp_path)
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
