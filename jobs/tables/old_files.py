@@ -54,6 +54,6 @@ def _remove_runs(table: str, needed: set[Path], older_than: timedelta) -> int:
         young = newest > time.time() - older_than.total_seconds()
         if folder.name in working or young or any(path.resolve() in needed for path in files):
             continue
-        removed += bool(files)  # an empty one is what vacuum left of an old version
+        removed += any(path.suffix == ".parquet" for path in files)  # else it is what is left of an old version
         shutil.rmtree(folder, ignore_errors=True)
     return removed

@@ -29,7 +29,7 @@ def table(tmp_path):
 
 def run_folder(table, run_id, *, age=timedelta(0)):
     folder = Path(table, "runs", run_id)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"value": [9]}), folder / "part-0.parquet")
     then = time.time() - age.total_seconds()
     for path in (folder / "part-0.parquet", folder):
@@ -70,12 +70,17 @@ def test_a_run_whose_day_was_replaced_lately_stays_readable_however_old_its_file
     from deltalake.transaction import AddAction
 
     for run_id in ("first", "second"):
+        Path(table, "runs", run_id).mkdir(parents=True)
+        Path(table, "runs", run_id, ".part-0.parquet.crc").write_bytes(b"x")  # as Spark leaves one
         file = run_folder(table, run_id, age=timedelta(days=30)) / "part-0.parquet"
         action = AddAction(str(file.relative_to(table)), file.stat().st_size, {}, 0, True, '{"numRecords": 1}')
         opened = DeltaTable(table)
         opened.create_write_transaction([action], mode="overwrite", schema=opened.schema(), partition_by=[])
     assert vacuum(table, older_than=WEEK) == Removed(old=0, runs=0)
     assert values(table, version=1) == [9]
+    assert vacuum(table, older_than=AT_ONCE) == Removed(old=1, runs=0)
+    assert not Path(table, "runs", "first").exists()
+    assert values(table) == [9]
 
 
 def test_where_nothing_was_ever_published_runs_go_too(tmp_path):
