@@ -60,10 +60,10 @@ class PostgresServer:
 
     def __init__(self, folder, bin_folder=None):
         self.host, self.port, self.user, self.password = "127.0.0.1", free_port(), USER, secrets.token_urlsafe(12)
-        self._folder = folder
+        self.folder = folder
         self._bin = bin_folder or binaries()
         self._numbers = itertools.count(1)
-        self._process = None
+        self.process = None
 
     @classmethod
     @contextlib.contextmanager
@@ -78,13 +78,13 @@ class PostgresServer:
                 server.stop()
 
     def start(self):
-        password = self._folder / "password"
+        password = self.folder / "password"
         password.write_text(self.password)
         if os.geteuid() == 0:
             owner = owner_of_data()
-            for path in (self._folder, password):
+            for path in (self.folder, password):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
-        data = self._folder / "data"
+        data = self.folder / "data"
         subprocess.run(
             [*as_another_user(), self._bin / "initdb", "-D", data, "-U", USER, "--pwfile", password,
              "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"],
@@ -93,15 +93,15 @@ class PostgresServer:
         settings = {
             "listen_addresses": self.host,
             "port": self.port,
-            "unix_socket_directories": self._folder,
+            "unix_socket_directories": self.folder,
             "fsync": "off",
             "max_connections": 60,
             "log_min_messages": "fatal",
             "timezone": "America/New_York",  # not UTC, lest what reads a time without its zone be right by chance
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        with (self._folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
                 [*as_another_user(), self._bin / "postgres", "-D", data, *options], stdout=log, stderr=log, cwd="/"
             )
         self._wait()
@@ -112,21 +112,21 @@ class PostgresServer:
             try:
                 self.execute("SELECT 1")
             except psycopg2.OperationalError:
-                gave_up = self._process.poll() is not None or time.monotonic() > ends
-                assert not gave_up, f"PostgreSQL did not start: {(self._folder / 'log').read_text()}"
+                gave_up = self.process.poll() is not None or time.monotonic() > ends
+                assert not gave_up, f"PostgreSQL did not start: {(self.folder / 'log').read_text()}"
                 time.sleep(0.05)
             else:
                 return
 
     def stop(self):
-        if self._process is None:
+        if self.process is None:
             return
-        self._process.send_signal(signal.SIGINT)  # fast: sessions are ended, nothing is waited for
+        self.process.send_signal(signal.SIGINT)  # fast: sessions are ended, nothing is waited for
         try:
-            self._process.wait(20)
+            self.process.wait(20)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
 
     def execute(self, statements, database="postgres"):
         """Run statements, each by itself committed; the rows of the last one, if it gives any."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
 from jobs.callers.caller import CallFailed, Key, Throttled
+from jobs.callers.tracing import trace
 from jobs.errors import DeclarationError, TidegateError
 from jobs.lookups.answer_types import cast_all
 
@@ -40,8 +41,10 @@ class FunctionCaller:
             await result
 
     async def call(self, key: Key) -> Any | None:
+        keys = dict(zip(self._names, key, strict=True))
+        exchange = trace("function", f"{type(self._function).__qualname__}.async_invoke", keys)
         try:
-            answers = await self._function.async_invoke(dict(zip(self._names, key, strict=True)))
+            answers = await self._function.async_invoke(keys)
         except (TidegateError, CallFailed, Throttled):
             raise
         except asyncio.CancelledError as error:
@@ -51,6 +54,8 @@ class FunctionCaller:
             raise CallFailed("something that the function waited for was cancelled", passing=True) from error
         except Exception as error:
             raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
+        if exchange is not None:
+            exchange.answer = repr(answers)
         return self._one(answers)
 
     def _one(self, answers: Any) -> Any | None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class Exchange:
     """One request and what came back, as text; without headers, so without credentials.
 
-    kind: http or sql. request: method and URL, or the statement. sent: the body, or the parameters. status: of HTTP.
+    kind: http, sql or function. request: method and URL, the statement, or the function's name. sent: the body, the
+    parameters, or the keys. status: of HTTP.
     """
 
     kind: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,6 +29,8 @@ class Row:
         self._keys = keys
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_keys":  # a copy that is being made has none yet
+            raise AttributeError(name)
         try:
             return self._keys[name]
         except KeyError:
@@ -136,17 +139,30 @@ class CoroutineLookup(Lookup):
     def __reduce__(self) -> tuple[Any, ...]:
         """By name: the decorated name is this object, so no pickle finds the function under it."""
         module, name = self.function.__module__, self.function.__qualname__
-        if module != "__main__" and find(module, name) is self:
-            return find, (module, name)
+        if module != "__main__" and _found(sys.modules.get(module), name) is self:
+            return declared, (module, name)
         return _restored, (type(self), dict(vars(self)))  # cloudpickle takes the function with its code
 
 
-def find(module: str, name: str) -> Any:
-    """What stands under module and name; None when nothing does."""
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
+def declared(module: str, name: str) -> CoroutineLookup:
+    """The lookup of that name. Raises DeclarationError when it cannot be found in this process."""
+    try:
+        found = _found(importlib.import_module(module), name)
+    except ImportError as error:
+        raise DeclarationError(
+            f"lookup {name}: the executors cannot import {module} ({error}). Install it, or ship it by --py-files."
+        ) from error
+    if not isinstance(found, CoroutineLookup):
+        raise DeclarationError(
+            f"lookup {name}: {module} has no @lookup of that name there: another version?"
+        )
     return found
+
+
+def _found(module: Any, name: str) -> Any:
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module
 
 
 def _restored(kind: type[CoroutineLookup], fields: dict[str, Any]) -> CoroutineLookup:

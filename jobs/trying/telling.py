@@ -31,7 +31,7 @@ def told(row: TriedRow, width: int, *, hidden: bool = False) -> Iterator[str]:
     elif hidden and row.exchanges:
         yield f"      {len(row.exchanges)} requests, not shown: its keys are personal"
     elif not row.exchanges and row.attempts:
-        yield "      asked in a request with other rows, or by the function itself"
+        yield "      asked in a request with other rows"
     else:
         for exchange in row.exchanges:
             asked = " ".join(part for part in (exchange.request, exchange.sent) if part)

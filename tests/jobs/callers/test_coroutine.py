@@ -14,6 +14,7 @@ from pyspark import cloudpickle
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.errors import AccessRefused, DeclarationError, TidegateError
 from jobs.lookups import CoroutineLookup
+from jobs.lookups.coroutine import declared as by_name
 from tidegate import ApiKey, Bearer, Enrichment, Env, Http, HttpLookup, Input, Output, Row, Service, lookup
 
 
@@ -312,5 +313,9 @@ def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp
     async def local(row, http):
         return {"label": row.text}
 
+    with pytest.raises(DeclarationError, match=r"executors cannot import not_there .* or ship it by --py-files"):
+        by_name("not_there", "named")
+    with pytest.raises(DeclarationError, match="json has no @lookup of that name there"):
+        by_name("json", "named")
     copy = pickle.loads(cloudpickle.dumps(local))
     assert ask(copy, ("a",)) == [("a", None)]

@@ -16,6 +16,7 @@ from tidegate.__main__ import main
 
 DECLARED = """
 from dataclasses import replace
+from asyncio_core import AsyncFunction
 from tidegate import (
     AsyncFunctionLookup, Batch, Bearer, Enrichment, Env, HttpLookup, Input, Output, Retry, Service, SqlLookup, lookup
 )
@@ -39,6 +40,15 @@ async def counted(row, http):
     answer = await http.post("/count", json={"text": row.q})
     return {"words": answer["words"]}
 
+class Doubled(AsyncFunction):
+    async def async_invoke(self, value):
+        return [{"doubled": 2 * len(value["tailnum"])}]
+
+function = AsyncFunctionLookup(
+    name="function", function=Doubled, keys={"tailnum": "tailnum"}, returns="doubled INT", timeout=5.0,
+    max_concurrency=2,
+)
+
 def enrichment(name, *lookups, **fields):
     return Enrichment(
         name=name, input=Input(path="raw", row_id=["number"]), lookups=lookups, output=Output(path="out"), **fields
@@ -48,6 +58,7 @@ places = enrichment("places", place)
 planes = enrichment("planes", plane)
 both = enrichment("both", place, plane)
 coroutine = enrichment("coroutine", counted)
+functions = enrichment("functions", function)
 batches = enrichment("batches", batched)
 personal = enrichment("personal", place, pii=["address"])
 acting = enrichment("acting", replace(place, idempotent=False, retry=Retry(retries=0)))
@@ -160,6 +171,13 @@ def test_what_a_coroutine_asks_is_shown_too(project, capsys):
     assert "/count" in printed
     assert '{"text":" Main St "}' in printed
     assert '| 200 {"words": 2}' in printed
+
+
+def test_a_function_is_shown_with_its_keys_and_what_it_gave(project, capsys):
+    assert main(["try", "declared_for_trial:functions", "--rows", "1"]) == 0
+    lines = lines_of(capsys.readouterr().out)
+    assert lines[2].startswith("Doubled.async_invoke {'tailnum': 'N1'}")
+    assert lines[2].endswith("| [{'doubled': 4}]")
 
 
 def test_a_request_for_many_rows_is_shown_with_the_row_that_sent_it(project, service, capsys):
