@@ -1,0 +1,49 @@
+"""The example of docs/ledger.md, as it stands there, and the layout that it draws."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.codec import dump
+from jobs.ledger.compaction import compact
+from jobs.ledger.store import LedgerFolder
+
+GUIDE = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
+AT = 1_357_794_000_000_000
+
+
+def test_everybody_can_query_the_ledger_as_the_guide_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = LedgerFolder("data/ledger", "weather", "0123456789abcdef")
+    answers = [
+        StoredAnswer(f'["JFK",{hour}]', "ok", dump({"temp_c": hour / 2, "wind": {"speed": 5.1}}), AT + hour, "run-1")
+        for hour in range(10)
+    ]
+    folder.write_part("run-1", "0-0", [*answers, StoredAnswer('["LGA",1]', "miss", None, AT, "run-1")])
+    compact(folder, grace=timedelta(days=1))  # all is there twice now
+    later = StoredAnswer('["JFK",3]', "ok", dump({"temp_c": 99.0, "wind": {"speed": 0.0}}), AT + 100, "run-2")
+    folder.write_part("run-2", "0-0", [later])
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    names = {}
+    exec(code, names)
+    found = names["answers"].set_index("key")
+    assert len(found) == 10
+    assert found.loc['["JFK",4]', "temp_c"] == 2.0
+    assert found.loc['["JFK",3]', ["temp_c", "wind.speed"]].tolist() == [99.0, 0.0]
+    assert str(found.answered_at.dt.tz) == "UTC"
+    assert (names["newest"].outcome == "miss").sum() == 1
+
+
+def test_the_layout_is_the_one_that_the_guide_draws(tmp_path):
+    folder = LedgerFolder(str(tmp_path), "weather", "0123456789abcdef")
+    folder.write_part("run-1", "0-0-0f3a9c21-00000", [StoredAnswer("[1]", "ok", b"1", AT, "run-1")])
+    compact(folder)
+    shapes = [re.sub(r"\d{17}-[0-9a-f]{8}", "<generation>", name) for name in folder.names()]
+    assert shapes == [
+        "compacted/<generation>/00000.parquet",
+        "compacted/<generation>/complete.json",
+        "parts/run-1/0-0-0f3a9c21-00000.parquet",
+    ]
+    for line in ("/compacted/<generation>/00000.parquet", "/compacted/<generation>/complete.json"):
+        assert line in GUIDE
