@@ -153,9 +153,7 @@ def declared(module: str, name: str) -> CoroutineLookup:
             f"lookup {name}: the executors cannot import {module} ({error}). Install it, or ship it by --py-files."
         ) from error
     if not isinstance(found, CoroutineLookup):
-        raise DeclarationError(
-            f"lookup {name}: {module} has no @lookup of that name there: another version?"
-        )
+        raise DeclarationError(f"lookup {name}: {module} has no @lookup of that name there: another version?")
     return found
 
 

@@ -13,6 +13,7 @@ from pyspark import cloudpickle
 
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.errors import AccessRefused, DeclarationError, TidegateError
+from jobs.ledger.codec import dump, load
 from jobs.lookups import CoroutineLookup
 from jobs.lookups.coroutine import declared as by_name
 from tidegate import ApiKey, Bearer, Enrichment, Env, Http, HttpLookup, Input, Output, Row, Service, lookup
@@ -84,6 +85,26 @@ def test_an_answer_that_does_not_fit_is_named_with_its_column(service):
 
     (wrong,) = ask(sentiment, ("a",))
     assert str(wrong) == "score: expected DOUBLE, got 'high'"
+
+
+def test_an_answer_that_the_ledger_kept_gives_the_same_columns(service):
+    @declared(service.url, returns="price DECIMAL(8,2), day DATE, at TIMESTAMP, tags ARRAY<STRING>, raw BINARY")
+    async def sentiment(row, http):
+        at = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
+        return {"price": Decimal("1.50"), "day": at.date(), "at": at, "tags": ("a", "b"), "raw": b"\x00"}
+
+    async def main():
+        caller = sentiment.caller(1)
+        await caller.open()
+        try:
+            answer = await caller.call(("a",))
+            return caller.columns(load(dump(answer))), caller.columns(answer)
+        finally:
+            await caller.close()
+
+    kept, asked = asyncio.run(main())
+    assert kept == asked
+    assert asked[0] == Decimal("1.50")
 
 
 def test_requests_go_to_the_service_with_who_asks_and_come_back_as_json(service, monkeypatch):

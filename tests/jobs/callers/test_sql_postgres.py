@@ -11,6 +11,7 @@ from jobs.callers.sql import SqlCaller
 from jobs.callers.sql_inspection import inspect
 from jobs.callers.tracing import EXCHANGES
 from jobs.errors import DeclarationError, RunStopped
+from jobs.ledger.codec import dump, load
 from tidegate import SqlLookup
 
 TABLES = """
@@ -126,6 +127,20 @@ def test_every_type_that_an_answer_can_have_is_read(lookup, batch_size):
     assert second[0] is None
     assert second[2] == FIVE + dt.timedelta(hours=1)
     assert third is None
+
+
+def test_an_answer_that_the_ledger_kept_gives_the_same_columns(lookup):
+    async def main():
+        caller = SqlCaller(lookup(table="every", keys={"at": "at"}, returns=EVERY), 1)
+        await caller.open()
+        try:
+            answers = [await caller.call((FIVE + dt.timedelta(hours=hours),)) for hours in (0, 1)]
+            return [(caller.columns(load(dump(answer))), caller.columns(answer)) for answer in answers]
+        finally:
+            await caller.close()
+
+    for kept, asked in asyncio.run(main()):
+        assert kept == asked
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
