@@ -45,8 +45,6 @@ class CoroutineCaller:
         requests = Requests(self._session)
         try:
             answer = await self._lookup.function(Row(dict(zip(self._names, key, strict=True))), requests)
-        except (TidegateError, CallFailed, Throttled):
-            raise
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -55,6 +53,8 @@ class CoroutineCaller:
         except Exception as error:
             if requests.about_all is not None:  # it said more than what the function made of it
                 raise requests.about_all from error
+            if isinstance(error, TidegateError | CallFailed | Throttled):
+                raise
             said = self._session.masked(f"{type(error).__name__}: {error}")
             raise CallFailed(said, passing=isinstance(error, OSError)) from error
         if requests.about_all is not None:
