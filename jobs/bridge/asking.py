@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from jobs.lookups import Lookup
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would cost three times as much to build, and one is built per row
 class Reply:
-    """What came of one attempt: an answer, a miss, an error, or nothing yet (outcome None: come again)."""
+    """What came of one attempt: an answer, a miss, an error, or nothing yet (outcome None: come again).
+
+    Rows that share a call share its reply: nobody changes one.
+    """
 
     outcome: str | None
     answer: tuple[Any, ...] | None = None
@@ -113,6 +116,7 @@ class Asking(AsyncFunction[Row, Row]):
         self._allowance = allowance
         self._may_call = may_call
         self._known = known
+        self._ask = caller.call if ledger is None and allowance is None else self._call  # one attempt at the service
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
         await self._caller.open()
@@ -132,7 +136,7 @@ class Asking(AsyncFunction[Row, Row]):
         asked.again = False
         reply = None
         try:
-            answer = await self._call(asked.key)
+            answer = await self._ask(asked.key)
         except (Throttled, CallFailed) as failure:
             if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
                 reply = self._failed(asked, failure)
@@ -164,7 +168,7 @@ class Asking(AsyncFunction[Row, Row]):
         return [row]
 
     async def _call(self, key: Key) -> Any | None:
-        """One attempt at the service. What comes back is on its way to the ledger before anybody sees it."""
+        """Within what may be spent. What comes back is on its way to the ledger before anybody sees it."""
         if self._allowance is not None:
             await self._allowance.spend(self._place)
         try:

@@ -143,7 +143,7 @@ class SharedAsking(Asking):
             return COME_AGAIN
         assert call.owner.key is not None
         try:
-            answer = await self._call(call.owner.key)
+            answer = await self._ask(call.owner.key)
         except (Throttled, CallFailed) as failure:
             return self._failed(call.owner, failure)
         return self._answered(answer)
