@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import jsonpath
 from yarl import URL
 
 from jobs.callers.batching import Batching, BatchRefused
@@ -17,6 +16,7 @@ from jobs.callers.service_session import AnswerTooLarge, Response, ServiceSessio
 from jobs.lookups.answer_types import cast_all
 from jobs.lookups.batch import Batch
 from jobs.lookups.conditions import Conditions
+from jobs.lookups.json_paths import JsonPath
 from jobs.lookups.templates import JsonTemplate, as_text
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class HttpCaller:
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
         self._columns = lookup.columns
-        self._paths = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
+        self._picked = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
         self._session = ServiceSession(
             lookup.service,
             share,
@@ -113,7 +113,7 @@ class HttpCaller:
         if not isinstance(answer, dict | list):
             raise ValueError(f"expected a JSON object or array, got {type(answer).__name__}")  # noqa: TRY004  # Caller's word
         try:
-            return cast_all(self._columns, (_values(path, answer, all_of=all_of) for path, all_of in self._paths))
+            return cast_all(self._columns, (picked(answer) for picked in self._picked))
         except ValueError as error:
             raise ValueError(self._session.masked(str(error))) from error
 
@@ -121,18 +121,10 @@ class HttpCaller:
         return None
 
 
-def _picked(lookup: HttpLookup, column: str, spark_type: str) -> tuple[Any, bool]:
-    """A column's path, and whether all that it picks becomes the column: an ARRAY of a path that may pick several."""
-    path = jsonpath.compile(lookup.paths.get(column, f"$.{column}"))
-    picks_one = not isinstance(path, jsonpath.JSONPath) or path.singular_query()
-    return path, spark_type.startswith("ARRAY") and not picks_one
-
-
-def _values(path: Any, answer: Any, *, all_of: bool) -> Any:
-    if all_of:
-        return [match.value for match in path.finditer(answer)]
-    match = path.match(answer)
-    return None if match is None else match.value
+def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any], Any]:
+    """What an answer has for a column: the path's value; all its values for an ARRAY whose path may pick several."""
+    path = JsonPath(f"paths: {column}", lookup.paths.get(column, f"$.{column}"), lenient=True)
+    return path.values if spark_type.startswith("ARRAY") and not path.picks_one else path.value
 
 
 def escaped(value: Any) -> str:

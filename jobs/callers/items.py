@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from jobs.callers.caller import CallFailed, Key, Throttled
-from jobs.lookups.batch import ID, ITEMS, Batch, require_json_path
+from jobs.lookups.batch import ID, ITEMS, Batch
+from jobs.lookups.json_paths import JsonPath
 from jobs.lookups.templates import JsonTemplate, as_text
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class ItemRequests:
         self._item = JsonTemplate("batch.item", batch.item)
         self._body = JsonTemplate("batch.body", batch.body)
         self._where = batch.answers
-        self._answers = require_json_path("batch.answers", batch.answers)
-        self._match = None if batch.match is None else require_json_path("batch.match", batch.match)
+        self._answers = JsonPath("batch.answers", batch.answers)
+        self._match = None if batch.match is None else JsonPath("batch.match", batch.match)
         self._by_key = self._match is not None and not batch.has_ids
         self._left_out = batch.left_out
 
@@ -71,12 +72,12 @@ class ItemRequests:
 
         Raises CallFailed when the answers cannot be told apart, Throttled when the whole answer says "not now".
         """
-        found = self._answers.match(response.content) if isinstance(response.content, dict | list) else None
-        if found is None or not isinstance(found.value, list):
+        found = self._answers.value(response.content)
+        if not isinstance(found, list):
             if self._throttles.hold_for(response.content):
                 raise Throttled("throttled, by the answer", response.retry_after)
             raise CallFailed(f"the answer has no list at {self._where} (batch.answers)", passing=False)
-        answers = self._by_id(items, found.value) if self._match is not None else self._by_place(items, found.value)
+        answers = self._by_id(items, found) if self._match is not None else self._by_place(items, found)
         judged = [self._judged(answer, response.retry_after) for answer in answers]
         return [place if isinstance(place, CallFailed) else judged[place] for place in items.of_key]
 
@@ -94,8 +95,7 @@ class ItemRequests:
         given: dict[str, list[Any]] = {made: [] for made in items.ids}
         unknown = 0
         for answer in answers:
-            found = self._match.match(answer) if isinstance(answer, dict | list) else None
-            made = None if found is None else _id_text(found.value)
+            made = _id_text(self._match.value(answer))
             if made in given:
                 given[made].append(answer)
             else:

@@ -11,7 +11,8 @@ from yarl import URL
 
 from jobs.callers.caller import CallFailed
 from jobs.callers.service_session import Response, ServiceSession
-from jobs.lookups.batch import Pages, require_json_path
+from jobs.lookups.batch import Pages
+from jobs.lookups.json_paths import JsonPath
 
 
 class PageReader:
@@ -24,8 +25,8 @@ class PageReader:
         self._rule = rule
         self._session = session
         self._attempt_timeout = attempt_timeout
-        self._next = require_json_path("pages.next", rule.next)
-        self._items = None if rule.items is None else require_json_path("pages.items", rule.items)
+        self._next = JsonPath("pages.next", rule.next)
+        self._items = None if rule.items is None else JsonPath("pages.items", rule.items)
 
     async def request(self, url: URL, *, misses: Collection[int], check: Callable[[Response], None]) -> Response:
         """All pages, as one response. misses: statuses of the first page. check: called with every page."""
@@ -60,8 +61,7 @@ class PageReader:
 
     def _following(self, page: Any, first: URL, current: URL) -> URL | None:
         """Where the next page is, if there is one."""
-        found = self._next.match(page) if isinstance(page, dict | list) else None
-        value = None if found is None else found.value
+        value = self._next.value(page)
         if value is None or value is False or value == "":
             return None
         if self._rule.parameter is not None:
@@ -86,10 +86,10 @@ class PageReader:
             return pages[0].content
         lists = []
         for number, page in enumerate(pages, 1):
-            found = self._items.match(page.content) if isinstance(page.content, dict | list) else None
-            if found is None or not isinstance(found.value, list):
+            found = self._items.value(page.content)
+            if not isinstance(found, list):
                 raise self._wrong(f"page {number} has no list at {self._rule.items}")
-            lists.append(found.value)
+            lists.append(found)
         for more in lists[1:]:
             lists[0].extend(more)  # where it lies in the first page
         return pages[0].content

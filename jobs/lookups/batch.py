@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import jsonpath
-
 from jobs.errors import DeclarationError
-from jobs.lookups.conditions import RFC_9535
+from jobs.lookups.json_paths import JsonPath
 from jobs.lookups.templates import JsonTemplate
 
 LeftOut = Literal["error", "miss"]
@@ -40,9 +38,9 @@ class Batch:
             raise DeclarationError(f"batch: max_items is {self.max_items!r}; it must be a whole number, at least 1.")
         if not 0 <= self.max_wait < math.inf:
             raise DeclarationError(f"batch: max_wait is {self.max_wait} s; it must be 0 or more.")
-        require_json_path("batch.answers", self.answers)
+        JsonPath("batch.answers", self.answers)
         if self.match is not None:
-            require_json_path("batch.match", self.match)
+            JsonPath("batch.match", self.match)
         if self.left_out not in get_args(LeftOut):
             raise DeclarationError(f"batch: left_out is {self.left_out!r}; it must be one of: error, miss.")
         body = JsonTemplate("batch.body", self.body)
@@ -94,19 +92,10 @@ class Pages:
     parameter: str | None = None
 
     def __post_init__(self) -> None:
-        require_json_path("pages.next", self.next)
+        JsonPath("pages.next", self.next)
         if isinstance(self.max_pages, bool) or not isinstance(self.max_pages, int) or self.max_pages < 1:
             raise DeclarationError(f"pages: max_pages is {self.max_pages!r}; it must be a whole number, at least 1.")
-        if self.items is not None:
-            path = require_json_path("pages.items", self.items)
-            if not isinstance(path, jsonpath.JSONPath) or not path.singular_query():
-                raise DeclarationError(f"pages: items is {self.items!r}; it must name one list, as $.items.")
+        if self.items is not None and not JsonPath("pages.items", self.items).picks_one:
+            raise DeclarationError(f"pages: items is {self.items!r}; it must name one list, as $.items.")
         if self.parameter == "":
             raise DeclarationError("pages: parameter is empty; it must name a query parameter, as cursor.")
-
-
-def require_json_path(where: str, path: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
-    try:
-        return RFC_9535.compile(path)
-    except (jsonpath.JSONPathError, TypeError) as error:
-        raise DeclarationError(f"{where}: {path!r} is not a JSON path; write it as $.a.b.") from error

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import jsonpath
-
 from jobs.errors import DeclarationError
 from jobs.lookups.auth import ApiKey
 from jobs.lookups.batch import Batch, Pages
 from jobs.lookups.conditions import Conditions
+from jobs.lookups.json_paths import JsonPath
 from jobs.lookups.lookup import Lookup
 from jobs.lookups.services import Outage, Service
 from jobs.lookups.templates import JsonTemplate, placeholders
@@ -126,12 +125,7 @@ class HttpLookup(Lookup):
         if unknown:
             raise DeclarationError(f"paths: {unknown[0]!r} is not a column of returns.")
         for column, json_path in self.paths.items():
-            try:
-                jsonpath.compile(json_path)
-            except jsonpath.JSONPathError as error:
-                raise DeclarationError(
-                    f"paths: {column}: {json_path!r} is not a JSON path; write it as $.a.b."
-                ) from error
+            JsonPath(f"paths: {column}", json_path, lenient=True)
         for where in ("miss_when", "throttled_when"):
             declared = getattr(self, where)
             if isinstance(declared, str | int):

@@ -1,0 +1,69 @@
+"""JSON paths, compiled once. Those that name one place are walked step by step: every answer of a day goes this way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpath
+from jsonpath.segments import JSONPathChildSegment
+from jsonpath.selectors import IndexSelector, NameSelector
+
+from jobs.errors import DeclarationError
+
+STRICT = jsonpath.JSONPathEnvironment(strict=True)
+LENIENT = jsonpath.JSONPathEnvironment()
+
+
+class JsonPath:
+    """A path of RFC 9535. lenient: with the additions of python-jsonpath, which `paths` has always taken."""
+
+    def __init__(self, where: str, path: str, *, lenient: bool = False) -> None:
+        """Raises DeclarationError, with the place where it was declared, for what is no path."""
+        try:
+            self._compiled = (LENIENT if lenient else STRICT).compile(path)
+        except (jsonpath.JSONPathError, TypeError) as error:
+            raise DeclarationError(f"{where}: {path!r} is not a JSON path; write it as $.a.b.") from error
+        self._steps = _steps(self._compiled)
+        self._lenient = lenient
+
+    @property
+    def picks_one(self) -> bool:
+        """Whether it names one place in whatever document, or is a union, of which the first place counts."""
+        return not isinstance(self._compiled, jsonpath.JSONPath) or self._compiled.singular_query()
+
+    def value(self, document: Any) -> Any:
+        """The first value that it picks; None when it picks none, as from what is neither object nor array."""
+        if not isinstance(document, dict | list):
+            return None
+        if self._steps is None:
+            match = self._compiled.match(document)
+            return None if match is None else match.value
+        for step in self._steps:
+            if isinstance(step, str):
+                document = document.get(step) if isinstance(document, dict) else None
+            elif isinstance(document, list):
+                document = document[step] if -len(document) <= step < len(document) else None
+            else:
+                document = document.get(str(step)) if self._lenient and isinstance(document, dict) else None
+        return document
+
+    def values(self, document: Any) -> list[Any]:
+        """All values that it picks."""
+        if not isinstance(document, dict | list):
+            return []
+        return [match.value for match in self._compiled.finditer(document)]
+
+
+def _steps(path: Any) -> list[str | int] | None:
+    """Names and indexes, if the path is nothing else."""
+    steps: list[str | int] = []
+    for segment in getattr(path, "segments", (None,)):
+        selectors = segment.selectors if isinstance(segment, JSONPathChildSegment) else ()
+        match selectors:
+            case (NameSelector(name=name),):
+                steps.append(name)
+            case (IndexSelector(index=index),):
+                steps.append(index)
+            case _:
+                return None
+    return steps
