@@ -19,7 +19,7 @@ class TaskLoad:
     """How the tasks of a run spent their time, per lookup; the last word of each, so that a lost message costs 0.25 s.
 
     throttled_s, down_s: s that the gate stood closed, mean over the tasks; loop_busy: CPU time of the tasks' event
-    loops as a share of their time.
+    loops as a share of their time, where they called.
     """
 
     throttled_s: Mapping[str, float]
@@ -28,13 +28,17 @@ class TaskLoad:
 
     @classmethod
     def of(cls, tasks: Iterable[Mapping[str, Any]]) -> TaskLoad:
-        """From the last progress message of every task."""
-        said = list(tasks)
+        """From the last progress message of every task; those that called nothing say nothing about calls.
+
+        A partition may have had two: one that asked its keys, and one that took its rows.
+        """
+        said = [task for task in tasks if task["calls"]]
+        partitions = len({task["partition"] for task in said})
         seconds = sum(task["seconds"] for task in said)
 
         def mean(cause: str) -> dict[str, float]:
             names = {name for task in said for name in task[cause]}
-            return {name: sum(task[cause].get(name, 0.0) for task in said) / len(said) for name in names}
+            return {name: sum(task[cause].get(name, 0.0) for task in said) / partitions for name in names}
 
         busy = sum(task["loop_s"] for task in said) / seconds if seconds else None
         return cls(mean("throttled_s"), mean("down_s"), busy)

@@ -34,10 +34,15 @@ def test_the_limit_is_what_to_change_first(changes, loop_busy, limit):
     assert limited_by(replace(SMOOTH, **changes), loop_busy) == limit
 
 
+def said(partition, **fields):
+    return {"partition": partition, "attempt": 0} | fields
+
+
 def test_the_tasks_last_words_become_the_figures():
     tasks = [
-        {"seconds": 10.0, "loop_s": 1.0, "throttled_s": {"weather": 4.0}, "down_s": {"weather": 0.0}},
-        {"seconds": 30.0, "loop_s": 9.0, "throttled_s": {"weather": 0.0}, "down_s": {"weather": 60.0}},
+        said(0, calls=5, seconds=10.0, loop_s=1.0, throttled_s={"weather": 4.0}, down_s={"weather": 0.0}),
+        said(1, calls=5, seconds=30.0, loop_s=9.0, throttled_s={"weather": 0.0}, down_s={"weather": 60.0}),
+        said(1, calls=0, seconds=50.0, loop_s=50.0, throttled_s={"weather": 0.0}, down_s={"weather": 0.0}),
     ]
     figures = with_limits(DayFigures(1, 1, 0, (SMOOTH,)), TaskLoad.of(tasks))
     (weather,) = figures.lookups
