@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
@@ -24,7 +25,8 @@ BATCHING = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}
 class SqlLookup(Lookup):
     """One row of a database by its key, through SQLAlchemy's asyncio engine.
 
-    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db. table: `table` or `schema.table`;
+    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db; Env("NAME") where it holds a password,
+    which is read where the queries are made. table: `table` or `schema.table`;
     keys are columns of it. select: in place of a table one SELECT whose :parameters are the keys. No row is a miss; two
     or more rows for one key are an error that says so. max_concurrency: queries in flight over all tasks of a run.
     attempt_timeout: s for one query, by default `timeout`. batch_size: up to so many keys of a table go in one query,
@@ -45,6 +47,8 @@ class SqlLookup(Lookup):
     def _check(self) -> None:
         super()._check()
         require_concurrency("sql", self.max_concurrency)
+        if not isinstance(self.url, Env):
+            _require_no_password(self.url)
         if (self.table is None) == (self.select is None):
             raise DeclarationError("give a table or a select, one of them.")
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
@@ -142,3 +146,17 @@ class SqlLookup(Lookup):
         asked = {"table": self.table} if self.select is None else {"select": self.select}
         selected = [column.name for column in self.columns]
         return super().request_facts() | {"url": url, "selected": selected} | asked
+
+
+def _require_no_password(url: str) -> None:
+    """Raises DeclarationError without the address: a declaration travels in plans and stands in a repository."""
+    try:
+        parts = urlsplit(url)
+        secret = parts.password is not None or "password" in parse_qs(parts.query)
+    except ValueError:  # no URL; what SQLAlchemy says of it comes before the first call
+        return
+    if secret:
+        raise DeclarationError(
+            'url holds a password; it must be Env("NAME"), the name of an environment variable that holds the whole '
+            "address, as a declaration is no place for a secret."
+        )

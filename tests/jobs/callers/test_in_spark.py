@@ -58,16 +58,20 @@ def test_a_coroutine_travels_by_its_name_and_shares_its_services_limit_with_othe
     assert 2 <= service.highest_in_flight <= 4
 
 
-def test_keys_of_many_rows_go_together_to_a_database_from_every_task(spark, postgres, wait_for):
+def test_keys_of_many_rows_go_together_to_a_database_from_every_task(spark, postgres, wait_for, tmp_path):
     database = postgres.new_database()
     postgres.execute(
         "CREATE TABLE squares (n BIGINT PRIMARY KEY, square BIGINT);"
         "INSERT INTO squares SELECT n, n * n FROM generate_series(1, 500) AS n",
         database,
     )
+    address = f"{postgres.user}@{postgres.host}:{postgres.port}"
+    passwords = tmp_path / "passwords"
+    passwords.write_text(f"{postgres.host}:{postgres.port}:{database}:{postgres.user}:{postgres.password}")
+    passwords.chmod(0o600)
     squares = SqlLookup(
         name="squares",
-        url=postgres.url(database),
+        url=f"postgresql+asyncpg://{address}/{database}?passfile={passwords}",  # no variable gets to started workers
         table="squares",
         keys={"n": "id"},
         returns="square BIGINT",

@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import decimal
+import os
 
 import pytest
 
@@ -12,7 +13,7 @@ from jobs.callers.sql_inspection import inspect
 from jobs.callers.tracing import EXCHANGES
 from jobs.errors import DeclarationError, RunStopped
 from jobs.ledger.codec import dump, load
-from tidegate import SqlLookup
+from tidegate import Env, SqlLookup
 
 TABLES = """
 CREATE SCHEMA fleet;
@@ -50,11 +51,12 @@ def database(postgres):
 
 
 @pytest.fixture
-def lookup(postgres, database):
-    def declare(**fields):
+def lookup(postgres, database, monkeypatch):
+    def declare(url=None, **fields):
+        monkeypatch.setenv(name := f"PLANES_URL_{len(os.environ)}", url or postgres.url(database))
         standard = {
             "name": "plane",
-            "url": postgres.url(database),
+            "url": Env(name),
             "table": None if "select" in fields else "fleet.planes",
             "keys": {"tailnum": "tail_number"},
             "returns": "seats INT",

@@ -36,7 +36,7 @@ HTTP = HttpLookup(
 )
 SQL = SqlLookup(
     name="plane",
-    url="postgresql+asyncpg://reader:secret@db/planes",
+    url="postgresql+asyncpg://reader@db/planes",
     table="planes",
     keys={"tailnum": "tail_number"},
     returns="model STRING, seats INT",
@@ -68,7 +68,7 @@ ASKS_ANEW = [
     (HTTP, {"service__url": Env("OTHER_URL")}),
     (HTTP, {"service__url": "https://weather.example"}),
     (SQL, {"version": 2}),
-    (SQL, {"url": "postgresql+asyncpg://reader:secret@db/other"}),
+    (SQL, {"url": "postgresql+asyncpg://reader@db/other"}),
     (SQL, {"url": Env("PLANES_URL")}),
     (SQL, {"table": "old_planes"}),
     (SQL, {"returns": "model STRING"}),
@@ -90,7 +90,7 @@ COSTS_NOTHING = [
     (HTTP, {"service__max_concurrency": 99}),
     (HTTP, {"service__auth": ApiKey(Env("KEY"))}),
     (HTTP, {"service__stop_on": (401,), "service__outage": Outage(after=1)}),
-    (SQL, {"url": "postgresql+asyncpg://reader:renewed@db/planes"}),
+    (SQL, {"batch_size": 500, "max_wait": 1.0, "attempt_timeout": 2.0}),
     (SQL, {"returns": "model STRING, seats BIGINT"}),
     (SQL, {"max_concurrency": 1, "timeout": 1.0, "outage": Outage(after=1)}),
     (FUNCTION, {"returns": "score INT, grade STRING"}),
