@@ -173,6 +173,23 @@ def test_a_key_may_have_any_of_these_types(lookup, column, key, batch_size):
     assert ask(declared, (key,)) == [("x",)]
 
 
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_names_are_taken_as_they_are_written(lookup, postgres, database, batch_size):
+    postgres.execute(
+        """CREATE TABLE IF NOT EXISTS "Odd.table :x" ("a%b C" TEXT, "x{y}:z" INT, "sel""ect" INT);
+           DELETE FROM "Odd.table :x"; INSERT INTO "Odd.table :x" VALUES ('k%', 1, 2)""",
+        database,
+    )
+    declared = lookup(
+        table='public."Odd.table :x"',
+        keys={"a%b C": "k"},
+        returns='`x{y}:z` INT, `sel"ect` INT',
+        batch_size=batch_size,
+    )
+    assert ask(declared, ("k%",), ("k",)) == [(1, 2), None]
+    asyncio.run(inspect(declared))
+
+
 def test_many_keys_go_in_one_query_and_each_has_its_own_outcome(lookup):
     declared = lookup(batch_size=500)
     keys = [(f"N{number}",) for number in range(1000)]
