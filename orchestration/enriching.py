@@ -2,6 +2,8 @@
 
 import datetime as dt
 import json
+import multiprocessing
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -111,9 +113,23 @@ class DayRun:
             raise self.failure(str(taken), next_step) from taken
         except dg.DagsterExecutionInterruptedError as cancel:
             # passed on as it is, the policy for crashes would start the cancelled day anew
-            reason, next_step = "somebody cancelled the run; its Spark is ended.", f"To have the day, {AGAIN}"
-            self.observe("cancelled", reason, next_step)
+            state, reason, next_step = self._interrupted()
+            self.observe(state, reason, next_step)
             raise self.failure(reason, next_step) from cancel
+
+    def _interrupted(self) -> tuple[str, str, str]:
+        """State, reason and next step of a run that was ended from outside: by a person, or by what killed its worker.
+
+        Dagster starts a killed run again, once, but not always one of a backfill.
+        """
+        worker = multiprocessing.parent_process()
+        if worker is None or os.getppid() == worker.pid:
+            return "cancelled", "somebody cancelled the run; its Spark is ended.", f"To have the day, {AGAIN}"
+        reason = "the process of the run was killed, as by a lack of memory; its Spark is ended."
+        tags = self.context.run.tags
+        if "dagster/backfill" in tags or "dagster/retry_number" in tags:
+            return "failed", reason, f"To have the day, {AGAIN}"
+        return standing.TRIED_AGAIN, reason, "Nothing: the run is started once more by itself."
 
     def day_that_needs_no_replay(self) -> DayRecord | None:
         """The published day, where a replay is asked for and there are no dead letters; None to run the day."""

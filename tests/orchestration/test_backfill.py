@@ -1,35 +1,18 @@
 """Days asked for together: one run each, through Dagster's own daemon, queue and workers."""
 
-import contextlib
 import itertools
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from dagster import DagsterRunStatus, RunsFilter
 from deltalake import DeltaTable
 
-from jobs.guard import command_under_guard
+from tests.orchestration.daemons import BIN, WORKSPACE, daemon
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
-ROOT = Path(__file__).parent.parent.parent
-WORKSPACE = str(ROOT / "workspace.yaml")
-BIN = Path(sys.executable).parent
 DAYS = ["2013-01-10", "2013-01-11", "2013-01-12"]
-
-
-@contextlib.contextmanager
-def daemon():
-    command = command_under_guard([str(BIN / "dagster-daemon"), "run", "-w", WORKSPACE], grace=30)
-    process = subprocess.Popen(command, start_new_session=True)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def test_a_backfill_runs_each_day_by_itself_and_one_spark_at_a_time(dagster_project):
