@@ -91,7 +91,7 @@ def row_udf(url: str) -> Any:
     def ask(origin: str, hour: datetime) -> float:
         return float(requests.get(path(url, origin, hour), timeout=30).json()["temp_c"])
 
-    return udf(ask, "double")
+    return udf(ask, "double", useArrow=False)
 
 
 def path(url: str, origin: str, hour: datetime) -> str:
