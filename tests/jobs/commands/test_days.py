@@ -1,6 +1,11 @@
 """The commands that run days, against a real service whose own log counts the calls."""
 
+import asyncio
 import datetime as dt
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -10,6 +15,7 @@ from jobs.tables.leases import leased
 from tidegate.__main__ import main
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
+ROOT = Path(__file__).parents[3]
 TABLE = "data/published/towns"
 
 
@@ -112,6 +118,29 @@ def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_no
     assert tidegate("forget", "weather", "--key", "town=town-7") == 0
     assert sorted(rows_of(DAY)) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
     assert sorted(rows_of(NEXT)) == [6, 8, 9, 10, 11, 12, 13, 14, 15]
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_a_run_that_was_killed_is_just_started_again(towns, asked, wait_for, capsys):
+    towns.write_input(NEXT, range(40))
+
+    async def slow(_):
+        await asyncio.sleep(0.25)
+        return web.json_response({"temp_c": 3.5})
+
+    asked.answer = slow
+    command = [sys.executable, "-m", "tidegate", "run", "towns", "--day", NEXT, "--package", "declared"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path.cwd())])}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as killed:
+        wait_for(lambda: len(asked.log) >= 20, 240)
+        killed.kill()
+    assert not DeltaTable.is_deltatable(TABLE) or rows_of(NEXT) == {}
+    assert tidegate("run", "towns", "--day", NEXT) == 0
+    again = len(asked.log) - len(set(asked.log))
+    assert again <= 4 + 8  # in flight, and one flush interval: half a second of four calls of a quarter
+    assert f"{NEXT}  published   40 rows" in capsys.readouterr().out
+    assert {row["weather_status"] for row in rows_of(NEXT).values()} == {"ok"}
 
 
 def cold_in(*towns):
