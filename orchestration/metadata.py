@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jobs import records
 from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupFigures
 from orchestration import columns
 from orchestration.declared import Declared
@@ -26,10 +27,22 @@ def figures_metadata(record: DayRecord) -> dict[str, Any]:
         "job_s": round(figures.job_s, 3),
         "dead_letters": record.dead_letters,
         "declaration": record.facts.declared.fingerprint,
+        "declaration_changed": _declaration_changed(record),
     }
     for lookup in figures.lookups:
         metadata |= {f"{lookup.name}/{key}": value for key, value in _lookup_metadata(lookup).items()}
     return metadata
+
+
+def _declaration_changed(record: DayRecord) -> str:
+    """Whether the run before this one, of whatever day, had another declaration."""
+    others = [
+        one for one in records.latest(record.facts.declared.enrichment) if one.facts.run_id != record.facts.run_id
+    ]
+    before = max(others, key=lambda one: one.facts.started_at, default=None)
+    if before is None:
+        return "first run"
+    return "no" if before.facts.declared.fingerprint == record.facts.declared.fingerprint else "yes"
 
 
 def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
@@ -45,6 +58,9 @@ def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
         closed = round(lookup.throttled_s + lookup.down_s, 3)
         metadata |= {"limited_by": lookup.limited_by, "slots_in_use": round(lookup.slots_in_use, 3)}
         metadata |= {"gate_closed_s": closed}
+    if lookup.billed is not None:
+        metadata |= {"units_billed": lookup.billed.units, "units_lost": lookup.billed.lost}
+        metadata |= {f"cost_{lookup.billed.currency.lower()}": float(lookup.billed.cost)}
     for key in ("latency_p50_ms", "latency_p99_ms"):
         if getattr(lookup, key) is not None:
             metadata[key] = round(getattr(lookup, key), 3)

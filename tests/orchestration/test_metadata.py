@@ -1,0 +1,56 @@
+"""What the page of a day shows is in the record of its run, under keys that plot over the days."""
+
+import dataclasses
+
+import pytest
+
+from enrichments.flights import flights
+from jobs import records
+from jobs.schema import OUTCOMES, Billed, DayFacts, DayFigures, DayRecord, LookupFigures
+from orchestration.metadata import figures_metadata
+
+WEATHER = LookupFigures(
+    name="weather", outcomes={"ok": 90, "miss": 7, "timeout": 3}, calls=100, retried=4, wall_s=2.0, limit_s=1.6,
+    latency_p50_ms=20.0, latency_p99_ms=99.0, from_ledger=5, shared=6, stored=97, throttled_s=0.5, down_s=0.25,
+    limited_by="service", billed=Billed(104, 7, "request", "0.4160", "USD"),
+)  # fmt: skip
+
+
+def record(run_id: str = "now", started_at: str = "2026-11-20T02:15:00+00:00", fingerprint: str = "a") -> DayRecord:
+    declared = dataclasses.replace(flights.facts(), fingerprint=fingerprint)
+    facts = DayFacts(declared, "2013-01-10", run_id, (), (), "", (), (), started_at, "")
+    return DayRecord(facts, DayFigures(100, 100, 2, (WEATHER,)), state="published")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_outcomes_add_up_to_the_rows_and_calls_costs_and_limits_are_numbers_that_plot():
+    told = figures_metadata(record())
+    assert sum(told[f"weather/rows_{outcome}"] for outcome in OUTCOMES) == told["rows_in"] == 100
+    numbers = {
+        "requests_sent": 100, "requests_retried": 4, "answers_from_ledger": 5, "answers_shared": 6,
+        "answers_stored": 97, "units_billed": 104, "units_lost": 7, "cost_usd": 0.416, "gate_closed_s": 0.75,
+        "wall_over_limit": 1.25, "latency_p50_ms": 20.0, "latency_p99_ms": 99.0,
+    }  # fmt: skip
+    assert {key: told[f"weather/{key}"] for key in numbers} == numbers
+    assert told["weather/limited_by"] == "service"
+
+
+def test_a_lookup_that_was_never_called_has_no_times_and_no_costs():
+    idle = dataclasses.replace(
+        WEATHER, limit_s=0.0, latency_p50_ms=None, latency_p99_ms=None, limited_by="", billed=None, stored=None
+    )
+    figures = dataclasses.replace(record().figures, lookups=(idle,))
+    told = figures_metadata(dataclasses.replace(record(), figures=figures))
+    absent = ("latency_p50_ms", "wall_over_limit", "limited_by", "cost_usd", "units_billed", "answers_stored")
+    assert [key for key in absent if f"weather/{key}" in told] == []
+
+
+def test_a_changed_declaration_is_told_at_the_first_run_that_has_it():
+    assert figures_metadata(record())["declaration_changed"] == "first run"
+    records.save(record("before", "2026-11-19T02:15:00+00:00"))
+    assert figures_metadata(record())["declaration_changed"] == "no"
+    assert figures_metadata(record(fingerprint="b"))["declaration_changed"] == "yes"
