@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.ledger.codec import dump, load
@@ -33,6 +33,7 @@ ANSWERS = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(ANSWERS)
 def test_every_answer_comes_back_as_it_was(answer):
     data = dump(answer)

@@ -47,10 +47,11 @@ def test_wait_returns_when_the_answer_and_all_before_it_are_stored(folder, write
 
 def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_for):
     one = writer(flush_rows=5, flush_seconds=NEVER)
-    for number in range(5):
-        one.put(answer(number))
-    wait_for(lambda: one.stored == 5)
-    assert in_store(folder) == [answer(number) for number in range(5)]
+    for start in (0, 5, 10):
+        for number in range(start, start + 5):
+            one.put(answer(number))
+        wait_for(lambda wanted=start + 5: one.stored == wanted)
+    assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [answer(number) for number in range(15)]
 
 
 def test_after_so_many_seconds_what_there_is_is_stored(folder, writer, wait_for):

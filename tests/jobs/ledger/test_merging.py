@@ -1,0 +1,50 @@
+"""Sorted files merged into sorted tables of a bounded size."""
+
+import itertools
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.ledger import store
+from jobs.ledger.answers import StoredAnswer, as_answers, as_table
+from jobs.ledger.merging import SortedFile, in_order, merged
+
+RECORDS = st.lists(
+    st.builds(
+        StoredAnswer,
+        st.sampled_from(["a", "b", "c", "d", "e", "f", "g", "h", "ä"]),
+        st.sampled_from(["ok", "miss"]),
+        st.just(b"1"),
+        st.integers(0, 20),
+        st.just("run"),
+    ),
+    max_size=30,
+)
+
+
+@given(
+    st.lists(RECORDS, min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 20), st.sets(st.sampled_from("bdf"))
+)
+def test_many_files_become_tables_whose_keys_do_not_overlap_with_the_newest_of_each(runs, group, size, borders):
+    rows_per_group, store.ROWS_PER_GROUP = store.ROWS_PER_GROUP, group
+    try:
+        files = [
+            SortedFile(pq.ParquetFile(pa.BufferReader(store.as_parquet(in_order(as_table(run))))))
+            for run in runs
+            if run
+        ]
+    finally:
+        store.ROWS_PER_GROUP = rows_per_group
+    tables = [as_answers(table) for table in merged(files, size, borders=borders)]
+    newest = {}
+    for record in sorted((record for run in runs for record in run), key=lambda record: record.answered_at):
+        newest[record.key, record.outcome] = record
+    assert [record for table in tables for record in table] == sorted(
+        newest.values(), key=lambda record: (record.key.encode(), record.outcome == "miss")
+    )
+    for one, following in itertools.pairwise(tables):
+        assert one[-1].key.encode() < following[0].key.encode()
+    for border in borders:
+        assert not any(table[0].key.encode() <= border.encode() < table[-1].key.encode() for table in tables)
