@@ -11,7 +11,7 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.columns import Columns
 from jobs.ledger.store import LedgerFolder
 
-LARGEST_SHARE = 0.2  # of its time that the thread spends writing, while nobody waits for it
+LARGEST_SHARE = 0.05  # of its time that the thread spends writing, while nobody waits for it
 
 
 class LedgerWriter:
@@ -19,7 +19,7 @@ class LedgerWriter:
 
     Somebody who waits is served at once. A killed process loses what was put since the last part was begun: the
     answers of one interval. Answers that come faster than 200 in a few ms go in larger parts, so that writing takes
-    at most a fifth of a core.
+    at most a twentieth of a core.
     """
 
     def __init__(
