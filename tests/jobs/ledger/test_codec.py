@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.ledger.codec import dump, load
@@ -33,7 +33,7 @@ ANSWERS = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ANSWERS)
 def test_every_answer_comes_back_as_it_was(answer):
     data = dump(answer)

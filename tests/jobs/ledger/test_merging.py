@@ -4,7 +4,7 @@ import itertools
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.ledger import store
@@ -24,6 +24,7 @@ RECORDS = st.lists(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(RECORDS, min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 20), st.sets(st.sampled_from("bdf"))
 )
