@@ -297,7 +297,8 @@ def test_a_coroutine_of_your_own_asks_the_service_as_it_likes(service, monkeypat
     assert [(row["sentiment_status"], row["label"]) for row in rows] == [
         ("ok", "good"), ("miss", None), ("ok", "good"), ("ok", "good"),
     ]  # fmt: skip
-    assert [row["_sentiment_source"] for row in rows] == ["call", "call", "call", "shared"]
-    assert [attempt["throttled"] for attempt in rows[0]["_sentiment_attempts"]] == [True, False]
+    assert Counter(row["_sentiment_source"] for row in rows) == {"call": 3, "shared": 1}
+    of_nice = [attempt for row in (rows[0], rows[3]) for attempt in row["_sentiment_attempts"]]  # either comes again
+    assert [attempt["throttled"] for attempt in of_nice] == [True, False]
     assert set(heard) == {"s3cr3t-Zq9"}
     assert declared.version == 3
