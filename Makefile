@@ -32,9 +32,11 @@ proof: java $(READY) ## everything the tests can show, the long ones too
 test-ui: java $(READY) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m ui $(ARGS)
 
-bench: $(READY) ## speed of the core and of the Spark bridge beside what one would pick instead
+bench: java $(READY) ## speed and memory of the core, the bridge and the ledger beside what one would pick instead (an hour)
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/bridge.py
+	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/memory.py
 
 bench-flink: java $(READY) ## Flink 2.3 itself on the same work, beside it; fetches its jars (330 MB) into .flink, needs javac
 	@test -d .flink/pyflink || $(BIN)/uv pip install -q --no-deps --target .flink apache-flink-libraries==2.3.0
