@@ -7,6 +7,7 @@ import dagster as dg
 import enrichments
 from orchestration.alerts import alerts
 from orchestration.assets import dead_letters_asset, enriched_asset, raw_asset, summary_asset
+from orchestration.dead_runs import dead_runs_sensor
 from orchestration.declared import Declared, enrichments_in
 from orchestration.in_time import in_time_checks
 from orchestration.late_files import input_sensor
@@ -33,7 +34,7 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
         for declared in all_declared
         if declared.enrichment.schedule is not None
     ]
-    sensors = [starting_again(all_declared, [*jobs.values()]), alerts(all_declared)]
+    sensors = [starting_again(all_declared, [*jobs.values()]), alerts(all_declared), dead_runs_sensor()]
     for key in raw:
         readers = [declared for declared in all_declared if declared.raw_key == key]
         sensors.append(input_sensor(readers, [jobs[declared.name] for declared in readers]))

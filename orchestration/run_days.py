@@ -8,27 +8,19 @@ Dagster's own start of some ten seconds per day. FILE gets one JSON line per day
 
 import argparse
 import os
-import socket
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster import DagsterRunStatus, RunsFilter
 
+from orchestration.dead_runs import STARTED_BY, end_dead_runs, identity
 from orchestration.outcome import Outcome
 
-STARTED_BY = "tidegate/started_by"  # host:pid:start time of the process a run lives in
 REPOSITORY = {".dagster/repository": "__repository__@tidegate"}  # by it the web page lists a run under its job
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 MORE = "Its page in Dagster says more."
-UNFINISHED = [
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 
 
 def run_days(
@@ -41,7 +33,7 @@ def run_days(
             partition_key=day,
             instance=instance,
             raise_on_error=False,
-            tags=REPOSITORY | {STARTED_BY: _identity(os.getpid())},
+            tags=REPOSITORY | {STARTED_BY: identity(os.getpid())},
             run_config=QUIET,
         )
         reason, next_step = _why_not(result)
@@ -49,26 +41,6 @@ def run_days(
         if not result.success:
             return False
     return True
-
-
-def end_dead_runs(instance: dg.DagsterInstance) -> None:
-    """Mark as failed what a killed process left unfinished, and free its slot: the next run does not wait for it."""
-    for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
-        started_by = run.tags.get(STARTED_BY, "")
-        if not started_by.startswith(f"{socket.gethostname()}:"):
-            continue  # started by Dagster's own launcher, or on another machine
-        if started_by != _identity(int(started_by.split(":")[1])):
-            instance.report_run_failed(run, "The process that ran it is gone.")
-            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-
-
-def _identity(pid: int) -> str:
-    """Host, process and its start time, since numbers of processes come back."""
-    try:
-        start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        start = "ended"
-    return f"{socket.gethostname()}:{pid}:{start}"
 
 
 def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:

@@ -85,7 +85,14 @@ def test_the_nightly_job_runs_the_checks_of_the_files_and_leaves_the_deadline_to
     }
     assert nightly == {check.name for check in catalogue.checks(flights.facts())}
     sensors = {sensor.name: sensor.default_status for sensor in REPOSITORY.sensor_defs}
-    names = ("starts_stopped_days_again", "alerts", "published_in_time", "flights_files", "runs_refreshed_days")
+    names = (
+        "starts_stopped_days_again",
+        "alerts",
+        "published_in_time",
+        "flights_files",
+        "runs_refreshed_days",
+        "ends_dead_runs",
+    )
     assert sensors == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 
 

@@ -4,9 +4,9 @@ import dagster as dg
 import pytest
 import yaml
 
+from orchestration.dead_runs import end_dead_runs
 from orchestration.definitions import defs
 from orchestration.home import ONE_MACHINE, TEAM, dagster_home
-from orchestration.run_days import end_dead_runs
 from tests.orchestration.test_outages import DAY, asked_again, tell
 
 

@@ -1,0 +1,73 @@
+"""Runs whose process is gone without a word, as when the machine went down: they end, and their slots are free.
+
+Dagster's own monitoring notices a killed worker through the server that started it. When that is gone too, nobody
+would for hours (max_runtime_seconds), and the slot would stay taken.
+"""
+
+import multiprocessing
+import os
+import socket
+from pathlib import Path
+
+import dagster as dg
+from dagster import DagsterRunStatus, RunsFilter
+
+STARTED_BY = "tidegate/started_by"  # tag of a run: host:pid:start time of the process that it lives in
+LOOK_EVERY = 30  # s
+AT_WORK = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+
+
+def identity(pid: int) -> str:
+    """Host, process and its start time, since numbers of processes come back."""
+    try:
+        start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        start = "ended"
+    return f"{socket.gethostname()}:{pid}:{start}"
+
+
+def sign(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Note at the run in which process it lives: that of its worker, which is ours or our parent."""
+    if STARTED_BY not in run.tags:
+        worker = multiprocessing.parent_process()
+        pid = worker.pid if worker is not None and worker.pid is not None else os.getpid()
+        instance.add_run_tags(run.run_id, {STARTED_BY: identity(pid)})
+
+
+def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Mark as failed what a killed process of this machine left unfinished, and free its slot. Returns the runs.
+
+    Dagster then starts them once more, as it does with every run that was killed.
+    """
+    ended = []
+    for run in instance.get_runs(RunsFilter(statuses=AT_WORK)):
+        started_by = run.tags.get(STARTED_BY, "")
+        if not started_by.startswith(f"{socket.gethostname()}:"):
+            continue  # on another machine, or not signed yet
+        if started_by != identity(int(started_by.split(":")[1])):
+            instance.report_run_failed(run, "The process that ran it is gone.")
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+            ended.append(run.run_id)
+    return ended
+
+
+def dead_runs_sensor() -> dg.SensorDefinition:
+    """Looks for dead runs all the time."""
+
+    @dg.sensor(
+        name="ends_dead_runs",
+        minimum_interval_seconds=LOOK_EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Ends runs whose process is gone, as after the machine went down, so that their slots are free "
+        "and they are started once more.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        ended = end_dead_runs(context.instance)
+        return dg.SkipReason(f"Ended: {', '.join(ended)}." if ended else "Every run has its process.")
+
+    return sensor

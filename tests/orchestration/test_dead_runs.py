@@ -1,0 +1,45 @@
+"""A run whose process is gone ends by itself and gives its slot back; one that lives is left alone."""
+
+import os
+import subprocess
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+from dagster._core.test_utils import create_run_for_test
+
+from orchestration.dead_runs import STARTED_BY, dead_runs_sensor, identity, sign
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.local_temp() as instance:
+        yield instance
+
+
+def started(instance, tags: dict[str, str]) -> dg.DagsterRun:
+    return create_run_for_test(instance, "flights_enriched_nightly", tags=tags, status=DagsterRunStatus.STARTED)
+
+
+def test_a_run_whose_process_was_killed_ends_and_gives_its_slot_to_the_next(instance):
+    process = subprocess.Popen(["sleep", "600"])
+    run = started(instance, {STARTED_BY: identity(process.pid)})
+    slots = instance.event_log_storage
+    slots.set_concurrency_slots("spark", 1)
+    assert slots.claim_concurrency_slot("spark", run.run_id, "step").is_claimed
+    sensor, context = dead_runs_sensor(), dg.build_sensor_context(instance=instance)
+    assert sensor(context).skip_message == "Every run has its process."
+    process.kill()
+    process.wait()
+    assert sensor(context).skip_message == f"Ended: {run.run_id}."
+    assert instance.get_run_by_id(run.run_id).status == DagsterRunStatus.FAILURE
+    assert slots.claim_concurrency_slot("spark", "the next", "step").is_claimed
+
+
+def test_runs_of_other_machines_and_unsigned_ones_are_left_alone(instance):
+    elsewhere = started(instance, {STARTED_BY: f"elsewhere:{os.getpid()}:1"})
+    unsigned = started(instance, {})
+    assert dead_runs_sensor()(dg.build_sensor_context(instance=instance)).skip_message == "Every run has its process."
+    sign(instance, unsigned)
+    assert instance.get_run_by_id(unsigned.run_id).tags[STARTED_BY] == identity(os.getpid())
+    assert not instance.get_run_by_id(elsewhere.run_id).is_finished
