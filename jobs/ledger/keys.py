@@ -28,12 +28,12 @@ def key_text(key: Key, *, hidden: bool = False) -> str:
     its place, for keys that come from `pii` columns; whoever can guess a key can still check the guess.
     """
     try:
-        text = orjson.dumps(key, _plain, _OPTIONS)
+        text = orjson.dumps(key, _plain, _OPTIONS).decode()
     except orjson.JSONEncodeError:  # half a character, a whole number of over 64 bits
-        text = json.dumps(_all_plain(key), sort_keys=True, separators=(",", ":")).encode()
-    if b"null" in text:  # what orjson writes for NaN and infinity too
-        text = orjson.dumps(_all_plain(key), _plain, _OPTIONS)
-    return HIDDEN + hashlib.blake2b(text, digest_size=16).hexdigest() if hidden else text.decode()
+        text = json.dumps(_all_plain(key), sort_keys=True, separators=(",", ":"))
+    if "null" in text:  # what orjson writes for NaN and infinity too
+        text = orjson.dumps(_all_plain(key), _plain, _OPTIONS).decode()
+    return HIDDEN + hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if hidden else text
 
 
 def _plain(value: Any) -> Any:
