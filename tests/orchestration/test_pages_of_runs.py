@@ -1,0 +1,139 @@
+"""What the person on call sees of a published day, a day held back and a day that failed, and a replay at a click."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.orchestration.test_nightly_run import ROW_DOUBLED, house_definitions, with_fault
+from tests.orchestration.test_pages import CHROMIUM, PATIENCE, answers, free_port
+
+pytestmark = pytest.mark.ui
+
+PUBLISHED, HELD_BACK, FAILED = "2013-01-10", "2013-01-11", "2013-02-01"
+TABLE = "data/published/flights_enriched"
+SLOW = 10 * PATIENCE * 1e3  # ms; a run that is asked for by a click
+
+
+@pytest.fixture(scope="module")
+def nights(dagster_project):
+    """A day that went well, one that its checks hold back, one whose input is not there."""
+    assert dagster_project.run(house_definitions(), PUBLISHED).success
+    assert not dagster_project.run(with_fault(dagster_project.root, "row_doubled", ROW_DOUBLED), HELD_BACK).success
+    assert not dagster_project.run(house_definitions(), FAILED).success
+    return dagster_project
+
+
+@pytest.fixture(scope="module")
+def address(nights):
+    ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS")}
+    with (nights.root / "ui.log").open("wb") as log:
+        page = subprocess.Popen(
+            [sys.executable, "-m", "orchestration.ui"],
+            cwd=nights.root, env=os.environ | ports, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    address = f"http://127.0.0.1:{ports['TIDEGATE_UI_PORT']}"
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not answers(f"{address}/server_info"):
+            assert page.poll() is None, (nights.root / "ui.log").read_text()
+            assert time.monotonic() < deadline, "Dagster's page did not come up"
+            time.sleep(0.5)
+        yield address
+    finally:
+        page.send_signal(signal.SIGINT)
+        page.wait(PATIENCE)
+
+
+@pytest.fixture
+def page(address, request):
+    """A page of a browser; TIDEGATE_SCREENSHOTS names a folder that gets what it showed last."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 1500, "height": 1100}, base_url=address)
+        page.set_default_timeout(PATIENCE * 1e3)
+        yield page
+        if folder := os.environ.get("TIDEGATE_SCREENSHOTS"):
+            page.screenshot(path=Path(folder, f"{request.node.name}.png"))
+        chromium.close()
+
+
+def shows(page, *texts: str) -> None:
+    for text in texts:
+        page.get_by_text(text).first.wait_for()
+
+
+def test_the_table_says_how_its_last_run_went_and_what_its_columns_are(page):
+    page.goto("/assets/flights_enriched")
+    shows(page, "Failed in", "Row count", "932", "A day that is not published says why under Events")
+    shows(page, "temp_c", "weather_api, through the lookup weather.", "flights_enriched_replay")
+
+
+def test_a_day_held_back_says_why_what_to_do_and_what_readers_see(page):
+    page.goto(f"/assets/flights_enriched?view=partitions&partition={HELD_BACK}")
+    shows(page, "failed, and did not materialize this asset")
+    page.goto("/assets/flights_enriched?view=events")
+    page.get_by_text(HELD_BACK).first.click()
+    shows(page, "Not published (held back): 0 rows lost, 1 doubled", "Open the report, mend the cause")
+    shows(page, f"nothing of {HELD_BACK}; newest day {PUBLISHED}, version 1, complete")
+
+
+def test_a_day_without_input_says_so_in_one_sentence(page):
+    page.goto("/assets/flights_enriched?view=events")
+    page.get_by_text(FAILED).first.click()
+    shows(page, f"there is no data/raw/flights/date={FAILED}")
+
+
+def test_the_metadata_of_published_days_is_plotted(page):
+    page.goto(f"/assets/flights_enriched?view=partitions&partition={PUBLISHED}")
+    shows(page, "weather/rows_ok", "weather/latency_p99_ms", "published_version")
+
+
+def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one_that_did_not_run(page):
+    page.goto("/assets/flights_enriched?view=checks&checkDetail=every_row_once")
+    shows(page, "Every row of the input is in the files exactly once", "Not run: there are no files to check.")
+    page.get_by_text("Execution history").click()
+    shows(page, HELD_BACK, PUBLISHED)
+
+
+def test_a_replay_at_a_click_of_a_day_without_dead_letters_leaves_it_as_it_is(page, nights):
+    version = DeltaTable(TABLE).version()
+    page.goto("/locations/tidegate/jobs/flights_enriched_replay")
+    shows(page, "Asks again for the dead letters of a day")
+    page.get_by_role("button", name="Materialize all").click()
+    days = page.get_by_placeholder("ex: 2013-01-01")
+    days.fill(PUBLISHED)
+    days.press("Tab")
+    page.get_by_role("button", name="Launch").last.click()
+    page.get_by_role("button", name="View").last.click()
+    deadline = time.monotonic() + SLOW / 1e3
+    while len(ended := finished(nights, "flights_enriched_replay")) < 1:
+        assert time.monotonic() < deadline, "the replay did not end in time"
+        time.sleep(0.5)
+    assert [run.status.value for run in ended] == ["SUCCESS"]
+    assert DeltaTable(TABLE).version() == version
+    assert nights.observed(ended[0].run_id)[-1]["reason"] == f"{PUBLISHED} has no dead letters: nothing was called."
+    page.goto(f"/runs/{ended[0].run_id}")
+    shows(page, "Success", "flights_enriched_replay")
+
+
+def finished(project, job: str) -> list:
+    from dagster import RunsFilter
+
+    return [run for run in project.instance.get_runs(RunsFilter(job_name=job)) if run.is_finished]
+
+
+def test_the_links_to_report_and_log_open(address, nights):
+    """Of a run that the page's own daemon made: it knows the port of the reports."""
+    (run,) = finished(nights, "flights_enriched_replay")
+    told = nights.observed(run.run_id)[-1]
+    with urllib.request.urlopen(told["report"], timeout=30) as report:
+        assert PUBLISHED in report.read().decode()

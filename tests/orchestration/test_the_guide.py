@@ -1,0 +1,117 @@
+"""docs/your-first-enrichment.md, followed to the letter, and then through Dagster."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
+
+ROOT = Path(__file__).parent.parent.parent
+BIN = Path(sys.executable).parent
+DAY = "2026-11-19"
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The guide's blocks of code in order: language and text."""
+    text = (ROOT / "docs/your-first-enrichment.md").read_text()
+    return re.findall(r"```(python|bash)\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the project's enrichments, where the guide's files are made."""
+    folder = tmp_path_factory.mktemp("guide")
+    shutil.copytree(ROOT / "enrichments", folder / "enrichments", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "data").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def said(folder):
+    """What each command of the guide prints, by command, as a reader sees it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(folder)}
+    environment |= {"WEATHER_URL": f"http://127.0.0.1:{port}", "PLANES_URL": "sqlite+aiosqlite:///:memory:"}
+    printed = {}
+    with contextlib.ExitStack() as ends:
+        for language, text in blocks():
+            if language == "python":
+                name = re.match(r"# file: (\S+)\n", text)[1]
+                (folder / name).write_text(text)
+                continue
+            for command in text.strip().replace("8099", port).splitlines():
+                if command.startswith("export "):
+                    name, value = command.removeprefix("export ").split("=")
+                    environment[name] = value
+                elif "http.server" in command:
+                    server = subprocess.Popen(command.split(), cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+                    ends.callback(server.wait)
+                    ends.callback(server.terminate)
+                    wait_for_port(int(port))
+                elif not command.startswith(("#", "source ")):
+                    done = subprocess.run(
+                        command.split(), cwd=folder, env=environment, capture_output=True, text=True, check=False
+                    )
+                    printed[" ".join(command.split()[:2])] = (done.returncode, done.stdout + done.stderr)
+        yield printed, environment
+
+
+def wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_new_file_is_right_and_its_rows_are_tried_with_real_calls(said):
+    printed, _ = said
+    assert re.search(r"^orders_rated +right ", printed["tidegate check"][1], re.MULTILINE)
+    status, tried = printed["tidegate try"]
+    assert status == 0, tried
+    assert "/customers/c0/rating" in tried
+    assert "500" in tried
+
+
+def test_the_plan_counts_a_call_per_customer_and_not_per_row(said):
+    status, planned = said[0]["tidegate plan"]
+    assert status == 0, planned
+    assert re.search(r"rows +200\n", planned)
+    assert re.search(r"distinct keys +40\b", planned)
+
+
+def test_the_day_is_published_with_what_the_service_says_and_the_customer_it_does_not_know(said):
+    status, ran = said[0]["tidegate run"]
+    assert status == 0, ran
+    assert f"{DAY}  published   200 rows, 40 calls" in ran
+    _, looked = said[0]["python data/look.py"]
+    assert "{'ok': 195, 'miss': 5}" in looked
+    (expected,) = re.findall(r"`(\{'ok'.*?\})`", (ROOT / "docs/your-first-enrichment.md").read_text())
+    assert expected in looked
+
+
+def test_dagster_has_the_new_assets_and_materializes_the_day_without_a_call(said, folder):
+    _, environment = said
+    home = folder / "data" / "dagster"
+    home.mkdir(parents=True)
+    done = subprocess.run(
+        [BIN / "dagster", "asset", "materialize", "-m", "orchestration.definitions",
+         "--select", "orders_rated", "--partition", DAY],
+        cwd=folder, env=environment | {"DAGSTER_HOME": str(home)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    table = DeltaTable(str(folder / "data/published/orders_rated"))
+    assert table.version() == 2  # made, published by the command, published by Dagster
+    assert "RUN_SUCCESS" in done.stderr
