@@ -33,10 +33,9 @@ def identity(pid: int) -> str:
 
 def sign(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     """Note at the run in which process it lives: that of its worker, which is ours or our parent."""
-    if STARTED_BY not in run.tags:
-        worker = multiprocessing.parent_process()
-        pid = worker.pid if worker is not None and worker.pid is not None else os.getpid()
-        instance.add_run_tags(run.run_id, {STARTED_BY: identity(pid)})
+    worker = multiprocessing.parent_process()
+    pid = worker.pid if worker is not None and worker.pid is not None else os.getpid()
+    instance.add_run_tags(run.run_id, {STARTED_BY: identity(pid)})
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -47,13 +46,19 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     ended = []
     for run in instance.get_runs(RunsFilter(statuses=AT_WORK)):
         started_by = run.tags.get(STARTED_BY, "")
-        if not started_by.startswith(f"{socket.gethostname()}:"):
+        if not started_by.startswith(f"{socket.gethostname()}:") or _is_inherited(instance, run):
             continue  # on another machine, or not signed yet
         if started_by != identity(int(started_by.split(":")[1])):
             instance.report_run_failed(run, "The process that ran it is gone.")
             instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
             ended.append(run.run_id)
     return ended
+
+
+def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Whether the run has its process from the run that it is the second try of: Dagster copies all tags."""
+    before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
+    return before is not None and before.tags.get(STARTED_BY) == run.tags.get(STARTED_BY)
 
 
 def dead_runs_sensor() -> dg.SensorDefinition:

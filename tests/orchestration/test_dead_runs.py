@@ -1,6 +1,7 @@
 """A run whose process is gone ends by itself and gives its slot back; one that lives is left alone."""
 
 import os
+import socket
 import subprocess
 
 import dagster as dg
@@ -43,3 +44,20 @@ def test_runs_of_other_machines_and_unsigned_ones_are_left_alone(instance):
     sign(instance, unsigned)
     assert instance.get_run_by_id(unsigned.run_id).tags[STARTED_BY] == identity(os.getpid())
     assert not instance.get_run_by_id(elsewhere.run_id).is_finished
+
+
+def test_the_second_try_of_a_killed_run_is_not_taken_for_it(instance):
+    """Dagster gives it the tags of the first, that of the dead process among them."""
+    dead = {STARTED_BY: f"{socket.gethostname()}:{os.getpid()}:1"}
+    first = started(instance, dead)
+    sensor, context = dead_runs_sensor(), dg.build_sensor_context(instance=instance)
+    assert sensor(context).skip_message == f"Ended: {first.run_id}."
+    second = create_run_for_test(
+        instance, "flights_enriched_nightly", tags=dead, status=DagsterRunStatus.STARTED,
+        parent_run_id=first.run_id, root_run_id=first.run_id,
+    )  # fmt: skip
+    assert sensor(context).skip_message == "Every run has its process."
+    sign(instance, second)
+    assert sensor(context).skip_message == "Every run has its process."
+    instance.add_run_tags(second.run_id, {STARTED_BY: f"{socket.gethostname()}:{os.getpid()}:2"})
+    assert sensor(context).skip_message == f"Ended: {second.run_id}."

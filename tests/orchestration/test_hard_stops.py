@@ -134,8 +134,19 @@ def starts_of_spark(root: Path) -> list[Started]:
     return found
 
 
+def sessions_with_java(root: Path) -> set[str]:
+    """One session per Spark; in it a JVM shows twice for the moment in which it starts a process."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            first = (process / "cmdline").read_text().split("\0")[0]
+            if first.endswith("java") and f"DAGSTER_HOME={root}/" in (process / "environ").read_text():
+                found.add((process / "stat").read_text().rpartition(")")[2].split()[3])
+    return found
+
+
 class Watching(threading.Thread):
-    """Looks all the time how many Sparks of the project there are, with their drivers: JVMs, that is."""
+    """Looks all the time how many Sparks of the project there are."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
@@ -145,7 +156,7 @@ class Watching(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(0.1):
-            self.most = max(self.most, sum("java" in command.split()[0] for command in processes_of_spark(self.root)))
+            self.most = max(self.most, len(sessions_with_java(self.root)))
 
     def __enter__(self):
         self.start()
