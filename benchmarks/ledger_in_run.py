@@ -1,0 +1,103 @@
+"""What the ledger adds to a run whose function returns at once: the same rows with and without it, in turns.
+
+python benchmarks/ledger_in_run.py                      500,000 rows, three turns, with a cache and without
+python benchmarks/ledger_in_run.py --rows 100000 --turns 1
+
+CPU is that of the driver, Spark's JVM and its workers together; on a machine with other work trust it and not the wall.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = str(ROOT)
+
+from asyncio_core import AsyncFunction  # noqa: E402  # the path is set above, for the workers too
+from jobs.enrich import carry_out, prepare  # noqa: E402
+from jobs.enrich_day import session  # noqa: E402
+from jobs.ledger.driving import driven  # noqa: E402
+from jobs.run_rules import RunRules, ruled  # noqa: E402
+from tidegate import AsyncFunctionLookup, Cache, Enrichment, Input, Ledger, Output  # noqa: E402
+
+
+class AtOnce(AsyncFunction):
+    async def async_invoke(self, value):
+        return [{"answer": value["k"]}]
+
+
+def cpu_s():
+    """Of this process and all below it that still live; Spark's workers do, from one job to the next."""
+    me = psutil.Process()
+    spent = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        spent += times.user + times.system
+    return spent
+
+
+def run(spark, folder, number, *, cache, ledger):
+    """One run over all rows: CPU s, wall s."""
+    lookup = AsyncFunctionLookup(
+        name="first", function=AtOnce, keys={"k": "k"}, returns="answer BIGINT", timeout=30.0, max_concurrency=100,
+        cache=Cache() if cache else None,
+    )  # fmt: skip
+    declared = Enrichment(
+        name="at_once", input=Input(path="unused", row_id=["id"]), output=Output(path="unused"), mode="ordered",
+        lookups=[lookup], ledger=Ledger(str(folder / "ledger")) if ledger else None,
+    )  # fmt: skip
+    for left in ("written", "ledger"):
+        shutil.rmtree(folder / left, ignore_errors=True)
+    cpu, wall = cpu_s(), time.perf_counter()
+    rows, plan = prepare(spark.read.parquet(str(folder / "rows")), declared)
+    plan = ruled(plan, declared, f"run-{number}", RunRules())
+    with driven(rows, plan, scratch=folder / "scratch") as driving:
+        carry_out(rows, driving.plan).write.parquet(str(folder / "written"))
+    return cpu_s() - cpu, time.perf_counter() - wall
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--turns", type=int, default=3)
+    options = parser.parse_args()
+    spark = session("ledger in a run")
+    spark.sparkContext.setLogLevel("ERROR")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        rows = spark.range(0, options.rows, 1, 2)
+        rows.selectExpr("id", "id AS k", "uuid() AS a", "uuid() AS b", "id % 7 AS c").write.parquet(
+            str(folder / "rows")
+        )
+        number = 0
+        for cache in (True, False):
+            ratios = []
+            said = f"cache {'on ' if cache else 'off'}"
+            for turn in range(-1, options.turns):  # the first is cold
+                found = []
+                for ledger in (False, True):
+                    number += 1
+                    found.append(run(spark, folder, number, cache=cache, ledger=ledger))
+                if turn >= 0:
+                    (cpu, wall), (cpu_with, wall_with) = found
+                    ratios.append((cpu_with / cpu, wall_with / wall))
+                    print(f"{said}  without: {cpu:.1f} s CPU {wall:.1f} s", end="   ")
+                    print(f"with the ledger: {cpu_with:.1f} s CPU {wall_with:.1f} s", flush=True)
+            cpu, wall = (statistics.median(of) for of in zip(*ratios, strict=True))
+            print(f"{said}  x {cpu:.3f} CPU, x {wall:.3f} wall (medians of {options.turns})")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
