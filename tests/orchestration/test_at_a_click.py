@@ -1,0 +1,106 @@
+"""The jobs that a person starts: replay and remap of a day, plan, refresh of answers, compaction, vacuum."""
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType
+from deltalake import DeltaTable
+
+from enrichments.flights import flights
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of
+from orchestration.resources import spark_program
+from orchestration.run_days import run_days
+
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
+
+DAY = "2013-01-10"
+TABLE = "data/published/flights_enriched"
+
+
+@pytest.fixture(scope="module")
+def definitions(dagster_project):
+    return definitions_of([Declared("enrichments.flights:flights", flights)], spark_program())
+
+
+@pytest.fixture(scope="module")
+def published(dagster_project, definitions):
+    """A day that was published by the nightly job."""
+    outcome = dagster_project.run(definitions, DAY)
+    assert outcome.success, outcome
+    return outcome
+
+
+def start(project, definitions, job: str, day: str = DAY):
+    outcomes = []
+    run_days(definitions.resolve_job_def(job), [day], project.instance, outcomes.append)
+    return outcomes[0]
+
+
+def say(project, definitions, job: str, config: dict | None = None) -> tuple[dg.ExecuteInProcessResult, list[str]]:
+    """Runs a job without a day. Returns the run and the lines of its log."""
+    result = definitions.resolve_job_def(job).execute_in_process(run_config=config, instance=project.instance)
+    return result, project.log(result.run_id)
+
+
+def test_a_replay_of_a_day_without_dead_letters_calls_nobody_and_leaves_the_day_as_it_is(
+    dagster_project, definitions, published
+):
+    version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
+    before = dagster_project.materialized(published.run_id)["flights_enriched"]
+    assert before["dead_letters"] == 0
+    outcome = start(dagster_project, definitions, "flights_enriched_replay")
+    assert outcome.success, outcome
+    assert (DeltaTable(TABLE).version(), len(dagster_project.service.calls())) == (version, calls)
+    assert dagster_project.materialized(outcome.run_id)["flights_enriched"]["dagster/row_count"] == before["rows_out"]
+    assert "no dead letters: nothing was called" in dagster_project.observed(outcome.run_id)[-1]["reason"]
+
+
+def test_a_replay_of_a_day_that_was_never_run_says_what_to_do(dagster_project, definitions, published):
+    outcome = start(dagster_project, definitions, "flights_enriched_replay", "2013-01-12")
+    assert "2013-01-12 was never run to its end" in outcome.reason
+    assert outcome.next_step == "Run the job flights_enriched_nightly for the day."
+
+
+def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(dagster_project, definitions, published):
+    version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
+    outcome = start(dagster_project, definitions, "flights_enriched_remap")
+    assert outcome.success, outcome
+    assert len(dagster_project.service.calls()) == calls
+    assert DeltaTable(TABLE).version() == version + 1
+    again = dagster_project.materialized(outcome.run_id)["flights_enriched"]
+    before = dagster_project.materialized(published.run_id)["flights_enriched"]
+    assert again["weather/requests_sent"] == again["plane/requests_sent"] == 0
+    assert [again[f"weather/rows_{outcome}"] for outcome in ("ok", "miss", "skipped")] == [
+        before[f"weather/rows_{outcome}"] for outcome in ("ok", "miss", "skipped")
+    ]
+
+
+def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(dagster_project, definitions, published):
+    config = {"ops": {"mark_answers": {"config": {"lookup": "weather", "where": "answer.temp_c < -100"}}}}
+    _, lines = say(dagster_project, definitions, "refresh_answers", config)
+    assert "0 stored answers of weather meet: answer.temp_c < -100" in lines
+    config["ops"]["mark_answers"]["config"] = {"lookup": "weather", "where": "answer.temp_c > -100", "do": True}
+    result, lines = say(dagster_project, definitions, "refresh_answers", config)
+    assert f"flights_enriched: 1 days stand on them: {DAY}" in lines
+    sensor = definitions.resolve_sensor_def("runs_refreshed_days")
+    context = dg.build_run_status_sensor_context(
+        sensor_name=sensor.name,
+        dagster_instance=dagster_project.instance,
+        dagster_run=dagster_project.instance.get_run_by_id(result.run_id),
+        dagster_event=next(event for event in result.all_events if event.event_type == DagsterEventType.RUN_SUCCESS),
+    )
+    requests = list(sensor(context))
+    assert [(one.job_name, one.partition_key) for one in requests] == [("flights_enriched_nightly", DAY)]
+    assert start(dagster_project, definitions, "flights_enriched_nightly").success  # asks anew for what was marked
+
+
+def test_plan_compaction_and_vacuum_say_what_they_found_and_did(dagster_project, definitions, published):
+    plan = {"ops": {"plan_flights_enriched": {"config": {"first": DAY}}}}
+    _, lines = say(dagster_project, definitions, "flights_enriched_plan", plan)
+    assert any("distinct keys" in line for line in lines)
+    result, lines = say(dagster_project, definitions, "compact_ledger")
+    assert result.success
+    assert any(line.startswith("weather: ") for line in lines)
+    result, lines = say(dagster_project, definitions, "vacuum_tables")
+    assert result.success
+    assert any(line.startswith(f"{TABLE}: ") for line in lines)
