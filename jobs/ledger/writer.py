@@ -17,9 +17,9 @@ LARGEST_SHARE = 0.05  # of its time that the thread spends writing, while nobody
 class LedgerWriter:
     """Stores what is put, in order, by one thread of its own: after `flush_rows` answers or `flush_seconds` s.
 
-    Somebody who waits is served at once. A killed process loses what was put since the last part was begun: the
-    answers of one interval. Answers that come faster than 200 in a few ms go in larger parts, so that writing takes
-    at most a twentieth of a core.
+    Somebody who waits is served at once. A killed process loses what was put since the last stored part was begun: the
+    answers of `flush_seconds` and of the time that a write takes. Answers that come faster than 200 in a few ms go in
+    larger parts, so that writing takes at most a twentieth of a core; no later than after `flush_seconds`, though.
     """
 
     def __init__(
@@ -93,25 +93,28 @@ class LedgerWriter:
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _run(self) -> None:
-        pause = 0.0
+        began = rested = time.monotonic()
         while not self._closing:
-            self._wake.wait(self._flush_seconds)
+            due = began + self._flush_seconds
+            self._wake.wait(max(0.0, due - time.monotonic()))
             self._wake.clear()
-            if pause and self._stored >= self._wanted and not self._closing:
-                self._wake.wait(min(pause, self._flush_seconds))
-            pause = self._write_pending() * (1 / LARGEST_SHARE - 1)
+            if self._stored >= self._wanted and not self._closing:
+                self._wake.wait(max(0.0, min(rested, due) - time.monotonic()))
+            began = time.monotonic()
+            self._write_pending()
+            now = time.monotonic()
+            rested = now + (now - began) * (1 / LARGEST_SHARE - 1)
             if self._failure is not None:
                 return
         self._write_pending()
 
-    def _write_pending(self) -> float:
-        """Write what there is as one part. Gives the seconds that it took."""
+    def _write_pending(self) -> None:
+        """Write what there is as one part."""
         with self._lock:
             answers, self._pending = self._pending, Columns()
             self._full_at = self._taken + self._flush_rows
         if not answers:
-            return 0.0
-        began = time.perf_counter()
+            return
         failure = None
         try:
             self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", answers.table(self._run_id))
@@ -124,4 +127,3 @@ class LedgerWriter:
             self._failure = failure
             self._stored += len(answers) if failure is None else 0
             self._stored_more.notify_all()
-        return time.perf_counter() - began

@@ -63,6 +63,7 @@ def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_pa
         mode=mode,
         event_time=EventTime("departure", max_out_of_orderness=dt.timedelta(seconds=60)),
         tolerance=Tolerance(timeout=0.2, error=0.2),
+        ledger=None,
         **({"key": ["carrier"]} if mode == "key_ordered" else {}),
     )
     inputs = sorted(str(path) for path in raw.glob("*.parquet"))

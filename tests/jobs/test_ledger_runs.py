@@ -148,9 +148,9 @@ def figures_of(record, name="answer"):
 
 
 def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_none(night, service, spark):
-    rows = 1000
+    rows = 700
     given(rows)
-    service.answer = answering(0.03)
+    service.answer = answering(0.1)
     killed_in_the_middle("both", service, "answer", rows // 2)
     again = run_day(night.both, DAY, "again")
     calls = calls_of(service, "answer")
@@ -180,7 +180,7 @@ def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_
 def test_a_task_whose_worker_dies_at_90_percent_repeats_few_calls_when_spark_runs_it_again(night, service):
     rows = 1000
     given(rows)
-    service.answer = answering(0.03)
+    service.answer = answering(0.1)
     submit = Path(sys.executable).with_name("spark-submit")
     ended = subprocess.run(
         [str(submit), "--master", "local[2,4]", "--conf", "spark.ui.enabled=false", str(PROGRAM),
@@ -198,9 +198,7 @@ def test_a_task_whose_worker_dies_at_90_percent_repeats_few_calls_when_spark_run
     assert answers_of(record) == expected(rows)
 
 
-def test_a_new_version_or_an_old_answer_is_asked_again_and_changed_columns_and_limits_are_not(
-    night, service, spark
-):
+def test_a_new_version_or_an_old_answer_is_asked_again_and_changed_columns_and_limits_are_not(night, service, spark):
     given(40)
     run_day(night.night, DAY, "first")
     assert calls_of(service, "answer").total() == 40

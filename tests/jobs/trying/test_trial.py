@@ -75,6 +75,7 @@ SECRET = "s3cr3t-Zq9"
 def project(tmp_path, monkeypatch, service):
     """A project with two days of input, a database, a declaration per test, and a service."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # wide enough for one line each
     (tmp_path / "declared_for_trial.py").write_text(DECLARED)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "declared_for_trial", raising=False)
