@@ -53,6 +53,7 @@ class PartitionPlan:
     may_call: bool = True  # False: a key without an answer leaves as not_asked
     cap: CallCap | None = None
     desk: DeskAddress | None = None  # where a task reports before it works
+    unit: str = "rows"  # for people: what goes through, "keys" while they are asked before the rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What mapInArrow runs: every input row leaves once, in the order of the mode."""
@@ -71,7 +72,7 @@ class PartitionRun:
         self._plan = plan
         self._partition = partition
         self._shares = [shares[partition % len(shares)] for shares in plan.shares]
-        self._progress = TaskProgress(partition, attempt)
+        self._progress = TaskProgress(partition, attempt, unit=plan.unit)
         at_once = sum(share * lookup.batch_size for share, lookup in zip(self._shares, plan.lookups, strict=True))
         held = ROWS_HELD if any(plan.ledgers) else 0
         self._window = InputWindow(PREFETCH_ROWS + held + CAPACITY_PER_CALL * at_once, PREFETCH_BYTES)

@@ -32,6 +32,7 @@ class TaskProgress:
     latencies: dict[int, int] = field(default_factory=dict)
     seconds: float = 0.0
     loop_s: float = 0.0  # of CPU, in the event loop's thread
+    unit: str = "rows"  # what `rows` counts: keys, while they are asked before the rows
     throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service asked
     down_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service was down
 
@@ -105,15 +106,19 @@ class ProgressListener:
         while not self._ended.is_set():
             with suppress(TimeoutError):
                 said = json.loads(self._socket.recv(65_536))
-                known = self._tasks.get(said["partition"])
-                if known is None or said["attempt"] >= known["attempt"]:
-                    self._tasks[said["partition"]] = said
-                self._started = self._started or time.monotonic()
+                if said["unit"] == self._unit:  # else the last word of a task of the phase before, come late
+                    self._hear(said)
             if self._tasks and time.monotonic() - told >= 2 * EVERY:
                 told = time.monotonic()
                 self._report(self.figures())
         if self._tasks:
             self._report(self.figures())
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        known = self._tasks.get(said["partition"])
+        if known is None or said["attempt"] >= known["attempt"]:
+            self._tasks[said["partition"]] = said
+        self._started = self._started or time.monotonic()
 
     def figures(self) -> dict[str, Any]:
         """The event that reporters get: rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""

@@ -127,6 +127,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PlanOfKeys:
         shares=tuple(plan.shares[place] for place in places),
         ledgers=tuple(_of_phase(plan.ledgers[place]) for place in places),
         mode="unordered",
+        unit="keys",
         layout=layout,
         cap=cap,
     )

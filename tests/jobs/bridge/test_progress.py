@@ -8,7 +8,7 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(wa
     with ProgressListener("127.0.0.1", 1000, told.append) as listener:
         sender = ProgressSender(listener.address)
         listener.asking_keys(50)
-        keys = TaskProgress(0, 0, rows=50, calls=52, retries=2)
+        keys = TaskProgress(0, 0, rows=50, calls=52, retries=2, unit="keys")
         keys.answered(0.1)
         sender.send(keys)
         wait_for(lambda: listener.figures()["calls"] == 52)
@@ -16,6 +16,7 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(wa
             "rows": 50, "rows_total": 50, "unit": "keys",
         }  # fmt: skip
         listener.asking_keys(None)
+        sender.send(TaskProgress(1, 0, rows=30, unit="keys"))  # a word of the phase before that comes late
         sender.send(TaskProgress(0, 0, rows=400))
         wait_for(lambda: listener.figures()["rows"] == 400)
         figures = listener.figures()
