@@ -43,7 +43,7 @@ def gather_per_batch(url: str, share: int) -> Batches:
         async def ask(allowed: asyncio.Semaphore, origin: str, hour: datetime) -> float:
             assert session is not None
             async with allowed, session.get(path(url, origin, hour)) as response:
-                return float((await response.json())["temp_c"])
+                return (await response.json())["temp_c"]  # null at some hours
 
         async def ask_all(batch: pa.RecordBatch) -> list[float]:
             nonlocal session
@@ -74,7 +74,7 @@ def threads_per_batch(url: str, share: int) -> Callable[[Iterator[Any]], Iterato
         def ask(pair: tuple[str, datetime]) -> float:
             if not hasattr(local, "session"):
                 local.session = requests.Session()
-            return float(local.session.get(path(url, *pair), timeout=30).json()["temp_c"])
+            return local.session.get(path(url, *pair), timeout=30).json()["temp_c"]
 
         with ThreadPoolExecutor(share) as pool:
             for frame in frames:
@@ -89,7 +89,7 @@ def row_udf(url: str) -> Any:
     from pyspark.sql.functions import udf
 
     def ask(origin: str, hour: datetime) -> float:
-        return float(requests.get(path(url, origin, hour), timeout=30).json()["temp_c"])
+        return requests.get(path(url, origin, hour), timeout=30).json()["temp_c"]
 
     return udf(ask, "double", useArrow=False)
 

@@ -19,10 +19,9 @@ def progress_line(event: dict[str, Any]) -> str:
     unit = event.get("unit", "rows")
     left = f"left {event['left_s']:.0f} s" if event["left_s"] is not None else ""
     p99 = f"p99 {event['p99_ms']:.0f} ms" if event["p99_ms"] is not None else ""
-    return (
-        f"{bar(event['rows'], event['rows_total'])}  {event['rows']}/{event['rows_total']} {unit}   "
-        f"{event['rows_per_s']:.0f} {unit}/s   {event['in_flight']} in flight   {p99}   {left}"
-    ).rstrip()
+    rate = f"{event['rows_per_s']:.0f} {unit}/s" if event["rows_per_s"] else ""  # it takes half a second to tell
+    done = f"{bar(event['rows'], event['rows_total'])}  {event['rows']}/{event['rows_total']} {unit}"
+    return "   ".join(part for part in (done, rate, f"{event['in_flight']} in flight", p99, left) if part)
 
 
 def limit_line(lookup: dict[str, Any]) -> str:

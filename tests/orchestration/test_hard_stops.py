@@ -191,8 +191,9 @@ def test_a_process_of_a_run_killed_with_9_leaves_no_spark_no_slot_and_its_retry_
         wait_for(lambda: day in published_days())  # tried once more by itself
         wait_for(lambda: not claimed_slots(dagster_project))
         wait_for(lambda: not dagster_project.instance.get_runs(RunsFilter(statuses=UNFINISHED)))
-    words = dagster_project.instance.fetch_observations(dg.AssetKey("flights_enriched"), limit=9).records
-    told = [record.asset_observation.metadata["state"].value for record in reversed(words)]
+    words = dagster_project.instance.fetch_observations(dg.AssetKey("flights_enriched"), limit=50).records
+    of_day = [word.asset_observation for word in reversed(words) if word.partition_key == day]
+    told = [observation.metadata["state"].value for observation in of_day]
     assert told[-2:] == ["running", "published"]
     assert "cancelled" not in told
     assert watching.most == 1
