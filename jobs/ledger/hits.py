@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
+from jobs.ledger.answers import ANSWERS
 from jobs.ledger.day_keys import ROWS, TEXT, day_keys
 from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
 BEAT = "run.json"  # in it; written again every BEAT_EVERY s
 BEAT_EVERY = 5.0
-ANSWERS = ("ok", "miss")
 
 _log = logging.getLogger("tidegate.ledger")
 
