@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from demo import crash
 from demo.nights import Nights, record_of
 from demo.surroundings import DATA, DONE, answers_kept, environment
-from demo.table import agreement, counted_by_the_service, counted_by_us, day_table
+from demo.table import agreement, asked_twice, counted_by_the_service, counted_by_us, day_table
 from demo.watching import Watch
 from demo.weather_service import WeatherService
 from enrichments.flights import flights
@@ -96,13 +96,13 @@ class Story:
             published.append(self._run(heading(4, ""), [day]))
             self._watch.note = ""
 
-        bill = crash.Bill.of(crash.calls_during(self._service, twice))
+        calls = crash.calls_during(self._service, twice)
         if not all(published):
             return False
         by_hand = crash.gather_killed_and_again(day, self._service, DATA / "demo" / "by_hand.parquet")
         self._counted += [
-            f"{day}, killed at half and started again:    {bill}",
-            f"hand-written asyncio.gather, same crash:      {by_hand}",
+            f"{day}, killed at half and started again:    {asked_twice(calls)}",
+            f"hand-written asyncio.gather, same crash:      {asked_twice(by_hand)}",
         ]
         return True
 

@@ -71,6 +71,11 @@ def counted_by_the_service(calls: Sequence[Call]) -> str:
     return f"{tally.calls:,} requests for {tally.distinct_keys:,} distinct keys"
 
 
+def asked_twice(calls: Sequence[Call]) -> str:
+    """What a crash cost: the calls of the killed run and of the one after it, and how many repeat another."""
+    return f"{counted_by_the_service(calls)}; asked twice: {Tally.of(calls).asked_twice:,}"
+
+
 def counted_by_us(records: Iterable[DayRecord]) -> Counter[str]:
     """Attempts at the weather service by key, from the audit columns of the written files."""
     attempts = schema.attempts("weather")
