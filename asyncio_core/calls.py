@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from asyncio_core.errors import AsyncInvokeError
-from asyncio_core.function import ResultTypeError, results_of, timeout_handler
+from asyncio_core.function import ResultTypeError, results_of, survival, timeout_handler
 from asyncio_core.gate import Gate
 from asyncio_core.queues import Entry
 from asyncio_core.retry import RetryStrategy
@@ -58,6 +58,7 @@ class Calls:
         self.retries = self.timeouts = self.failures = self.cancelled = self.waiting_for_retry = 0
         self._invoke = function.async_invoke
         self._handle_timeout = timeout_handler(function)
+        self._survives = survival(function)
         self._limit = timeout
         self._strategy = retry_strategy
         self._gate = gate
@@ -115,7 +116,7 @@ class Calls:
             self._timer = None
         for holder in self._undecided.values():
             if isinstance(holder, Worker):
-                holder.cancelled = True
+                holder.decided = True
                 self.cancelled += 1
             elif holder.timer is not None:
                 holder.timer.cancel()
@@ -178,8 +179,8 @@ class Calls:
                 self._fail(worker, entry, error)
                 raise
             else:
-                if worker.cancelled:
-                    self._forget_cancellation(worker)
+                if worker.decided:
+                    self._drop_outcome(worker)
                 elif judges_results:
                     self._judge_results(worker, entry, results)
                 else:
@@ -214,8 +215,8 @@ class Calls:
         return entry
 
     def _attempt_raised(self, worker: Worker, entry: Entry, error: Exception) -> None:
-        if worker.cancelled:
-            self._forget_cancellation(worker)
+        if worker.decided:
+            self._drop_outcome(worker)
             return
         self.failures += 1
         wants_retry = None if isinstance(error, ResultTypeError) else self._strategy.on_exception
@@ -242,14 +243,14 @@ class Calls:
         self._on_completed()
 
     def _attempt_cancelled(self, worker: Worker, entry: Entry, error: asyncio.CancelledError) -> None:
-        if worker.cancelled:
-            self._forget_cancellation(worker)
+        if worker.decided:
+            self._drop_outcome(worker)
         else:
             self._fail(worker, entry, error)
 
-    def _forget_cancellation(self, worker: Worker) -> None:
-        """The cancelled call has ended, in whatever way: its cancellation must not reach the next one."""
-        worker.cancelled = False
+    def _drop_outcome(self, worker: Worker) -> None:
+        """A call that nobody waits for has ended, in whatever way: its cancellation must not reach the next one."""
+        worker.decided = False
         worker.task.uncancel()
 
     # -- retries
@@ -305,17 +306,22 @@ class Calls:
             self.waiting_for_retry -= 1
             if holder.timer is not None:
                 holder.timer.cancel()
-        else:
-            holder.cancelled = True
-            self.cancelled += 1
-            holder.task.cancel("the record's time limit has expired")
         try:
+            if isinstance(holder, Worker):
+                self._leave(holder, entry)
             results = results_of("timeout", self._handle_timeout(entry.element.value))
         except Exception as error:  # noqa: BLE001 - the user's, and final
             self._fail(holder, entry, error)
         else:
             entry.complete(results)
             self._on_completed()
+
+    def _leave(self, worker: Worker, entry: Entry) -> None:
+        """Whatever comes of the call is dropped; it is cancelled, unless it is to survive."""
+        worker.decided = True
+        if not self._survives(entry.element.value):
+            self.cancelled += 1
+            worker.task.cancel("the record's time limit has expired")
 
     # -- failure
 

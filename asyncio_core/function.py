@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")
@@ -25,13 +25,24 @@ class AsyncFunction(Generic[IN, OUT]):
         """Return the results for the value, none to many, in a list.
 
         Raising fails the operator unless the retry strategy asks for another attempt. When the record's time limit
-        expires the call is cancelled.
+        expires the call is cancelled, unless `survives_timeout` says otherwise.
         """
         raise NotImplementedError(f"{type(self).__name__} must define `async def async_invoke(self, value)`")
 
     def timeout(self, value: IN) -> list[OUT]:
         """Return the final results for a value whose time limit has expired. A plain `def`: it cannot wait."""
         raise TimeoutError(f"Async function call has timed out, input: {value!r}")
+
+
+class SurvivingCalls(Protocol):
+    """A function may have this method too: some of its calls are worth finishing when nobody waits any more."""
+
+    def survives_timeout(self, value: Any) -> bool:
+        """Whether the call under way for this value goes on when its record's time limit expires.
+
+        Asked before `timeout`. What it returns or raises is dropped, and until it ends it counts as one that runs.
+        Closing the operator cancels it.
+        """
 
 
 class ResultTypeError(TypeError):
@@ -71,6 +82,12 @@ def timeout_handler(function: Any) -> Callable[[Any], Any]:
     """The function's own answer to an expired time limit, or the default one, which raises."""
     handler: Callable[[Any], Any] | None = getattr(function, "timeout", None)
     return handler if handler is not None else AsyncFunction[Any, Any]().timeout
+
+
+def survival(function: Any) -> Callable[[Any], bool]:
+    """The function's own word on which calls survive a time limit; by default none does."""
+    own: Callable[[Any], bool] | None = getattr(function, "survives_timeout", None)
+    return own if own is not None else lambda _: False
 
 
 def results_of(method: str, returned: Any) -> list[Any]:

@@ -16,7 +16,7 @@ def next_turn() -> Generator[None, None, None]:
 class Worker:
     """One task that runs calls one after another, and the attempt it is making, if any."""
 
-    __slots__ = ("arrived", "attempts", "cancelled", "started", "task")
+    __slots__ = ("arrived", "attempts", "decided", "started", "task")
 
     task: asyncio.Task[None]
 
@@ -24,7 +24,7 @@ class Worker:
         self.arrived = False  # its task has taken its first step
         self.attempts = 0
         self.started = 0.0  # when the record's first call started, on the record's clock
-        self.cancelled = False  # the operator has cancelled this attempt
+        self.decided = False  # the record's outcome is known, the operator waits for this attempt no more
 
 
 class WorkerPool:

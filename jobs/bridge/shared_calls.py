@@ -97,34 +97,41 @@ class CallSlots:
 
 
 class SharedCall:
-    """One call, and the rows that wait for it, the one that owns it included."""
+    """One call, and the rows that wait for it, the one that makes it included."""
 
     __slots__ = ("_error", "_reply", "_turns", "ended", "has_slot", "hashed_key", "owner", "task", "waiting")
 
     def __init__(self, owner: Asked, hashed_key: Any, *, has_slot: bool) -> None:
-        self.owner = owner  # the row in whose attempts the call is counted
+        self.owner = owner  # the row that makes the call, in whose attempts it is counted
         self.hashed_key = hashed_key
         self.has_slot = has_slot
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None  # the one that the call runs in
         self.waiting = 1
         self.ended = False
         self._reply: Reply | None = None
         self._error: Exception | None = None
         self._turns: list[asyncio.Future[None]] = []
 
-    async def reply(self) -> Reply:
-        """Wait until the call ended. Raises the error that ended it, if it is one that ends the run."""
+    async def over(self) -> None:
+        """Wait until the call ended, in whatever way."""
         if not self.ended:
             turn = asyncio.get_running_loop().create_future()
             self._turns.append(turn)
             await turn
+
+    async def reply(self) -> Reply:
+        """Wait until the call ended. Raises the error that ended it, if it is one that ends the run."""
+        await self.over()
         if self._error is not None:
             raise self._error
         assert self._reply is not None
         return self._reply
 
     def end(self, reply: Reply | None, error: Exception | None = None) -> None:
+        """Let all who wait know. Without a reply and an error it was cancelled, which ends the run of who waits."""
         self.ended = True
+        if reply is None and error is None and self._turns:
+            error = RuntimeError("the call was cancelled from elsewhere")
         self._reply, self._error = reply, error
         for turn in self._turns:
             if not turn.done():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from asyncio_core import AsyncWaitOperator, StreamElement, StreamRecord
@@ -25,9 +24,9 @@ ASKED_ONCE = Reply(
 class SharedAsking(Asking):
     """As Asking; equal requests in flight are joined, answers and misses are kept, errors are not.
 
-    The call runs in a task of its own: when the row that started it leaves at its time limit, the call lives on while
-    another row waits for it, and is cancelled when none does. Rows that joined share an error too, and each goes on by
-    its own retries: the first one to try again calls, the others join.
+    The row that starts a call makes it. When that row leaves at its time limit, the call lives on while another row
+    waits for it, and is cancelled when none does. Rows that joined share an error too, and each goes on by its own
+    retries: the first one to try again calls, the others join.
     """
 
     def __init__(self, *arguments: Any, share: int, cache: Cache, **options: Any) -> None:
@@ -35,51 +34,42 @@ class SharedAsking(Asking):
         self._kept = KeptAnswers(cache, self._now_us)
         self._in_flight: dict[Any, SharedCall] = {}
         self.slots = CallSlots(share)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._left_behind: set[SharedCall] = set()  # their rows have left, and they go on
 
     async def finish(self) -> None:
         """Wait for the calls that go on although nobody waits for them: what they answer is kept."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def close(self) -> None:
-        """Cancel the calls that nobody waits for any more, and close the caller once they have ended."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        await super().close()
+        while self._left_behind:
+            await next(iter(self._left_behind)).over()
 
     def admit(self, row: Row) -> bool:
         """Give the row a kept answer, a call to join, or a call of its own; False when no slot is free for that."""
         asked = row.asked[self._place]
-        if asked.key is None or asked.stored is not None or not self._may_call or self._find(asked):
+        if asked.key is None or asked.stored is not None or not self._may_call:
+            return True
+        key = hashed(asked.key)
+        if self._find(asked, key):
             return True
         if not self.slots.try_take():
             return False
-        self._own_call(asked, has_slot=True)
+        self._own_call(asked, key, has_slot=True)
         return True
 
-    def _find(self, asked: Asked) -> bool:
+    def _find(self, asked: Asked, key: Any) -> bool:
         """A kept answer, or a call to join."""
-        assert asked.key is not None
-        key = hashed(asked.key)
-        asked.reply = self._kept.get(key)
-        if asked.reply is not None:
-            return True
         call = self._in_flight.get(key)
-        if call is None:
-            if self._ledger is not None and self._ledger.was_asked(asked.key):
+        if call is not None:
+            call.waiting += 1
+            asked.call = call
+            asked.source = "shared"
+            return True
+        asked.reply = self._kept.get(key)
+        if asked.reply is None and self._ledger is not None:
+            assert asked.key is not None
+            if self._ledger.was_asked(asked.key):
                 asked.reply = ASKED_ONCE
-            return asked.reply is not None
-        call.waiting += 1
-        asked.call = call
-        asked.source = "shared"
-        return True
+        return asked.reply is not None
 
-    def _own_call(self, asked: Asked, *, has_slot: bool) -> None:
-        assert asked.key is not None
-        key = hashed(asked.key)
+    def _own_call(self, asked: Asked, key: Any, *, has_slot: bool) -> None:
         asked.call = self._in_flight[key] = SharedCall(asked, key, has_slot=has_slot)
 
     async def async_invoke(self, value: Row) -> list[Row]:
@@ -87,56 +77,84 @@ class SharedAsking(Asking):
         if asked.key is None or asked.stored is not None or not self._may_call:
             return self._without_a_call(value)
         asked.again = False
-        if asked.call is None and asked.reply is None and not self._find(asked):  # a further attempt
-            self._own_call(asked, has_slot=False)
-        call, reply = asked.call, asked.reply
-        asked.call = asked.reply = None
-        if reply is None:
-            reply = await self._wait(asked, call)
+        if asked.call is None and asked.reply is None:  # a further attempt
+            key = hashed(asked.key)
+            if not self._find(asked, key):
+                self._own_call(asked, key, has_slot=False)
+        call, source = asked.call, "shared"
+        if call is None:
+            assert asked.reply is not None
+            reply, asked.reply = asked.reply, None
+        elif call.owner is asked:
+            source = "call"
+            reply = await self._make(call)
+        else:
+            reply = await self._join(call)
+        asked.call = None
         if asked.finished is None:
-            own = call is not None and call.owner is asked
-            self._take(asked, reply, "call" if own else "shared")
+            self._take(asked, reply, source)
             if not asked.again:
                 self._settle(asked, self._now_us())
         return [value]
 
-    async def _wait(self, asked: Asked, call: SharedCall) -> Reply:
-        if call.owner is asked:
-            if call.has_slot:
-                self._begin_attempt(asked)
-            call.task = asyncio.create_task(self._run(call), name="tidegate call")
-            self._tasks.add(call.task)
-            call.task.add_done_callback(partial(self._left, call))
+    async def _join(self, call: SharedCall) -> Reply:
         try:
             return await call.reply()
         finally:
             call.waiting -= 1
-            if call.waiting == 0 and call.task is not None and not call.ended and not self._finishes(call):
+            if call in self._left_behind and not self._lives_on(call):
                 self._forget(call)
+                assert call.task is not None
                 call.task.cancel("no row waits for it any more")
 
-    def _finishes(self, call: SharedCall) -> bool:
-        """Whether the call goes on although nobody waits: a request that was sent is billed."""
+    async def _make(self, call: SharedCall) -> Reply:
+        """Make the call and tell all who wait for it. The attempt ends before its slot is given back."""
+        asked = call.owner
+        call.task = asyncio.current_task()
+        if call.has_slot:
+            self._begin_attempt(asked)
+        reply = error = None
+        try:
+            reply = await self._reply(call)
+        except Exception as raised:  # it ends the run: every row that waits raises it
+            error = raised
+            raise
+        finally:
+            if asked.started is not None:
+                self._end_attempt(asked, self._now_us(), reply)
+            if reply is not None and reply.outcome in ("ok", "miss"):
+                self._kept.put(call.hashed_key, reply)
+            self._forget(call)
+            self._left_behind.discard(call)
+            call.end(reply, error)
+            self._free(call)
+        return reply
+
+    def survives_timeout(self, value: Row) -> bool:
+        """Whether the call that this row makes goes on without it."""
+        call = value.asked[self._place].call
+        return call is not None and call.owner is value.asked[self._place] and self._lives_on(call, without=1)
+
+    def timeout(self, value: Row) -> list[Row]:
+        """As Asking's; a call that the row makes lives on, or is not to be joined any more."""
+        asked = value.asked[self._place]
+        call = asked.call
+        if call is not None and call.owner is asked:
+            call.waiting -= 1
+            if self._lives_on(call):
+                self._left_behind.add(call)
+            else:
+                self._forget(call)
+        return super().timeout(value)
+
+    def _lives_on(self, call: SharedCall, without: int = 0) -> bool:
+        """Whether somebody waits, or nobody need: a request that was sent is billed."""
+        if call.waiting > without:
+            return True
         if not self._lookup.finish_after_timeout or not call.has_slot:
             return False
         assert call.owner.key is not None
         return not isinstance(self._caller, Collecting) or self._caller.has_sent(call.owner.key)
-
-    async def _run(self, call: SharedCall) -> None:
-        """Make the call and tell all who wait for it. The attempt ends before its slot is given back."""
-        reply = error = None
-        try:
-            reply = await self._reply(call)
-        except Exception as raised:  # noqa: BLE001  # it ends the run: every row that waits raises it
-            error = raised
-        finally:
-            if call.owner.started is not None:
-                self._end_attempt(call.owner, self._now_us(), reply)
-        if reply is not None and reply.outcome in ("ok", "miss"):
-            self._kept.put(call.hashed_key, reply)
-        self._forget(call)
-        call.end(reply, error)
-        self._free(call)
 
     async def _reply(self, call: SharedCall) -> Reply:
         if not call.has_slot and not await self._take_slot(call):
@@ -147,14 +165,6 @@ class SharedAsking(Asking):
         except (Throttled, CallFailed) as failure:
             return self._failed(call.owner, failure)
         return self._answered(answer)
-
-    def _left(self, call: SharedCall, task: asyncio.Task[None]) -> None:
-        """The task has ended, perhaps cancelled before its first step."""
-        self._tasks.discard(task)
-        self._forget(call)
-        if not call.ended:
-            call.end(None, RuntimeError("the call was cancelled from elsewhere"))
-        self._free(call)
 
     def _free(self, call: SharedCall) -> None:
         if call.has_slot:

@@ -44,6 +44,8 @@ def opened():
     async def open_operator(function, **options):
         if isinstance(function, dict):
             function = ScriptedFunction(function, timeouts=options.pop("timeouts", {}))
+        if "survives_timeout" in options:
+            function.survives_timeout = options.pop("survives_timeout")
         run = Run(function, **options)
         await run.operator.open()
         try:

@@ -52,6 +52,47 @@ def test_the_expired_call_is_cancelled_and_its_slot_is_free(opened):
     assert run_virtual(main) == (True, 1.0, 1.0, [-1, 2])
 
 
+def survivors(*values):
+    """What lets the calls of these values go on when their records' time is up."""
+    return lambda value: value in values
+
+
+def test_a_call_that_survives_its_time_limit_runs_on_and_its_result_is_dropped(opened):
+    async def main():
+        script = {1: Reply(["late"], after=3.0), 2: Reply([2], after=0.5)}
+        async with opened(script, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0, concurrency=1) as run:
+            await run.put(1, 2)
+            await run.operator.end_input()
+            first, second = run.function.calls
+            figures = run.operator.statistics()
+            return first.cancelled, first.ended, second.started, run.values, figures.timeouts, figures.cancelled
+
+    assert run_virtual(main) == (False, 3.0, 3.0, [-1, 2], 1, 0)
+
+
+def test_the_error_of_a_call_that_survived_is_dropped(opened):
+    async def main():
+        script = {1: Fail(ValueError("late"), after=3.0), 2: Reply([2])}
+        async with opened(script, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0, concurrency=1) as run:
+            await run.put(1, 2)
+            await run.operator.end_input()
+            return run.values
+
+    assert run_virtual(main) == [-1, 2]
+
+
+def test_close_cancels_a_call_that_survived_its_time_limit(opened):
+    async def main():
+        async with opened({1: Hang()}, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0) as run:
+            await run.put(1)
+            await run.operator.end_input()
+            assert not run.function.calls[0].cancelled
+            await run.operator.close()
+            return run.function.calls[0].cancelled, run.values
+
+    assert run_virtual(main) == (True, [-1])
+
+
 def test_time_spent_waiting_for_a_slot_does_not_count(opened):
     async def main():
         script = {value: Reply([value], after=0.9) for value in range(5)}
