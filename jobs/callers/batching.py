@@ -13,6 +13,7 @@ from jobs.callers.caller import CallFailed, Key, Throttled
 from jobs.errors import TidegateError
 
 EARLY = 1e-4  # s; a timer may fire that much too soon
+TURNS = 2  # of the loop, in which the next request gets to the wire: aiohttp writes it in a task of its own
 Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]
 
 
@@ -38,9 +39,9 @@ class _Item:
 class _Request:
     __slots__ = ("items", "task")
 
-    def __init__(self, items: list[_Item], task: asyncio.Task[None]) -> None:
+    def __init__(self, items: list[_Item]) -> None:
         self.items = items
-        self.task = task
+        self.task: asyncio.Task[None]
 
 
 class Batching:
@@ -51,8 +52,9 @@ class Batching:
     the batch is asked again in halves, until the bad item is alone and has the refusal for itself.
 
     A request leaves when max_items keys wait or the first of them has waited max_wait s, with at most max_requests in
-    flight. A key whose caller is cancelled before its request left is not asked; later it stays in the request, which
-    is cancelled only when nobody waits for any of its items. After "not now" no request leaves for as long as it said.
+    flight. When one ends, the next leaves before those who waited go on: for hundreds of keys that takes a while. A key
+    whose caller is cancelled before its request left is not asked; later it stays in the request, which is cancelled
+    only when nobody waits for any of its items. After "not now" no request leaves for as long as it said.
     """
 
     def __init__(self, send: Send, *, max_items: int, max_wait: float, max_requests: int) -> None:
@@ -62,7 +64,8 @@ class Batching:
         self._max_requests = max_requests
         self._waiting: dict[_Item, None] = {}  # in order of arrival; whoever leaves is taken out at once
         self._halves: deque[list[_Item]] = deque()  # of refused batches; they go first
-        self._requests: set[_Request] = set()
+        self._requests: set[_Request] = set()  # whose items are not all settled
+        self._at_service: set[_Request] = set()
         self._closed_until = 0.0  # by the loop's time: the service said "not now"
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -71,7 +74,7 @@ class Batching:
     @property
     def in_flight(self) -> int:
         """Requests at the service."""
-        return len(self._requests)
+        return len(self._at_service)
 
     def has_sent(self, key: Key) -> bool:
         """Whether no call of this key waits for its request to leave."""
@@ -108,7 +111,7 @@ class Batching:
         """Start every request that may leave now, and wake up when the next one may."""
         self._set_timer(None)
         now = asyncio.get_running_loop().time() + EARLY
-        while not self._closed and len(self._requests) < self._max_requests:
+        while not self._closed and len(self._at_service) < self._max_requests:
             if now < self._closed_until:
                 self._set_timer(self._closed_until)
                 return
@@ -138,15 +141,17 @@ class Batching:
         self._timer = None if when is None else loop.call_at(when, self._send_what_is_due)
 
     def _start(self, items: list[_Item]) -> None:
-        task = asyncio.get_running_loop().create_task(self._ask(items), name="tidegate batch")
-        request = _Request(items, task)
+        request = _Request(items)
+        request.task = asyncio.get_running_loop().create_task(self._ask(request), name="tidegate batch")
         for item in items:
             item.request = request
         self.sent += 1
         self._requests.add(request)
-        task.add_done_callback(partial(self._ended, request))
+        self._at_service.add(request)
+        request.task.add_done_callback(partial(self._ended, request))
 
-    async def _ask(self, items: list[_Item]) -> None:
+    async def _ask(self, request: _Request) -> None:
+        items = request.items
         try:
             outcomes = await self._send([item.key for item in items])
         except BatchRefused as refused:
@@ -160,13 +165,20 @@ class Batching:
         if len(outcomes) != len(items):
             wrong = TidegateError(f"a batch of {len(items)} keys came back with {len(outcomes)} outcomes.")
             outcomes = [wrong] * len(items)
+        self._closed_until = max(self._closed_until, _closed_until(outcomes))
+        if not any(isinstance(outcome, TidegateError) for outcome in outcomes):  # which ends the run
+            await self._let_next_go(request)
         for item, outcome in zip(items, outcomes, strict=True):
             self._settle(item, outcome)
 
+    async def _let_next_go(self, request: _Request) -> None:
+        sent = self.sent
+        self._at_service.discard(request)
+        self._send_what_is_due()
+        for _ in range(TURNS if self.sent > sent else 0):
+            await asyncio.sleep(0)
+
     def _settle(self, item: _Item, outcome: Any) -> None:
-        if isinstance(outcome, Throttled):
-            until = asyncio.get_running_loop().time() + outcome.seconds
-            self._closed_until = max(self._closed_until, until)
         if item.outcome.done():  # whoever waited for it has left
             return
         if isinstance(outcome, Exception):
@@ -176,6 +188,7 @@ class Batching:
 
     def _ended(self, request: _Request, task: asyncio.Task[None]) -> None:
         self._requests.discard(request)
+        self._at_service.discard(request)
         if task.cancelled():
             for item in request.items:
                 self._settle(item, CallFailed("the request was cancelled", passing=True))
@@ -187,3 +200,9 @@ class Batching:
             del self._waiting[item]
         elif item.request is not None and all(other.outcome.done() for other in item.request.items):
             item.request.task.cancel("nobody waits for any of its items")
+
+
+def _closed_until(outcomes: Sequence[Any]) -> float:
+    """By the loop's time: when requests may leave again, by what the service said of each item."""
+    pauses = [outcome.seconds for outcome in outcomes if isinstance(outcome, Throttled)]
+    return asyncio.get_running_loop().time() + max(pauses) if pauses else 0.0

@@ -246,3 +246,47 @@ def test_those_who_stay_get_their_outcome_whoever_leaves_and_when(seed, bad, max
         expected = "400 Bad Request" if key in bad else f"answer to {key}"
         assert outcome == expected or (outcome is None and key in leaves_at)
     assert service.highest_in_flight <= 2
+
+
+def test_the_next_request_is_on_its_way_before_those_who_waited_for_the_last_one_go_on():
+    events = []
+
+    async def main():
+        async def write():
+            events.append("request")
+
+        async def send(keys):
+            await asyncio.create_task(write())  # as aiohttp does
+            await asyncio.sleep(1.0)
+            return keys
+
+        async def row(key):
+            await batching.call((key,))
+            events.append("row")
+
+        batching = Batching(send, max_items=3, max_wait=9.0, max_requests=1)
+        await asyncio.gather(*map(row, range(6)))
+        await batching.close()
+
+    run_virtual(main)
+    assert events == ["request", "request", "row", "row", "row", "row", "row", "row"]
+
+
+def test_what_ends_the_run_is_told_before_another_request_leaves():
+    class Refusing(Service):
+        async def send(self, keys):
+            await super().send(keys)
+            raise RunStopped("refused")
+
+    service = Refusing()
+
+    async def main():
+        batching = Batching(service.send, max_items=3, max_wait=9.0, max_requests=1)
+        first = asyncio.create_task(said(batching, 0))
+        others = [asyncio.create_task(said(batching, key)) for key in range(1, 6)]
+        await first
+        assert len(service.requests) == 1
+        await batching.close()
+        await asyncio.wait(others)
+
+    run_virtual(main)
