@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs import schema
 from jobs.errors import DeclarationError, TidegateError
-from jobs.fingerprint import fingerprint
+from jobs.fingerprint import NOT_IN_FINGERPRINT, fields, fingerprint
 from jobs.ledger.declared import Ledger
 from jobs.lookups.lookup import NAME, Lookup
 from jobs.lookups.services import Service
@@ -105,7 +105,8 @@ class Enrichment:
     schedule: cron in UTC, enriches the day before. publish_by: "HH:MM" in UTC. start, end: first day and the day
     after the last one, for backfills. severities: check name -> error or warn, where the default is not wanted.
     ledger: where answers are kept, so that no run pays for one twice; None keeps none. pii: columns of the input that
-    name a person; a key made from one stands hashed in the ledger.
+    name a person; a key made from one stands hashed in the ledger. runbook: the http address of what
+    to do when a day is not published.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Enrichment:
     expectations: Sequence[Expectation] = ()
     ledger: Ledger | None = field(default_factory=Ledger)
     pii: Sequence[str] = ()
+    runbook: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -210,6 +212,8 @@ class Enrichment:
         for name in ("start", "end"):
             if getattr(self, name) is not None:
                 require_day(getattr(self, name), name)
+        if self.runbook is not None and not re.fullmatch(r"https?://[^\s/]+\S*", self.runbook):
+            raise DeclarationError(f"runbook is {self.runbook!r}; it must be an http:// or https:// address.")
         wrong = sorted(set(self.severities.values()) - {"error", "warn"})
         if wrong:
             raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
@@ -241,6 +245,7 @@ class Enrichment:
             expectations=tuple(expectation.facts for expectation in self.expectations),
             ledger=None if self.ledger is None else self.ledger.path,
             fingerprint=self.fingerprint,
+            fields=fields(self),
         )
 
 

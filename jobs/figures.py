@@ -24,11 +24,12 @@ def count(written: DataFrame, declared: DeclaredFacts, *, rows_in: int, job_s: f
         wanted += _aggregates(lookup)
     found = written.agg(*wanted).first()
     assert found is not None  # an aggregate without a group always gives one row
+    saved = {lookup.name: _saved(lookup, written) for lookup in declared.lookups if found[f"{lookup.name}.from_ledger"]}
     return DayFigures(
         rows_in=rows_in,
         rows_out=found["rows"],
         rows_late=found["late"],
-        lookups=tuple(_figures(lookup, found) for lookup in declared.lookups),
+        lookups=tuple(_figures(lookup, found, saved.get(lookup.name, "0")) for lookup in declared.lookups),
         job_s=round(job_s, 3),
     )
 
@@ -51,6 +52,8 @@ def _aggregates(lookup: LookupFacts) -> list[Column]:
         F.count_if(source == "ledger").alias(f"{name}.from_ledger"),
         F.count_if(source == "shared").alias(f"{name}.shared"),
         F.count_if(status.isin("ok", "miss") & (source == "call")).alias(f"{name}.answered"),
+        F.sum(F.size(F.filter(attempts, lambda one: one["throttled"]))).alias(f"{name}.throttled"),
+        F.unix_micros(F.min(schema.published_answered_at(name))).alias(f"{name}.oldest"),
         *(F.sum(F.size(_made_since(attempts, day))).alias(f"{name}.since.{day}") for day in _begins(lookup)),
     ]
 
@@ -65,7 +68,21 @@ def _made_since(attempts: Column, day: str) -> Column:
     return F.filter(attempts, lambda one: one["start"] >= F.lit(begin))
 
 
-def _billed(lookup: LookupFacts, found: Row) -> Billed | None:
+def _saved(lookup: LookupFacts, written: DataFrame) -> str:
+    """What the answers from the ledger would have cost at today's price, each key asked once."""
+    if not lookup.prices:
+        return "0"
+    known = written.where(F.col(schema.source(lookup.name)) == "ledger")
+    keys = known.select(schema.key(lookup.name)).distinct().count()
+    price = in_force(lookup.prices, dt.datetime.now(dt.UTC).date().isoformat())
+    return f"{cost_of(price, -(-keys // _keys_per_unit(lookup))):f}"
+
+
+def _keys_per_unit(lookup: LookupFacts) -> int:
+    return lookup.batch_size if lookup.prices[0].unit == "request" else 1
+
+
+def _billed(lookup: LookupFacts, found: Row, saved: str) -> Billed | None:
     """What the attempts cost, each by the price of its day.
 
     Attempts are counted per key: where a request asks for many and is billed as one, the requests are as many as it
@@ -79,15 +96,16 @@ def _billed(lookup: LookupFacts, found: Row) -> Billed | None:
     since = [calls, *(found[f"{name}.since.{day}"] or 0 for day in begins), 0]  # attempts made from each begin on
     prices = [in_force(lookup.prices, day) for day in ("", *begins)]
     first = lookup.prices[0]
-    keys_per_unit = lookup.batch_size if first.unit == "request" else 1
+    keys_per_unit = _keys_per_unit(lookup)
     units = [-(-(since[n] - since[n + 1]) // keys_per_unit) for n in range(len(prices))]
     cost = sum(map(cost_of, prices, units), Decimal(0))
     lost = -(-(calls - found[f"{name}.answered"]) // keys_per_unit)
-    return Billed(units=sum(units), lost=lost, unit=first.unit, cost=f"{cost:f}", currency=first.currency)
+    return Billed(units=sum(units), lost=lost, unit=first.unit, cost=f"{cost:f}", currency=first.currency, saved=saved)
 
 
-def _figures(lookup: LookupFacts, found: Row) -> LookupFigures:
+def _figures(lookup: LookupFacts, found: Row, saved: str) -> LookupFigures:
     name = lookup.name
+    oldest = found[f"{name}.oldest"]
     p50, p99 = found[f"{name}.latency"] or (None, None)
     return LookupFigures(
         name=name,
@@ -102,5 +120,7 @@ def _figures(lookup: LookupFacts, found: Row) -> LookupFigures:
         from_ledger=found[f"{name}.from_ledger"],
         shared=found[f"{name}.shared"],
         answered=found[f"{name}.answered"],
-        billed=_billed(lookup, found),
+        billed=_billed(lookup, found, saved),
+        throttled=found[f"{name}.throttled"] or 0,
+        oldest_answer_at=oldest and dt.datetime.fromtimestamp(oldest / 1e6, dt.UTC).isoformat(timespec="seconds"),
     )

@@ -20,6 +20,32 @@ def fingerprint(declared: Any) -> str:
     return hashlib.sha256(json.dumps(plain(declared), sort_keys=True).encode()).hexdigest()[:16]
 
 
+def fields(declared: Any) -> dict[str, str]:
+    """Every field of a declaration, as `lookups.weather.timeout` -> 8 hex digits of its value: so that it can be said
+    which one changed, without keeping what it holds.
+    """
+    found = _flat(plain(declared), "")
+    return {
+        path: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+        for path, value in found.items()
+    }
+
+
+def _flat(value: Any, path: str) -> dict[str, Any]:
+    """The values by their path; things with a name stand in a list by their name, others by their place."""
+    if isinstance(value, dict) and value:
+        parts = [(name, item) for name, item in value.items() if name]
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        named = [item.get("name", number) if isinstance(item, dict) else number for number, item in enumerate(value)]
+        parts = list(zip(named, value, strict=True))
+    else:
+        return {path: value}
+    found: dict[str, Any] = {}
+    for name, item in parts:
+        found |= _flat(item, f"{path}.{name}" if path else str(name))
+    return found
+
+
 def plain(value: Any) -> Any:
     """`value` as JSON, without anything that a process makes up, such as an address in memory."""
     facts = getattr(value, "facts", None)

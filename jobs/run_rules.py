@@ -14,6 +14,7 @@ from jobs.ledger.answers import ANSWERS
 from jobs.ledger.caps import cap_on_cost
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.store import LedgerFolder
 from jobs.ledger.task_plan import CallCap, LedgerPlan
 from jobs.lookups.prices import read_money
 
@@ -76,6 +77,11 @@ def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunRul
         hidden=lookup.reads(enrichment.pii),
         idempotent=lookup.idempotent,
     )
+
+
+def bytes_of(ledger: LedgerPlan) -> int:
+    """What the files of its answers take, whichever run stored them."""
+    return LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).bytes()
 
 
 def stored_by(ledger: LedgerPlan) -> int:

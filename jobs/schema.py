@@ -151,6 +151,7 @@ class LookupFacts(Facts):
     hidden_key: bool = False  # a part of the key is personal: outside the run's files it is shown as a hash
     batch_size: int = 1  # keys that one call asks for at most; attempts are counted per key
     prices: tuple[PriceFacts, ...] = ()  # the one in force on the day of a call holds
+    version: int = 1
 
     @property
     def max_attempts_at_once(self) -> int:
@@ -195,6 +196,7 @@ class DeclaredFacts(Facts):
     expectations: tuple[ExpectationFacts, ...] = ()
     ledger: str | None = None  # where answers are kept; None: nowhere
     fingerprint: str = ""
+    fields: dict[str, str] = field(default_factory=dict)  # each that is declared -> a hash of its value
 
 
 @dataclass(frozen=True)
@@ -217,13 +219,26 @@ class DayFacts(Facts):
 
 @dataclass(frozen=True)
 class Billed(Facts):
-    """What the calls of one lookup cost, by the prices declared. A unit: an attempt that reached the service."""
+    """What the calls of one lookup cost, by the prices declared. A unit: an item or a request that was sent."""
 
     units: int
     lost: int  # of these, the ones that no answer came of: timed out, failed, tried again
     unit: Literal["item", "request"]
     cost: str  # decimal, as "12.3400"
     currency: str
+    saved: str = "0"  # what the answers from the ledger would have cost, each key once
+
+
+@dataclass(frozen=True)
+class RequestFigures(Facts):
+    """What really went over the wire for one lookup, of the task attempts that ended well."""
+
+    sent: int
+    retried: int  # of these, the ones with a key that was asked before
+    throttled: int  # of these, the ones that were answered with "not now"
+    answered: int  # of these, the ones that brought an answer or a miss
+    items: int  # keys that they asked for
+    most_at_once: tuple[int, ...] = ()  # per task, by number: in flight at the same moment
 
 
 @dataclass(frozen=True)
@@ -243,6 +258,9 @@ class LookupFigures(Facts):
     shared: int = 0  # rows that took part in the call of an equal row
     answered: int = 0  # rows with an answer or a miss of a call of their own
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
+    throttled: int = 0  # attempts that the service answered with "not now"
+    oldest_answer_at: str | None = None  # ISO 8601, UTC: of the answers in the day; None: it has none
+    requests: RequestFigures | None = None  # None: nobody counts them; a user's function sends what it likes
     billed: Billed | None = None  # None: no price is declared
     throttled_s: float = 0.0  # that its gate stood closed as the service asked for it; mean over the tasks
     down_s: float = 0.0  # the same, as the service was down
@@ -262,6 +280,7 @@ class DayFigures(Facts):
     lookups: tuple[LookupFigures, ...]
     job_s: float = 0.0  # from the start of the job's work to the files being written
     loop_busy: float | None = None  # CPU time of the tasks' event loops as a share of their time
+    ledger_bytes: int | None = None  # of its lookups' answers, after the run; None: no ledger
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Ended:
     record: DayRecord | None
     reason: str  # one sentence; empty when all went well
     state: str = "failed"  # or the word of errors.RunStopped and its kinds; counts only without a record
+    progress: str = ""  # how far it came, in one line; known only of a program that could say why it ended
 
     @property
     def crashed(self) -> bool:

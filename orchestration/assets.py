@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from jobs.declarations import Summary
-from orchestration import columns, enriching
+from orchestration import columns, enriching, metadata
 from orchestration.checks import check_specs
 from orchestration.declared import Declared
 from orchestration.report_server import served
@@ -46,6 +46,7 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
             "path": declared.enrichment.output.path,
             "declared_in": declared.reference,
             "reports": dg.MetadataValue.url(served(f"reports/{declared.name}/index.html")),
+            **metadata.runbook(declared),
             "dagster/column_schema": columns.described(declared, columns.added(declared)),
             "dagster/column_lineage": columns.lineage(declared),
         },

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -20,6 +19,7 @@ from jobs.spark_program import Ended
 from jobs.tables.leases import Lease, leased
 from orchestration import metadata, modes, standing
 from orchestration.checks import check_results
+from orchestration.day_events import AGAIN, MEND, DayEvents, render_report
 from orchestration.dead_runs import sign
 from orchestration.deadlines import next_start
 from orchestration.declared import Declared
@@ -28,14 +28,10 @@ from orchestration.pipes import progress_line
 from orchestration.resources import SparkProgram
 
 Event = dg.AssetCheckResult | dg.MaterializeResult[None]
-REPORTS = Path("data/reports")
-AGAIN = "materialize the day again; the days published before stay as they are."
-MEND = f"Open the report, mend the cause, then {AGAIN}"
 CURES = {
     AccessRefused.state: "Once the service grants access again",
     BudgetSpent.state: "Once the budget allows it",
 }
-IN_WORDS = {"running": "Running", "published": "Published"}  # every other state is told as "Not published"
 
 
 def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
@@ -49,20 +45,22 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
     with run.alone_with_its_day() as lease:
         stands = run.day_that_needs_no_replay()
         if stands is not None:
-            yield from check_results(declared, stands, run.report)
+            yield from check_results(declared, stands, run.events.report)
             run.observe("published", f"{run.day} has no dead letters: nothing was called.", "Nothing.")
-            yield dg.MaterializeResult(metadata=run.metadata(stands))
+            yield dg.MaterializeResult(metadata=run.events.published(stands, metadata.figures_metadata(stands)))
             return
         run.observe("running", f"Spark {run.mode.verb} the day.", "Nothing.")
         ended = run.with_spark(spark, lease)
-        yield from check_results(declared, ended.record, run.report)
+        yield from check_results(declared, ended.record, run.events.report)
         if ended.record is None:
             raise run.unwritten(ended)
         record = run.published_or_held_back(ended.record, lease)
-        run.observe_record(record)
+        told = metadata.figures_metadata(record)
+        for event in run.events.of_record(record, told):
+            context.log_event(event)
         if record.state == "published":
-            yield dg.MaterializeResult(metadata=run.metadata(record))
-    run.render_report()
+            yield dg.MaterializeResult(metadata=run.events.published(record, told))
+    render_report(declared.name)
     if record.state != "published":
         raise run.failure(record.reason, MEND)
 
@@ -85,23 +83,12 @@ class DayRun:
         return cls(context, declared, context.partition_key, f"{run_id}-{tries}" if tries else run_id, mode)
 
     @property
-    def log(self) -> Path:
-        """Takes all that Spark prints."""
-        return records.spark_log(self.declared.name, self.day, self.run_id)
-
-    @property
-    def report(self) -> str:
-        return metadata.report_url(self.declared.name, self.day)
+    def events(self) -> DayEvents:
+        return DayEvents(self.declared, self.day, self.run_id)
 
     def failure(self, reason: str, next_step: str, *, allow_retries: bool = False) -> dg.Failure:
-        metadata = {"next_step": dg.MetadataValue.text(next_step), **self.links()}
+        metadata = {"next_step": dg.MetadataValue.text(next_step), **self.events.links()}
         return dg.Failure(f"Not published: {reason}", metadata=metadata, allow_retries=allow_retries)
-
-    def links(self) -> dict[str, dg.MetadataValue]:
-        return {
-            "report": dg.MetadataValue.url(self.report),
-            "spark_log": dg.MetadataValue.url(metadata.log_url(self.declared.name, self.day, self.run_id)),
-        }
 
     @contextmanager
     def alone_with_its_day(self) -> Iterator[Lease]:
@@ -159,7 +146,7 @@ class DayRun:
             self.declared.reference,
             day=self.day,
             run_id=self.run_id,
-            log=self.log,
+            log=self.events.log,
             options=self.mode.options,
             lease=lease,
             while_running=self.observe_progress,
@@ -178,8 +165,9 @@ class DayRun:
         """The failure of a run that left no files to publish, told on the asset's page too."""
         next_step = self._after(ended)
         again = ended.crashed and self.context.retry_number == 0
-        self.observe(standing.TRIED_AGAIN if again else ended.state, ended.reason, next_step)
-        self.render_report()
+        far = {"progress": ended.progress} if ended.progress else {}
+        self.observe(standing.TRIED_AGAIN if again else ended.state, ended.reason, next_step, far)
+        render_report(self.declared.name)
         return self.failure(ended.reason, next_step, allow_retries=ended.crashed)
 
     def _after(self, ended: Ended) -> str:
@@ -195,78 +183,13 @@ class DayRun:
         until = f"{self.declared.enrichment.publish_by} UTC"
         return f"Nothing: it is started again by itself about {start:%H:%M} UTC, and so on until {until}."
 
-    def cause(self, state: str, reason: str) -> str:
-        """The same words for all days that fail for the same reason: whoever is told once per cause counts by it."""
-        services = [lookup.service_name for lookup in self.declared.enrichment.lookups]
-        for service in services:
-            if state.startswith("stopped") and reason.startswith((f"{service} ", f"{service}:")):
-                return f"{service} {state}"  # whoever asks it
-        return f"{self.declared.name} {state}: {reason.replace(self.day, '<day>')}"
-
     def observe_progress(self) -> None:
         """How far Spark is; nothing as long as it has not begun."""
         with suppress(FileNotFoundError):
             event = json.loads(records.progress_file(self.declared.name, self.day).read_text())
             if event["kind"] == "progress":
                 line = progress_line(event)
-                self.observe("running", f"{line}.", "Nothing.", {"progress": dg.MetadataValue.md(line)})
+                self.observe("running", f"{line}.", "Nothing.", {"progress": line})
 
     def observe(self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None) -> None:
-        """Dagster shows no metadata of a failed step and leaves the last success standing: this stands beside it."""
-        self.context.log_event(
-            dg.AssetObservation(
-                asset_key=self.declared.key,
-                partition=self.day,
-                description=f"{IN_WORDS.get(state, f'Not published ({state})')}: {reason}",
-                metadata={
-                    "state": state,
-                    "reason": dg.MetadataValue.md(reason),
-                    "next_step": dg.MetadataValue.md(next_step),
-                    "cause": self.cause(state, reason),
-                    "readers_see": metadata.readers_see(self.declared.facts, self.day),
-                    **self.links(),
-                    **(more or {}),
-                },
-            )
-        )
-
-    def observe_record(self, record: DayRecord) -> None:
-        """What came of the day, what was read for it, and how many of its rows are dead letters."""
-        if record.state == "published":
-            checks = len(record.verdicts)
-            self.observe("published", f"{checks} checks ran on {record.figures.rows_out:,} rows.", "Nothing.")
-        else:
-            red = [verdict.check for verdict in record.verdicts if verdict.holds_back]
-            cause = f"{self.declared.name} held back: {', '.join(red) or record.reason}"
-            self.observe("held back", record.reason, MEND, {"cause": cause})
-        self.context.log_event(
-            dg.AssetObservation(
-                asset_key=self.declared.raw_key,
-                partition=self.day,
-                metadata={"dagster/row_count": record.figures.rows_in, "files": len(record.facts.input_files)},
-            )
-        )
-        if record.state == "published" and self.declared.has_dead_letters:
-            self.context.log_event(
-                dg.AssetMaterialization(
-                    asset_key=self.declared.dead_letters_key,
-                    partition=self.day,
-                    description=f"{record.dead_letters:,} of {record.figures.rows_out:,} rows.",
-                    metadata={"dagster/row_count": record.dead_letters, "path": self.declared.dead_letters_table},
-                )
-            )
-
-    def metadata(self, record: DayRecord) -> dict[str, Any]:
-        return {
-            "state": "published",
-            "readers_see": metadata.readers_see(self.declared.facts, self.day),
-            **metadata.published_metadata(self.declared, record),
-            **metadata.figures_metadata(record),
-            **self.links(),
-        }
-
-    def render_report(self) -> None:
-        """The page of every day of the enrichment and its index, from all records there are."""
-        from data_quality import report
-
-        report.render(self.declared.name, records.latest(self.declared.name), REPORTS / self.declared.name)
+        self.context.log_event(self.events.word(state, reason, next_step, more))

@@ -1,6 +1,9 @@
 """What Dagster shows of a day: metadata keys and values from the record of its run."""
 
+import datetime as dt
 from typing import Any
+
+import dagster as dg
 
 from jobs import records
 from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupFigures
@@ -17,6 +20,12 @@ def log_url(enrichment: str, day: str, run_id: str) -> str:
     return served(f"runs/{enrichment}/{day}/{run_id}.spark.log")
 
 
+def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:
+    """Where it is written what to do; nothing where none is declared."""
+    url = declared.enrichment.runbook
+    return {} if url is None else {"runbook": dg.MetadataValue.url(url)}
+
+
 def figures_metadata(record: DayRecord) -> dict[str, Any]:
     """Counts and times of a run: integers and floats, so that Dagster plots them over the days."""
     figures = record.figures
@@ -26,28 +35,53 @@ def figures_metadata(record: DayRecord) -> dict[str, Any]:
         "rows_late": figures.rows_late,
         "job_s": round(figures.job_s, 3),
         "dead_letters": record.dead_letters,
-        "declaration": record.facts.declared.fingerprint,
+        "declaration": _declaration(record.facts.declared),
         "declaration_changed": _declaration_changed(record),
     }
+    if record.published_version is not None:
+        metadata["published_version"] = record.published_version
+    if figures.ledger_bytes is not None:
+        metadata["ledger_bytes"] = figures.ledger_bytes
     for lookup in figures.lookups:
         metadata |= {f"{lookup.name}/{key}": value for key, value in _lookup_metadata(lookup).items()}
+        if lookup.oldest_answer_at is not None and record.facts.finished_at:
+            metadata[f"{lookup.name}/oldest_answer_days"] = _days(lookup.oldest_answer_at, record.facts.finished_at)
     return metadata
 
 
+def _days(since: str, until: str) -> float:
+    """0 for an answer of the run itself: Spark keeps microseconds, a record's times fewer."""
+    seconds = (dt.datetime.fromisoformat(until) - dt.datetime.fromisoformat(since)).total_seconds()
+    return max(0.0, round(seconds / 86_400, 3))
+
+
+def _declaration(declared: DeclaredFacts) -> str:
+    """Which answers are asked for, and the fingerprint of all that is declared."""
+    versions = ", ".join(f"{lookup.name} v{lookup.version}" for lookup in declared.lookups)
+    return f"{versions} ({declared.fingerprint})"
+
+
 def _declaration_changed(record: DayRecord) -> str:
-    """Whether the run before this one, of whatever day, had another declaration."""
+    """The fields that the run before this one, of whatever day, was declared otherwise in."""
     others = [
         one for one in records.latest(record.facts.declared.enrichment) if one.facts.run_id != record.facts.run_id
     ]
     before = max(others, key=lambda one: one.facts.started_at, default=None)
     if before is None:
         return "first run"
-    return "no" if before.facts.declared.fingerprint == record.facts.declared.fingerprint else "yes"
+    old, new = before.facts.declared, record.facts.declared
+    if old.fingerprint == new.fingerprint:
+        return "no"
+    changed = sorted(
+        name for name in old.fields.keys() | new.fields.keys() if old.fields.get(name) != new.fields.get(name)
+    )
+    return ", ".join(changed) if old.fields and changed else "yes"
 
 
 def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
     metadata: dict[str, Any] = {f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES}
     metadata |= {"requests_sent": lookup.calls, "requests_retried": lookup.retried}
+    metadata |= {"requests_throttled": lookup.throttled}
     metadata |= {"answers_from_ledger": lookup.from_ledger, "answers_shared": lookup.shared}
     if lookup.stored is not None:
         metadata["answers_stored"] = lookup.stored
@@ -60,7 +94,11 @@ def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
         metadata |= {"gate_closed_s": closed}
     if lookup.billed is not None:
         metadata |= {"units_billed": lookup.billed.units, "units_lost": lookup.billed.lost}
-        metadata |= {f"cost_{lookup.billed.currency.lower()}": float(lookup.billed.cost)}
+        currency = lookup.billed.currency.lower()
+        metadata |= {
+            f"cost_{currency}": float(lookup.billed.cost),
+            f"cost_saved_{currency}": float(lookup.billed.saved),
+        }
     for key in ("latency_p50_ms", "latency_p99_ms"):
         if getattr(lookup, key) is not None:
             metadata[key] = round(getattr(lookup, key), 3)
@@ -68,13 +106,12 @@ def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
 
 
 def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
-    """What is true only of a published day: where it is, which version, its columns and where they come from."""
+    """What is true only of a published day: where it is, its columns and where they come from."""
     from deltalake import DeltaTable
 
     table = DeltaTable(declared.facts.table)
     types = [(column.name, str(column.type.to_json()).strip('"')) for column in table.schema().fields]
     return {
-        "published_version": record.published_version,
         "dagster/row_count": record.figures.rows_out,
         "dagster/uri": table.table_uri,
         "dagster/table_name": declared.name,

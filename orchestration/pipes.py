@@ -30,7 +30,10 @@ def _close(context: PipesContext) -> None:
 
 
 class Reporter:
-    """Progress goes to `log`, at most one line every PROGRESS_EVERY seconds; every other event to `send`, at once."""
+    """Progress goes to `log`, at most one line every PROGRESS_EVERY seconds; every other event to `send`, at once.
+
+    The event of a run that ends without files says how far it came: `progress`.
+    """
 
     def __init__(
         self,
@@ -42,11 +45,15 @@ class Reporter:
         self._send = send
         self._clock = clock
         self._next_line = clock()
+        self._last: Event | None = None
 
     def __call__(self, event: Event) -> None:
         if event["kind"] != "progress":
-            self._send(dict(event))
-        elif self._clock() >= self._next_line:
+            far = self._last if event["kind"] in ("stopped", "failed") else None
+            self._send({**event, "progress": progress_line(far)} if far else dict(event))
+            return
+        self._last = event
+        if self._clock() >= self._next_line:
             self._next_line = self._clock() + PROGRESS_EVERY
             self._log(progress_line(event))
 

@@ -72,20 +72,22 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
                 lease=lease,
                 while_running=while_running,
             )
-        record, reason, state = _told(session.get_custom_messages())
-        return replace(ended(code, record, reason, log), state=state)
+        record, reason, state, progress = _told(session.get_custom_messages())
+        return replace(ended(code, record, reason, log), state=state, progress=progress)
 
 
-def _told(messages: object) -> tuple[DayRecord | None, str, str]:
-    """What the program sent: the record of a day that was written; else the reason for stopping, and the state."""
-    record, reason, state = None, "", "failed"
+def _told(messages: object) -> tuple[DayRecord | None, str, str, str]:
+    """What the program sent: the record of a day that was written; else the reason for stopping, the state, and how far
+    it came.
+    """
+    record, reason, state, progress = None, "", "failed", ""
     for message in messages if isinstance(messages, tuple) else ():
         match message:
             case {"kind": "checked", "record": values}:
                 record = DayRecord.from_dict(values)
             case {"kind": "stopped" | "failed", "reason": reason, **rest}:
-                state = str(rest.get("state", state))
-    return record, reason, state
+                state, progress = str(rest.get("state", state)), str(rest.get("progress", ""))
+    return record, reason, state, progress
 
 
 def spark_program(checks: str = "data_quality.day:check") -> SparkProgram:

@@ -114,13 +114,20 @@ class LedgerFolder:
     # -- listing and reading -------------------------------------------------------------------------------------------
     def names(self, below: str = "") -> list[str]:
         """The files below a folder of this one, named from this folder, sorted; none when there is no such folder."""
+        start = len(self.path) + 1
+        return sorted(info.path[start:] for info in self._files(below))
+
+    def bytes(self) -> int:
+        """What all its files take."""
+        return sum(info.size or 0 for info in self._files(""))
+
+    def _files(self, below: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True)
         try:
             found = self.filesystem.get_file_info(selector)
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {one_line(error)}.") from error
-        start = len(self.path) + 1
-        return sorted(info.path[start:] for info in found if info.type == fs.FileType.File)
+        return [info for info in found if info.type == fs.FileType.File]
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
         """The parts there are, as `<run_id>/<name>.parquet`, sorted; of one run, and whose name starts with `prefix`.

@@ -176,6 +176,7 @@ class Lookup:
             null_share=tuple(self.null_share.items()),
             dead_letters=self.dead_letters,
             prices=self.prices,
+            version=self.version,
         )
 
     @property

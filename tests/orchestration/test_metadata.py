@@ -6,20 +6,26 @@ import pytest
 
 from enrichments.flights import flights
 from jobs import records
-from jobs.schema import OUTCOMES, Billed, DayFacts, DayFigures, DayRecord, LookupFigures
-from orchestration.metadata import figures_metadata
+from jobs.schema import OUTCOMES, Billed, DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFigures
+from orchestration.declared import Declared
+from orchestration.metadata import figures_metadata, runbook
 
 WEATHER = LookupFigures(
     name="weather", outcomes={"ok": 90, "miss": 7, "timeout": 3}, calls=100, retried=4, wall_s=2.0, limit_s=1.6,
     latency_p50_ms=20.0, latency_p99_ms=99.0, from_ledger=5, shared=6, stored=97, throttled_s=0.5, down_s=0.25,
-    limited_by="service", billed=Billed(104, 7, "request", "0.4160", "USD"),
+    limited_by="service", billed=Billed(104, 7, "request", "0.4160", "USD", saved="0.0200"), throttled=2,
+    oldest_answer_at="2026-11-08T14:16:00+00:00",
 )  # fmt: skip
 
 
 def record(run_id: str = "now", started_at: str = "2026-11-20T02:15:00+00:00", fingerprint: str = "a") -> DayRecord:
-    declared = dataclasses.replace(flights.facts(), fingerprint=fingerprint)
-    facts = DayFacts(declared, "2013-01-10", run_id, (), (), "", (), (), started_at, "")
-    return DayRecord(facts, DayFigures(100, 100, 2, (WEATHER,)), state="published")
+    return record_of(dataclasses.replace(flights.facts(), fingerprint=fingerprint), run_id, started_at)
+
+
+def record_of(declared: DeclaredFacts, run_id: str, started_at: str) -> DayRecord:
+    facts = DayFacts(declared, "2013-01-10", run_id, (), (), "", (), (), started_at, "2026-11-20T02:16:00+00:00")
+    figures = DayFigures(100, 100, 2, (WEATHER,), ledger_bytes=4096)
+    return DayRecord(facts, figures, state="published", published_version=7)
 
 
 @pytest.fixture(autouse=True)
@@ -33,24 +39,41 @@ def test_outcomes_add_up_to_the_rows_and_calls_costs_and_limits_are_numbers_that
     numbers = {
         "requests_sent": 100, "requests_retried": 4, "answers_from_ledger": 5, "answers_shared": 6,
         "answers_stored": 97, "units_billed": 104, "units_lost": 7, "cost_usd": 0.416, "gate_closed_s": 0.75,
-        "wall_over_limit": 1.25, "latency_p50_ms": 20.0, "latency_p99_ms": 99.0,
+        "wall_over_limit": 1.25, "latency_p50_ms": 20.0, "latency_p99_ms": 99.0, "requests_throttled": 2,
+        "cost_saved_usd": 0.02, "oldest_answer_days": 11.5,
     }  # fmt: skip
     assert {key: told[f"weather/{key}"] for key in numbers} == numbers
     assert told["weather/limited_by"] == "service"
+    assert (told["ledger_bytes"], told["published_version"]) == (4096, 7)
+    assert told["declaration"] == "weather v1, plane v1 (a)"
 
 
 def test_a_lookup_that_was_never_called_has_no_times_and_no_costs():
     idle = dataclasses.replace(
-        WEATHER, limit_s=0.0, latency_p50_ms=None, latency_p99_ms=None, limited_by="", billed=None, stored=None
-    )
-    figures = dataclasses.replace(record().figures, lookups=(idle,))
-    told = figures_metadata(dataclasses.replace(record(), figures=figures))
-    absent = ("latency_p50_ms", "wall_over_limit", "limited_by", "cost_usd", "units_billed", "answers_stored")
+        WEATHER, limit_s=0.0, latency_p50_ms=None, latency_p99_ms=None, limited_by="", billed=None, stored=None,
+        oldest_answer_at=None,
+    )  # fmt: skip
+    figures = dataclasses.replace(record().figures, lookups=(idle,), ledger_bytes=None)
+    told = figures_metadata(dataclasses.replace(record(), figures=figures, published_version=None))
+    absent = ("latency_p50_ms", "wall_over_limit", "limited_by", "cost_usd", "cost_saved_usd", "units_billed",
+              "answers_stored", "oldest_answer_days")  # fmt: skip
     assert [key for key in absent if f"weather/{key}" in told] == []
+    assert {"ledger_bytes", "published_version"} & set(told) == set()
 
 
 def test_a_changed_declaration_is_told_at_the_first_run_that_has_it():
     assert figures_metadata(record())["declaration_changed"] == "first run"
     records.save(record("before", "2026-11-19T02:15:00+00:00"))
     assert figures_metadata(record())["declaration_changed"] == "no"
-    assert figures_metadata(record(fingerprint="b"))["declaration_changed"] == "yes"
+    weather = dataclasses.replace(flights.lookups[0], timeout=9.0, version=2)
+    changed = dataclasses.replace(flights, lookups=[weather, flights.lookups[1]], publish_by="07:00").facts()
+    told = figures_metadata(record_of(changed, "now", "2026-11-20T02:15:00+00:00"))
+    assert told["declaration_changed"] == "lookups.weather.timeout, lookups.weather.version, publish_by"
+    assert told["declaration"] == f"weather v2, plane v1 ({changed.fingerprint})"
+
+
+def test_a_runbook_is_linked_where_one_is_declared_and_is_no_part_of_the_declaration_that_changes():
+    with_runbook = dataclasses.replace(flights, runbook="https://wiki.example/flights")
+    assert runbook(Declared("a:flights", with_runbook))["runbook"].url == "https://wiki.example/flights"
+    assert runbook(Declared("a:flights", flights)) == {}
+    assert (with_runbook.fingerprint, with_runbook.facts()) == (flights.fingerprint, flights.facts())

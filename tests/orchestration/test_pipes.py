@@ -29,7 +29,9 @@ def test_progress_is_a_line_every_few_seconds_and_the_rest_is_sent_at_once():
         clock.now += 0.5
     report({"kind": "stopped", "reason": "weather_api stopped answering"})
     assert len(lines) == 1 + int(9.5 / PROGRESS_EVERY)
-    assert messages == [{"kind": "stopped", "reason": "weather_api stopped answering"}]
+    (stopped,) = messages
+    assert (stopped["kind"], stopped["reason"]) == ("stopped", "weather_api stopped answering")
+    assert stopped["progress"] == progress_line(PROGRESS)  # how far it came
 
 
 def test_a_progress_line_says_what_is_known_and_nothing_else():

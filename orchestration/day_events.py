@@ -1,0 +1,114 @@
+"""What Dagster is told of one day by one run of it: observations, materializations, links, all from plain facts."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from jobs import records
+from jobs.schema import DayRecord
+from orchestration import metadata
+from orchestration.declared import Declared
+
+REPORTS = Path("data/reports")
+AGAIN = "materialize the day again; the days published before stay as they are."
+MEND = f"Open the report, mend the cause, then {AGAIN}"
+IN_WORDS = {"running": "Running", "published": "Published"}  # every other state is told as "Not published"
+
+
+@dataclass(frozen=True)
+class DayEvents:
+    """The events of one run of one day."""
+
+    declared: Declared
+    day: str
+    run_id: str
+
+    @property
+    def log(self) -> Path:
+        """Takes all that Spark prints."""
+        return records.spark_log(self.declared.name, self.day, self.run_id)
+
+    @property
+    def report(self) -> str:
+        return metadata.report_url(self.declared.name, self.day)
+
+    def links(self) -> dict[str, dg.MetadataValue]:
+        return {
+            "report": dg.MetadataValue.url(self.report),
+            "spark_log": dg.MetadataValue.url(metadata.log_url(self.declared.name, self.day, self.run_id)),
+            **metadata.runbook(self.declared),
+        }
+
+    def word(
+        self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
+    ) -> dg.AssetObservation:
+        """Dagster shows no metadata of a failed step and leaves the last success standing: this stands beside it."""
+        return dg.AssetObservation(
+            asset_key=self.declared.key,
+            partition=self.day,
+            description=f"{IN_WORDS.get(state, f'Not published ({state})')}: {reason}",
+            metadata={  # sentences as text: a run's page hides Markdown behind a click
+                "state": state,
+                "reason": dg.MetadataValue.text(reason),
+                "next_step": dg.MetadataValue.text(next_step),
+                "cause": self._cause(state, reason),
+                "readers_see": metadata.readers_see(self.declared.facts, self.day),
+                **self.links(),
+                **(more or {}),
+            },
+        )
+
+    def _cause(self, state: str, reason: str) -> str:
+        """The same words for all days that fail for the same reason: whoever is told once per cause counts by it."""
+        services = [lookup.service_name for lookup in self.declared.enrichment.lookups]
+        for service in services:
+            if state.startswith("stopped") and reason.startswith((f"{service} ", f"{service}:")):
+                return f"{service} {state}"  # whoever asks it
+        return f"{self.declared.name} {state}: {reason.replace(self.day, '<day>')}"
+
+    def of_record(
+        self, record: DayRecord, told: Mapping[str, Any]
+    ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
+        """What came of the day, in numbers too: red or green; what was read for it, how many rows are dead letters.
+
+        told: its figures.
+        """
+        if record.state == "published":
+            checks = len(record.verdicts)
+            yield self.word("published", f"{checks} checks ran on {record.figures.rows_out:,} rows.", "Nothing.", told)
+        else:
+            red = [verdict.check for verdict in record.verdicts if verdict.holds_back]
+            cause = f"{self.declared.name} held back: {', '.join(red) or record.reason}"
+            yield self.word("held back", record.reason, MEND, {"cause": cause, **told})
+        yield dg.AssetObservation(
+            asset_key=self.declared.raw_key,
+            partition=self.day,
+            metadata={"dagster/row_count": record.figures.rows_in, "files": len(record.facts.input_files)},
+        )
+        if record.state == "published" and self.declared.has_dead_letters:
+            yield dg.AssetMaterialization(
+                asset_key=self.declared.dead_letters_key,
+                partition=self.day,
+                description=f"{record.dead_letters:,} of {record.figures.rows_out:,} rows.",
+                metadata={"dagster/row_count": record.dead_letters, "path": self.declared.dead_letters_table},
+            )
+
+    def published(self, record: DayRecord, told: Mapping[str, Any]) -> dict[str, Any]:
+        """The metadata of the day's materialization. told: its figures."""
+        return {
+            "state": "published",
+            "readers_see": metadata.readers_see(self.declared.facts, self.day),
+            **metadata.published_metadata(self.declared, record),
+            **told,
+            **self.links(),
+        }
+
+
+def render_report(enrichment: str) -> None:
+    """The page of every day of the enrichment and its index, from all records there are."""
+    from data_quality import report
+
+    report.render(enrichment, records.latest(enrichment), REPORTS / enrichment)
