@@ -46,6 +46,12 @@ def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
     return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
 
 
+def of_run(enrichment: str, day: str, run_id: str) -> DayRecord | None:
+    """The record of one run of a day; None when there is none here."""
+    path = folder(enrichment, day) / f"{run_id}.json"
+    return DayRecord.from_json(path.read_text()) if path.exists() else None
+
+
 def latest(enrichment: str) -> list[DayRecord]:
     """The last record of every day, by day."""
     return list({record.facts.day: record for record in load(enrichment)}.values())

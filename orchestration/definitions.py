@@ -12,6 +12,7 @@ from orchestration.declared import Declared, enrichments_in
 from orchestration.in_time import in_time_checks
 from orchestration.late_files import input_sensor
 from orchestration.modes import REMAP, REPLAY
+from orchestration.published_elsewhere import published_elsewhere
 from orchestration.resources import SparkProgram, spark_program
 from orchestration.schedules import day_job, nightly_schedule
 from orchestration.starting_again import starting_again
@@ -34,7 +35,12 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
         for declared in all_declared
         if declared.enrichment.schedule is not None
     ]
-    sensors = [starting_again(all_declared, [*jobs.values()]), alerts(all_declared), dead_runs_sensor()]
+    sensors = [
+        starting_again(all_declared, [*jobs.values()]),
+        alerts(all_declared),
+        dead_runs_sensor(),
+        published_elsewhere(all_declared),
+    ]
     for key in raw:
         readers = [declared for declared in all_declared if declared.raw_key == key]
         sensors.append(input_sensor(readers, [jobs[declared.name] for declared in readers]))

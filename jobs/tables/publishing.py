@@ -118,6 +118,7 @@ def _transaction(facts: DayFacts) -> str:
 def _properties(record: DayRecord, version: int) -> CommitProperties:
     metadata = {
         "tidegate.run_id": record.facts.run_id,
+        "tidegate.day": record.facts.day,
         "tidegate.rows": str(record.figures.rows_out),
         "tidegate.declaration": record.facts.declared.fingerprint,
     }

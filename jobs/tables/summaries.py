@@ -34,6 +34,16 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
     return int(rows.num_rows)
 
 
+def made_at(enrichment: Enrichment, summary: Summary, day: str) -> dt.datetime | None:
+    """When the summary of the day was made that readers see; None where it has no row."""
+    target = table_of(enrichment, summary)
+    if not DeltaTable.is_deltatable(target):
+        return None
+    files = pa.table(DeltaTable(target).get_add_actions(flatten=True)).to_pylist()
+    times = [file["modification_time"] for file in files if str(file[f"partition.{enrichment.input.partition}"]) == day]
+    return dt.datetime.fromtimestamp(max(times) / 1e3, dt.UTC) if times else None
+
+
 def _query(source: DeltaTable, name: str, condition: str, sql: str) -> pa.Table:
     """`sql` over the rows of one day, under the enrichment's name."""
     day_only = f"WITH {name} AS (SELECT * FROM __all WHERE {condition}) {sql.strip()}"  # noqa: S608  # the declaration is the query

@@ -92,6 +92,7 @@ def test_the_nightly_job_runs_the_checks_of_the_files_and_leaves_the_deadline_to
         "flights_files",
         "runs_refreshed_days",
         "ends_dead_runs",
+        "tells_days_published_elsewhere",
     )
     assert sensors == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 

@@ -1,0 +1,141 @@
+"""Days that were published without Dagster are materialized in it too, each version once."""
+
+import datetime as dt
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+from dagster._core.test_utils import create_run_for_test
+from deltalake import DeltaTable
+
+from enrichments.flights import flights
+from jobs import records
+from jobs.schema import Verdict
+from jobs.tables.leases import leased
+from jobs.tables.summaries import summarize
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of
+from orchestration.published_elsewhere import published_elsewhere
+from orchestration.resources import spark_program
+from orchestration.standing import last_word
+from tests.jobs.commands.conftest import Towns, verdict
+from tidegate.__main__ import main
+
+DAY, NEXT = "2013-01-10", "2013-01-11"
+NOT_RUN = Verdict("input_day_complete", "not_run", "warn", "No earlier day to compare with.")
+
+
+class Sensor:
+    """As the daemon calls it: with its cursor; what it says goes into the instance."""
+
+    def __init__(self, instance, declared: Declared) -> None:
+        self.instance, self.declared = instance, declared
+        self.cursor: str | None = None
+
+    def look(self) -> list:
+        """The events of one tick."""
+        context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
+        result = published_elsewhere([self.declared])(context)
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
+        self.cursor = result.cursor
+        return list(result.asset_events)
+
+    def days(self) -> list[tuple[str, int]]:
+        """The days that one tick materializes, with the version that each is told to be in."""
+        events = [event for event in self.look() if isinstance(event, dg.AssetMaterialization)]
+        mine = [event for event in events if event.asset_key == self.declared.key]
+        return [(event.partition, event.metadata["published_version"].value) for event in mine]
+
+    def materialized(self, asset: dg.AssetKey) -> set[str]:
+        return self.instance.get_materialized_partitions(asset)
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
+    project = Towns()
+    project.declare()
+    return project
+
+
+@pytest.fixture
+def sensor(towns):
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Sensor(instance, Declared("declared.towns:towns", towns.enrichment))
+
+
+def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_letters_and_summary(towns, sensor):
+    towns.publish(DAY, range(5), statuses={3: "error"}, verdicts=[verdict("5 rows in, 5 rows out."), NOT_RUN])
+    summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
+    events = sensor.look()
+    (told,) = (one for one in events if isinstance(one, dg.AssetMaterialization) and one.asset_key.path == ["towns"])
+    assert told.partition == DAY
+    values = {key: value.value for key, value in told.metadata.items()}
+    assert (values["published_version"], values["rows_out"], values["weather/rows_error"]) == (1, 5, 1)
+    assert (values["state"], values["dagster/row_count"]) == ("published", 5)
+    assert values["checks"] == "1 passed, not run: input_day_complete"
+    (letters,) = (one for one in events if one.asset_key == sensor.declared.dead_letters_key)
+    assert letters.metadata["dagster/row_count"].value == 1
+    for asset in (sensor.declared.key, sensor.declared.dead_letters_key, dg.AssetKey("by_town")):
+        assert sensor.materialized(asset) == {DAY}
+    assert last_word(sensor.instance, sensor.declared, DAY).state == "published"  # nobody starts it again
+
+
+def test_each_version_is_told_once(towns, sensor):
+    assert sensor.look() == []  # there is no table yet
+    towns.publish(DAY, range(5))
+    towns.publish(NEXT, range(3))
+    assert sensor.days() == [(DAY, 1), (NEXT, 2)]
+    assert sensor.look() == []
+    towns.publish(DAY, range(5), run_id="again")
+    assert sensor.days() == [(DAY, 3)]
+    assert sensor.look() == []
+    sensor.cursor = None  # forgotten, as by a reset: what was told is known to Dagster
+    assert sensor.days() == []
+
+
+def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns, sensor):
+    towns.publish(DAY, range(5))
+    summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
+    towns.publish(DAY, range(4), run_id="killed before its summary")
+    assert sensor.days() == [(DAY, 2)]
+    assert sensor.materialized(dg.AssetKey("by_town")) == set()
+
+
+def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is_told(towns, sensor):
+    run = create_run_for_test(sensor.instance, "towns_nightly", status=DagsterRunStatus.STARTED)
+    record = towns.publish(DAY, range(5), run_id=run.run_id)
+    records.save(towns.written(DAY, range(5), f"{run.run_id}-1", {}))  # its second try, not published
+    with leased("data/published/towns", NEXT, "by hand"):
+        towns.publish(NEXT, range(3), run_id="by hand")
+        assert sensor.days() == []
+    assert sensor.days() == [(NEXT, 2)]
+    sensor.instance.report_run_failed(run, "The process that ran it is gone.")
+    assert sensor.days() == [(DAY, record.published_version)]
+    assert sensor.look() == []
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_a_day_of_tidegate_run_is_told_and_one_that_dagster_published_itself_is_not(dagster_project):
+    declared = Declared("enrichments.flights:flights", flights)
+    outcome = dagster_project.run(definitions_of([declared], spark_program()), DAY)
+    assert outcome.success, outcome
+    sensor = Sensor(dagster_project.instance, declared)
+    assert sensor.look() == []
+    assert main(["run", "enrichments.flights:flights", "--day", NEXT]) == 0
+    assert sensor.materialized(declared.key) == {DAY}
+    assert sensor.days() == [(NEXT, 2)]
+    assert sensor.materialized(declared.key) == sensor.materialized(dg.AssetKey("delays_by_weather")) == {DAY, NEXT}
+    assert sensor.look() == []
+    of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[NEXT])
+    (found,) = dagster_project.instance.fetch_materializations(of_day, limit=5).records
+    told = {key: value.value for key, value in found.asset_materialization.metadata.items()}
+    rows = DeltaTable("data/published/flights_enriched").to_pyarrow_table(
+        filters=[("date", "=", dt.date.fromisoformat(NEXT))]
+    )
+    assert told["dagster/row_count"] == told["rows_out"] == rows.num_rows
+    assert told["weather/requests_sent"] > 0
