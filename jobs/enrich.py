@@ -20,7 +20,7 @@ from jobs.errors import DeclarationError
 from jobs.preflight import check_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from jobs.declarations import Enrichment
     from jobs.lookups import Lookup
@@ -35,6 +35,8 @@ def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
     be told from a second use. Answers are kept by a day's run (jobs/enrich_day.py), not by this function alone; where
     they are, nothing is refused.
 
+    Where Spark runs a task twice at once (spark.speculation) both call; a lookup with idempotent=False is refused then.
+
     Raises DeclarationError when the declaration does not fit `df`. A task fails on RunStopped (a service is down or
     refuses us) and RowFailed (a policy says "fail"). Cancelled, or with enough rows seen (limit), its calls stop within
     about half a second of Spark's own decision.
@@ -46,6 +48,7 @@ def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, Partition
     """The input as the tasks read it, and what each of them needs to know."""
     check_columns(enrichment, df.columns)
     check_event_time(enrichment, df)
+    check_speculation(enrichment, df.sparkSession)
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     concurrency = concurrencies(enrichment.lookups)
     partitions, slots = prepared.rdd.getNumPartitions(), df.sparkSession.sparkContext.defaultParallelism
@@ -99,6 +102,16 @@ def check_event_time(enrichment: Enrichment, df: DataFrame) -> None:
                 f"{enrichment.name}: event_time: {field.name!r} is {field.dataType.simpleString()}; "
                 "it must be a timestamp."
             )
+
+
+def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
+    """Two copies of a task do not see each other's marks."""
+    once = [lookup.name for lookup in enrichment.lookups if not lookup.idempotent]
+    if once and spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
+        raise DeclarationError(
+            f"{enrichment.name}: lookup {once[0]}: idempotent=False, and spark.speculation is on, which runs a task "
+            "twice at once: both copies would call. Set spark.speculation=false where the session is made."
+        )
 
 
 def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:

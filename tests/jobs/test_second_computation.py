@@ -9,8 +9,8 @@ import pytest
 from jobs.bridge.desk import Desk
 from jobs.bridge.stopping import report_to_desk
 from jobs.enrich import enrich
-from jobs.errors import ComputedBefore
-from tidegate import Enrichment, HttpLookup, Input, Output, Service
+from jobs.errors import ComputedBefore, DeclarationError
+from tidegate import Enrichment, HttpLookup, Input, Output, Retry, Service
 
 WRITE_FIRST = "write it first, then read what was written"
 
@@ -61,6 +61,22 @@ def test_jobs_that_each_compute_other_partitions_are_let_through(enriched, servi
 def test_enriched_anew_it_is_computed_anew(enriched, service):
     assert enriched().count() == enriched().count() == 20
     assert len(service.log) == 40
+
+
+@pytest.mark.spark
+def test_a_session_that_may_run_a_task_twice_at_once_is_refused_where_calls_must_not_be_made_twice(spark):
+    order = HttpLookup(
+        name="order", service=Service(name="shop", url="http://127.0.0.1:1", max_concurrency=8), request="GET /{k}",
+        keys={"k": "id"}, returns="number INT", timeout=60.0, retry=Retry(retries=0), idempotent=False,
+    )  # fmt: skip
+    orders = Enrichment(name="orders", input=Input(path="in", row_id=["id"]), lookups=[order], output=Output(path="o"))
+    spark.sparkContext._conf.set("spark.speculation", "true")  # what a session made with it has; ours is made already
+    try:
+        with pytest.raises(DeclarationError, match=r"lookup order: idempotent=False, and spark\.speculation is on"):
+            enrich(spark.range(2), orders)
+    finally:
+        spark.sparkContext._conf.set("spark.speculation", "false")
+    enrich(spark.range(2), orders)
 
 
 # -- the desk alone ----------------------------------------------------------------------------------------------------
