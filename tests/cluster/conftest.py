@@ -38,10 +38,11 @@ def bare_python(folder: Path) -> Path:
 class Cluster:
     """Started by `start`, ended by `stop` whatever happened between; also ends when this process is killed."""
 
-    def __init__(self, root: Path, *, python: Path, workers: int = 2) -> None:
+    def __init__(self, root: Path, *, python: Path, hosts: tuple[str, ...]) -> None:
+        """hosts: a worker on each; all of 127.0.0.0/8 are this machine, and different hosts to Spark."""
         self.root, self.python = root, python
         self._processes: list[subprocess.Popen] = []
-        self._count = workers
+        self._hosts = hosts
         self.environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(root),
@@ -59,11 +60,11 @@ class Cluster:
             port = free.getsockname()[1]
         self.master = f"spark://127.0.0.1:{port}"
         self._run("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port))
-        for number in range(self._count):
+        for number, host in enumerate(self._hosts):
             folder = str(self.root / f"worker-{number}")
-            resources = ("--cores", "1", "--memory", "1g", "--work-dir", folder, "--host", "127.0.0.1", self.master)
+            resources = ("--cores", "1", "--memory", "1g", "--work-dir", folder, "--host", host, self.master)
             self._run(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *resources)
-        self._wait_for(lambda: self.log("master").count("Registering worker") == self._count)
+        self._wait_for(lambda: self.log("master").count("Registering worker") == len(self._hosts))
 
     def _run(self, name: str, *command: str) -> None:
         with (self.root / f"{name}.log").open("wb") as log:
@@ -113,13 +114,15 @@ class Cluster:
                     found.append(process)
         return found
 
-    def kill_a_worker(self) -> None:
-        """kill -9 one worker and its executor, at once."""
+    def kill_a_worker(self) -> float:
+        """kill -9 one worker and its executor, at once. Gives the moment, s since the epoch."""
         executor = self.executors()[0]
         worker = executor.parent()
         assert "deploy.worker.Worker" in " ".join(command(worker))
+        moment = time.time()
         for process in (worker, executor):
             process.send_signal(signal.SIGKILL)
+        return moment
 
     def submit(self, *arguments: str, program: Path, conf: dict[str, str] | None = None, **variables: str):
         """A spark-submit to this cluster, running."""
@@ -157,8 +160,8 @@ def new_cluster(tmp_path):
     """Makes a cluster whose executors run this Python; it is ended with the test."""
     with contextlib.ExitStack() as started:
 
-        def make(python: Path) -> Cluster:
-            found = Cluster(tmp_path, python=python)
+        def make(python: Path, hosts: tuple[str, ...] = ("127.0.0.1", "127.0.0.1")) -> Cluster:
+            found = Cluster(tmp_path, python=python, hosts=hosts)
             started.callback(found.stop)
             return found
 

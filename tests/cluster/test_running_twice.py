@@ -1,0 +1,172 @@
+"""A task that Spark runs twice at once (speculation), for real: on a standalone cluster of two hosts, one task slow.
+
+Spark starts no second copy of a task in local mode, nor on the host where the first one runs.
+"""
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+
+from jobs import records, schema
+from jobs.ledger.store import LedgerFolder
+from jobs.packing import package
+from jobs.run_rules import RunRules, ledger_of
+from tests.cluster.conftest import bare_python
+from tests.cluster.test_cluster import Output
+from tests.jobs.conftest import ScriptedService
+
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
+ROOT = Path(__file__).parents[2]
+DAY = "2026-11-01"
+QUICK, SLOW = range(100), range(1_000, 1_300)  # keys of one task each
+STUCK = 1_050
+FLUSH_S = 0.2
+OPENING = 1.0  # s from the moment a task has seen what is stored to its first call, and for a part to be written
+DECLARATION = """
+from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
+
+score = HttpLookup(
+    name="score", service=Service(name="s", url="{url}", max_concurrency=16), request="GET /score/{{k}}",
+    keys={{"k": "k"}}, returns="twice BIGINT", timeout=200.0,
+)
+scored = Enrichment(
+    name="scored", input=Input(path="raw", row_id=["k"]), lookups=[score], output=Output(path="published"),
+    ledger=Ledger("ledger", flush_seconds={flush_s}),
+)
+"""
+OWN_PROGRAM = """
+# a program that makes its session before it runs a day: Spark's settings are its own
+import sys
+from pyspark.sql import SparkSession
+
+SparkSession.builder.getOrCreate()
+from jobs.enrich_day import main
+
+sys.exit(main())
+"""
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "1s",
+    "spark.speculation.efficiency.enabled": "false",
+}
+
+
+class Answers:
+    """Slow for the keys of one task, by `seconds(key, time)` for the first, the second time that a key is asked."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.asked = []  # (s since the epoch, key, the how manieth time)
+        self.given = []  # (s since the epoch, key)
+        self._times = Counter()
+
+    async def __call__(self, request):
+        key = int(request.path.rpartition("/")[2])
+        self._times[key] += 1
+        self.asked.append((time.time(), key, self._times[key]))
+        await asyncio.sleep(self.seconds(key, self._times[key]) if key in SLOW else 0.02)
+        self.given.append((time.time(), key))
+        return web.json_response({"twice": 2 * key})
+
+    @property
+    def calls(self):
+        return Counter(key for _, key, _ in self.asked)
+
+
+def the_first_is_faster(key, times):
+    return 0.4 if times == 1 else 2.0
+
+
+def the_copy_is_faster(key, times):
+    return (100.0 if key == STUCK else 0.4) if times == 1 else 0.05
+
+
+@pytest.fixture
+def service():
+    scripted = ScriptedService()
+    scripted.start()
+    yield scripted
+    scripted.stop()
+
+
+@pytest.fixture
+def cluster(new_cluster, tmp_path):
+    return new_cluster(bare_python(tmp_path / "python"), hosts=("127.0.0.1", "127.0.0.2"))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, service, cluster):
+    """Runs the day on the cluster with speculation wanted; gives the record and the answers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("scoring.py").write_text(DECLARATION.format(url=service.url, flush_s=FLUSH_S))
+    Path("own_program.py").write_text(OWN_PROGRAM)
+    folder = Path(f"raw/date={DAY}")
+    folder.mkdir(parents=True)
+    for number, keys in enumerate((QUICK, SLOW)):
+        pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), folder / f"part-{number}.parquet")
+
+    def run(program, seconds):
+        service.answer = answers = Answers(seconds)
+        cluster.start()
+        day = ("--enrichment", "scoring:scored", "--day", DAY, "--run-id", "r")
+        paths = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+        files = ("--py-files", str(package(tmp_path / "packages.zip")))
+        Output(cluster.submit(*files, *day, program=program, conf=SPECULATION, **paths)).to_the_end()
+        (record,) = records.load("scored", DAY)
+        return record, answers
+
+    yield run
+    sys.modules.pop("scoring", None)
+
+
+def rows_of(record):
+    return [row for file in record.facts.files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def is_as_undisturbed(record):
+    seen = Counter((row["k"], row["twice"], row["score_status"]) for row in rows_of(record))
+    assert seen == Counter((key, 2 * key, "ok") for key in (*QUICK, *SLOW))
+
+
+def second_attempts():
+    """Parts that a second attempt of a task stored."""
+    import scoring
+
+    ledger = ledger_of(scoring.scored, scoring.score, "r", RunRules())
+    parts = LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts("r")
+    return [part for part in parts if part.rpartition("/")[2].split("-")[1] != "0"]
+
+
+def test_the_program_lets_no_task_run_twice_whatever_the_users_settings_say(run):
+    record, answers = run(ROOT / "jobs" / "enrich_day.py", the_first_is_faster)
+    is_as_undisturbed(record)
+    assert second_attempts() == []
+    assert set(answers.calls.values()) == {1}
+
+
+@pytest.mark.parametrize("seconds", [the_first_is_faster, the_copy_is_faster])
+def test_a_task_that_runs_twice_gives_each_row_once_and_asks_again_only_for_what_was_not_stored_yet(run, seconds):
+    record, answers = run(Path("own_program.py"), seconds)
+    is_as_undisturbed(record)
+    assert second_attempts()
+    twice = {key for key, calls in answers.calls.items() if calls > 1}
+    assert max(answers.calls.values()) == 2
+    assert twice <= set(SLOW)
+    copied = min(moment for moment, _, times in answers.asked if times == 2)
+    stored = {key for moment, key in answers.given if key in SLOW and moment < copied - FLUSH_S - OPENING}
+    print(f"{len(twice)} of {len(SLOW)} keys asked twice, {len(stored)} stored when the copy began")
+    assert stored
+    assert not twice & stored
+    own = {row["k"] for row in rows_of(record) if row[schema.source("score")] == "ledger"}
+    assert bool(own) == (seconds is the_copy_is_faster)  # whose rows were written
