@@ -45,6 +45,7 @@ class WorkerPool:
         self._size = size
         self._work = work
         self._on_left = on_left
+        self._loop: asyncio.AbstractEventLoop  # that of the workers; asking for it costs a system call in Python 3.11
         self._workers: dict[asyncio.Task[None], Worker] = {}
         self._parked: dict[asyncio.Future[None], None] = {}
 
@@ -73,7 +74,8 @@ class WorkerPool:
             self.spare -= 1
             self.looking += 1
             worker = Worker()
-            task = asyncio.get_running_loop().create_task(self._work(worker), name="asyncio_core worker")
+            self._loop = asyncio.get_running_loop()
+            task = self._loop.create_task(self._work(worker), name="asyncio_core worker")
             task.add_done_callback(partial(self._left, worker))
             worker.task = task
             self._workers[task] = worker
@@ -95,7 +97,7 @@ class WorkerPool:
 
     async def park(self) -> None:
         """Wait, in a worker's task, until called. Cancelled: the pool is as if the worker had never parked."""
-        called = asyncio.get_running_loop().create_future()
+        called = self._loop.create_future()
         self._parked[called] = None
         self.spare += 1
         try:

@@ -7,7 +7,6 @@ the one retry loop, the operator's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncio_core import AsyncFunction
@@ -23,53 +22,72 @@ if TYPE_CHECKING:
     from jobs.lookups import Lookup
 
 
-@dataclass(slots=True)  # not frozen, which would cost three times as much to build, and one is built per row
 class Reply:
     """What came of one attempt: an answer, a miss, an error, or nothing yet (outcome None: come again).
 
     Rows that share a call share its reply: nobody changes one.
     """
 
-    outcome: str | None
-    answer: tuple[Any, ...] | None = None
+    # defaults of the class: one of these is made per row, and nearly all are answers
     error: str | None = None
     throttled: bool = False  # the service said "not now"
     passing: bool = False  # an error that may pass: worth a retry
     down: bool = False  # the service is at fault, not this row: it keeps its retries
-    answered_at: int | None = None  # µs since the epoch
     kept: bool = False  # the ledger holds what came back
+
+    def __init__(
+        self, outcome: str | None, answer: tuple[Any, ...] | None = None, answered_at: int | None = None
+    ) -> None:
+        self.outcome = outcome
+        self.answer = answer
+        self.answered_at = answered_at  # µs since the epoch
+
+    @classmethod
+    def without_answer(cls, outcome: str | None, error: str | None, **facts: bool) -> Reply:
+        """facts: which of throttled, passing, down and kept are so."""
+        reply = cls(outcome)
+        reply.error = error
+        vars(reply).update(facts)
+        return reply
+
+
+Attempt = tuple[int, int, bool]  # start, end, throttled
 
 
 class Asked:
     """What is known of one row at one lookup. Times are µs since the epoch on the partition's clock."""
 
-    __slots__ = (
-        "again", "answer", "answered_at", "attempts", "call", "error", "failures",
-        "finished", "key", "paused", "reply", "source", "started", "status", "stored",
-    )  # fmt: skip
+    # defaults of the class, not slots: most rows set few of them, and one of these is made per row
+    status: str | None = None
+    source: str | None = None
+    answer: tuple[Any, ...] | None = None
+    error: str | None = None
+    attempts: tuple[Attempt, ...] = ()
+    started: int | None = None  # of the attempt that runs now
+    finished: int | None = None
+    answered_at: int | None = None
+    paused: float = 0.0  # s; before the outcome: what the gate read at the first attempt
+    failures: int = 0  # attempts that used up a retry
+    again: bool = False  # the operator is to try once more
+    call: Any = None  # a call that it shares with equal requests, while it waits for it
+    reply: Reply | None = None  # an answer that was kept, until it takes it
+    stored: Found | None = None  # what the ledger knows of the key: then nothing is asked
 
     def __init__(self, key: Key | None) -> None:
         self.key = key  # None: a part of it is null
-        self.status: str | None = None
-        self.source: str | None = None
-        self.answer: tuple[Any, ...] | None = None
-        self.error: str | None = None
-        self.attempts: list[tuple[int, int, bool]] = []  # start, end, throttled
-        self.started: int | None = None  # of the attempt that runs now
-        self.finished: int | None = None
-        self.answered_at: int | None = None
-        self.paused = 0.0  # s; before the outcome: what the gate read at the first attempt
-        self.failures = 0  # attempts that used up a retry
-        self.again = False  # the operator is to try once more
-        self.call: Any = None  # a call that it shares with equal requests, until it waits for it
-        self.reply: Reply | None = None  # an answer that was kept, until it takes it
-        self.stored: Found | None = None  # what the ledger knows of the key: then nothing is asked
 
 
 class OnAttempt(Protocol):
     """Told of every attempt when it ends, or when the time limit ends the wait for it."""
 
-    def __call__(self, seconds: float, *, retried: bool, answered: bool, timed_out: bool) -> None: ...
+    def __call__(  # by position: named arguments cost a µs in three rows
+        self,
+        lasted_us: int,
+        retried: bool,  # noqa: FBT001
+        answered: bool,  # noqa: FBT001
+        timed_out: bool,  # noqa: FBT001
+        /,
+    ) -> None: ...
 
 
 class Row:
@@ -133,19 +151,18 @@ class Asking(AsyncFunction[Row, Row]):
         if asked.key is None or asked.stored is not None or not self._may_call:
             return self._without_a_call(value)
         self._begin_attempt(asked)
-        asked.again = False
-        reply = None
+        reply, now = None, 0
         try:
             answer = await self._ask(asked.key)
-        except (Throttled, CallFailed) as failure:
-            if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
-                reply = self._failed(asked, failure)
-        else:
-            if asked.finished is None:
-                reply = self._answered(answer)
-        finally:
             now = self._now_us()
+            if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
+                reply = self._answered(answer, now)
+        except (Throttled, CallFailed) as failure:
+            if asked.finished is None:
+                reply = self._failed(asked, failure)
+        finally:
             if asked.started is not None:
+                now = now or self._now_us()
                 self._end_attempt(asked, now, reply)
         if reply is not None:
             self._take(asked, reply, "call")
@@ -184,6 +201,7 @@ class Asking(AsyncFunction[Row, Row]):
                 self._allowance.ended()
 
     def _begin_attempt(self, asked: Asked) -> None:
+        asked.again = False
         asked.started = self._now_us()
         if not asked.attempts:
             asked.paused = self._gate.closed_seconds
@@ -191,11 +209,10 @@ class Asking(AsyncFunction[Row, Row]):
     def _end_attempt(self, asked: Asked, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
         """Close the running attempt, once: the time limit may have closed it before the cancelled call ends."""
         assert asked.started is not None
-        answered = reply is not None and reply.outcome in ("ok", "miss")
-        self._on_attempt(
-            (now - asked.started) / 1e6, retried=bool(asked.attempts), answered=answered, timed_out=timed_out
-        )
-        asked.attempts.append((asked.started, now, reply is not None and (reply.throttled or reply.down)))
+        started, before = asked.started, asked.attempts
+        answered = reply is not None and reply.answered_at is not None
+        self._on_attempt(now - started, bool(before), answered, timed_out)
+        asked.attempts = (*before, (started, now, reply is not None and (reply.throttled or reply.down)))
         asked.started = None
 
     def _failed(self, asked: Asked, failure: Throttled | CallFailed) -> Reply:
@@ -205,44 +222,47 @@ class Asking(AsyncFunction[Row, Row]):
             if self._ledger is not None and asked.key is not None:
                 self._ledger.unmark(asked.key)
             self._watch.throttled(reason, failure.seconds)
-            return Reply(None, error=reason, throttled=True)
+            return Reply.without_answer(None, reason, throttled=True)
         if not failure.passing:
             self._watch.succeeded()
-            return Reply("error", error=reason)
+            return Reply.without_answer("error", reason)
         self._watch.failed(reason, repeated=asked.failures > 0)
-        return Reply("error", error=reason, passing=True, down=self._watch.is_down)
+        return Reply.without_answer("error", reason, passing=True, down=self._watch.is_down)
 
-    def _answered(self, answer: Any | None) -> Reply:
+    def _answered(self, answer: Any | None, now: int) -> Reply:
         """Tell the watch of a call that was answered, and read the answer."""
-        self._watch.succeeded()
-        return self._read(answer)
+        if self._watch.troubled:
+            self._watch.succeeded()
+        return self._read(answer, now)
 
-    def _read(self, answer: Any | None) -> Reply:
+    def _read(self, answer: Any | None, now: int) -> Reply:
         if answer is None:
-            return Reply("miss", answered_at=self._now_us())
+            return Reply("miss", None, now)
         try:
-            return Reply("ok", self._caller.columns(answer), answered_at=self._now_us())
+            return Reply("ok", self._caller.columns(answer), now)
         except ValueError as error:
-            return Reply("error", error=in_one_line(f"the answer does not fit: {error}"), kept=True)
+            return Reply.without_answer("error", in_one_line(f"the answer does not fit: {error}"), kept=True)
 
     def _take(self, asked: Asked, reply: Reply, source: str) -> None:
         """What the reply means to this row: its outcome, or that it comes again."""
-        asked.error = reply.error
-        if reply.outcome is None:
-            asked.again = True
-            return
-        asked.status = reply.outcome
         if reply.outcome == "error":
-            if reply.passing and not reply.down:
-                asked.failures += 1
-            asked.again = reply.passing and self._lookup.idempotent and (reply.down or asked.failures <= self._retries)
-            if self._ledger is not None and source == "call" and not asked.again and not reply.kept:
-                assert asked.key is not None
-                self._ledger.keep_error(asked.key, reply.error or "", final=not reply.passing)
+            self._take_error(asked, reply, source)
+        elif reply.outcome is None:
+            asked.error, asked.again = reply.error, True
         elif reply.outcome == "unknown":
-            asked.source = None
+            asked.status, asked.error, asked.source = reply.outcome, reply.error, None
         else:
-            asked.answer, asked.answered_at, asked.source = reply.answer, reply.answered_at, source
+            asked.status, asked.source, asked.error = reply.outcome, source, None
+            asked.answer, asked.answered_at = reply.answer, reply.answered_at
+
+    def _take_error(self, asked: Asked, reply: Reply, source: str) -> None:
+        asked.status, asked.error = "error", reply.error
+        if reply.passing and not reply.down:
+            asked.failures += 1
+        asked.again = reply.passing and self._lookup.idempotent and (reply.down or asked.failures <= self._retries)
+        if self._ledger is not None and source == "call" and not asked.again and not reply.kept:
+            assert asked.key is not None
+            self._ledger.keep_error(asked.key, reply.error or "", final=not reply.passing)
 
     def timeout(self, value: Row) -> list[Row]:
         """The time limit ran out: the row leaves as fallback or timeout, whatever its call still does."""
@@ -264,7 +284,7 @@ class Asking(AsyncFunction[Row, Row]):
             asked.error = in_one_line(f"{asked.error}; its fallback: {failure}")
         else:
             if fallback is not None:
-                self._take(asked, self._read(fallback), "call")
+                self._take(asked, self._read(fallback, now), "call")
                 asked.status = "fallback" if asked.status == "ok" else asked.status
         self._settle(asked, now)
         if hangs:  # a row that waited for its next attempt has told the watch of each failure already
@@ -274,7 +294,8 @@ class Asking(AsyncFunction[Row, Row]):
     def _settle(self, asked: Asked, now: int) -> None:
         asked.finished = now
         asked.paused = self._gate.closed_seconds - asked.paused
-        self._obey_policy(asked)
+        if asked.status != "ok":
+            self._obey_policy(asked)
 
     def _obey_policy(self, asked: Asked) -> None:
         if asked.status in self._fails_on:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class Assembler:
         for name in self._layout.carried:
             if name not in sources:
                 columns[name] = carried.column(name)
-        asked_by_lookup = list(zip(*(row.asked for row in rows), strict=True))
+        asked_by_lookup = list(zip(*[row.asked for row in rows], strict=True))
         for name, answers, asked in zip(self._layout.lookups, self._layout.answers, asked_by_lookup, strict=True):
             columns |= _answer_columns(name, answers, asked)
         columns[schema.PARTITION] = pa.array(np.full(count, self._partition, np.int32))
@@ -122,7 +123,7 @@ class Assembler:
         columns[schema.SOURCE_FILE] = carried.column(schema.SOURCE_FILE)
         columns[schema.SOURCE_ROW] = carried.column(schema.SOURCE_ROW)
         for name, asked in zip(self._layout.lookups, asked_by_lookup, strict=True):
-            columns |= _audit_columns(name, asked)
+            columns |= _audit_columns(name, asked, columns[schema.published_status(name)])
         layout = self._layout
         for name, keys, called in zip(layout.lookups, layout.keys, layout.key_names, strict=False):
             parts = [_one_chunk(carried.column(key)) for key in keys]
@@ -140,7 +141,7 @@ def _one_chunk(column: Any) -> pa.Array:
 def _gathered(rows: list[Row]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
     """The carried columns of these rows, with their input sequence, segments and late flags."""
     first, last = rows[0], rows[-1]
-    indices = np.fromiter((row.index for row in rows), np.int64, len(rows))
+    indices = np.array([row.index for row in rows])
     batches: dict[int, InputBatch] = {id(row.batch): row.batch for row in rows}
     if len(batches) == 1:
         source: InputBatch = first.batch
@@ -162,34 +163,44 @@ def _gathered(rows: list[Row]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]
 
 def _answer_columns(name: str, answers: tuple[AnswerColumn, ...], asked: Sequence[Asked]) -> dict[str, pa.Array]:
     nothing = (None,) * len(answers)
-    values = zip(*(one.answer or nothing for one in asked), strict=True)
+    values = zip(*[one.answer or nothing for one in asked], strict=True)
     columns = {answer.name: pa.array(column, answer.arrow_type) for answer, column in zip(answers, values, strict=True)}
-    columns[schema.published_status(name)] = pa.array([one.status for one in asked], pa.string())
-    columns[schema.published_answered_at(name)] = pa.array([one.answered_at for one in asked], pa.int64()).cast(
-        TIMESTAMP
-    )
+    columns[schema.published_status(name)] = _few_texts([one.status for one in asked])
+    columns[schema.published_answered_at(name)] = pa.array([one.answered_at for one in asked], TIMESTAMP)
     return columns
 
 
-def _audit_columns(name: str, asked: Sequence[Asked]) -> dict[str, pa.Array]:
-    flat = [attempt for one in asked for attempt in one.attempts]
-    starts, ends, throttled = zip(*flat, strict=True) if flat else ((), (), ())
-    offsets = np.concatenate(([0], np.cumsum([len(one.attempts) for one in asked]))).astype(np.int32)
-    attempts = pa.ListArray.from_arrays(
+def _few_texts(texts: list[str | None]) -> pa.Array:
+    """As pa.array, for a column that mostly says the same."""
+    first = texts[0]
+    if texts.count(first) == len(texts):
+        return pa.nulls(len(texts), pa.string()) if first is None else pa.repeat(first, len(texts))
+    return pa.array(texts, pa.string())
+
+
+def _audit_columns(name: str, asked: Sequence[Asked], statuses: pa.Array) -> dict[str, pa.Array]:
+    attempts = [one.attempts for one in asked]
+    starts, ends, throttled = zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
+    counts = np.fromiter(map(len, attempts), np.int32, len(asked))
+    offsets = np.zeros(len(asked) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    begun = pa.array(starts, pa.int64())
+    written = pa.ListArray.from_arrays(
         pa.array(offsets),
         pa.StructArray.from_arrays(
-            [pa.array(starts, pa.int64()), pa.array(ends, pa.int64()), pa.array(throttled, pa.bool_())],
-            fields=list(ATTEMPT),
+            [begun, pa.array(ends, pa.int64()), pa.array(throttled, pa.bool_())], fields=list(ATTEMPT)
         ),
     )
-    latencies = [(one.finished - one.attempts[0][0]) / 1e3 if one.attempts and one.finished else None for one in asked]
+    uncalled = counts == 0
+    first = begun.take(pa.array(offsets[:-1], mask=uncalled))
+    lasted = pc.subtract(pa.array([one.finished for one in asked], pa.int64()), first)
     return {
-        schema.status(name): pa.array([one.status for one in asked], pa.string()),
-        schema.source(name): pa.array([one.source for one in asked], pa.string()),
-        schema.attempts(name): attempts,
-        schema.latency_ms(name): pa.array(latencies, pa.float64()),
-        schema.paused_ms(name): pa.array([one.paused * 1e3 if one.attempts else None for one in asked], pa.float64()),
-        schema.error(name): pa.array(
-            [one.error if one.status in ("timeout", "error", "unknown") else None for one in asked], pa.string()
+        schema.status(name): statuses,
+        schema.source(name): _few_texts([one.source for one in asked]),
+        schema.attempts(name): written,
+        schema.latency_ms(name): pc.divide(lasted.cast(pa.float64()), 1e3),
+        schema.paused_ms(name): pa.array(np.array([one.paused for one in asked]) * 1e3, mask=uncalled),
+        schema.error(name): _few_texts(
+            [one.error if one.status in ("timeout", "error", "unknown") else None for one in asked]
         ),
     }

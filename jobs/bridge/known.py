@@ -36,7 +36,7 @@ class KnownAnswers:
             return
         before = known.asked
         if known.audit_is_here:
-            asked.attempts = list(before.attempts)
+            asked.attempts = tuple(before.attempts)
             asked.paused = (before.paused_ms or 0.0) / 1e3
             if before.attempts and before.latency_ms is not None:
                 asked.finished = before.attempts[0][0] + round(before.latency_ms * 1e3)
@@ -47,7 +47,7 @@ class KnownAnswers:
             assert asked.key is not None
             reply = self._fallback(asked.key, before.error)
         else:
-            reply = Reply(before.outcome, error=before.error)
+            reply = Reply.without_answer(before.outcome, before.error)
         self._put(asked, reply, "call" if known.audit_is_here else "shared")
 
     def _put(self, asked: Asked, reply: Reply, source: str) -> None:
@@ -66,26 +66,28 @@ class KnownAnswers:
 
     def _read(self, stored: StoredAnswer) -> Reply:
         if stored.outcome == "miss":
-            return Reply("miss", answered_at=stored.answered_at, kept=True)
+            return Reply("miss", None, stored.answered_at)
         if stored.outcome == "asked":
             when = dt.datetime.fromtimestamp(stored.answered_at / 1e6, dt.UTC)
-            return Reply(
+            return Reply.without_answer(
                 "unknown",
-                error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
+                f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
                 "the call must not be made twice (idempotent=False)",
             )
         said = None if stored.response is None else load(stored.response)
         if stored.outcome != "ok":
-            return Reply("error", error=in_one_line(str(said)), kept=True)
+            return Reply.without_answer("error", in_one_line(str(said)), kept=True)
         try:
-            return Reply("ok", self._caller.columns(said), answered_at=stored.answered_at, kept=True)
+            return Reply("ok", self._caller.columns(said), stored.answered_at)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            return Reply("error", error=in_one_line(f"the stored answer does not fit: {error}"), kept=True)
+            return Reply.without_answer("error", in_one_line(f"the stored answer does not fit: {error}"), kept=True)
 
     def _fallback(self, key: Key, said: str | None) -> Reply:
         try:
             answer = self._caller.fallback(key)
             columns = None if answer is None else self._caller.columns(answer)
         except (CallFailed, ValueError) as error:
-            return Reply("timeout", error=in_one_line(f"{said}; its fallback: {error}"))
-        return Reply("fallback", columns, error=said)
+            return Reply.without_answer("timeout", in_one_line(f"{said}; its fallback: {error}"))
+        reply = Reply("fallback", columns)
+        reply.error = said
+        return reply

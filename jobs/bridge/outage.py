@@ -31,6 +31,7 @@ class OutageWatch:
         self._after = rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
         self._service = service
         self._gate = gate
+        self.troubled = False  # no success since it failed, or asked for patience
         self._now_us = now_us
         self._in_a_row = 0
         self._first_failure_us = 0
@@ -56,6 +57,7 @@ class OutageWatch:
 
     def succeeded(self) -> None:
         """The service answered, whatever it said."""
+        self.troubled = False
         self._in_a_row = 0
         self._down_since_us = self._throttled_since_us = None
 
@@ -64,6 +66,7 @@ class OutageWatch:
 
         Raises RunStopped when it wants that for longer than is waited at most, or has wanted nothing else for so long.
         """
+        self.troubled = True
         now = self._now_us()
         if self._throttled_since_us is None:
             self._throttled_since_us = now
@@ -85,6 +88,7 @@ class OutageWatch:
         """
         if repeated and not self.is_down:
             return
+        self.troubled = True
         now = self._now_us()
         if self._in_a_row == 0:
             self._first_failure_us = now

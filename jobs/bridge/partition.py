@@ -80,20 +80,17 @@ class PartitionRun:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: ProgressSender
         self._watches: list[OutageWatch] = []
+        self._latencies_us: list[int] = []  # of calls answered since the driver was told last
         self._begun = (0.0, 0.0)  # monotonic and CPU time of the loop's thread
         self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
         self._ready: list[Row] = []
         self._assembler = Assembler(plan.layout, partition)
         ledgers = plan.ledgers or (None,) * len(plan.lookups)
+        self.now_us = one_clock()
         self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
-        self._epoch_us = time.time_ns() // 1000 - int(time.monotonic() * 1e6)
         self._main: asyncio.Task[None] | None = None
         self._left = False
         self._stopped: str | None = None  # why, when it was not Spark's thread that left
-
-    def now_us(self) -> int:
-        """µs since the epoch on this partition's one monotonic clock."""
-        return self._epoch_us + int(time.monotonic() * 1e6)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end."""
@@ -245,13 +242,15 @@ class PartitionRun:
 
     # -- progress ------------------------------------------------------------------------------------------------------
 
-    def _count_attempt(self, seconds: float, *, retried: bool, answered: bool, timed_out: bool) -> None:
+    def _count_attempt(self, lasted_us: int, retried: bool, answered: bool, timed_out: bool, /) -> None:  # noqa: FBT001  # as OnAttempt
         progress = self._progress
         progress.calls += 1
-        progress.retries += retried
-        progress.timeouts += timed_out
+        if retried:
+            progress.retries += 1
+        if timed_out:
+            progress.timeouts += 1
         if answered:
-            progress.answered(seconds)
+            self._latencies_us.append(lasted_us)
 
     async def _tick(self, operators: list[Operator]) -> None:
         """Four times a second: tell the driver; let finished rows out, lest a few fat ones fill the window."""
@@ -263,11 +262,20 @@ class PartitionRun:
     def _tell(self, operators: list[Operator]) -> None:
         progress = self._progress
         progress.in_flight = sum(map(calls_in_flight, operators))
+        progress.answered(self._latencies_us)
+        self._latencies_us.clear()
         progress.seconds = time.monotonic() - self._begun[0]
         progress.loop_s = time.thread_time() - self._begun[1]
         for lookup, watch in zip(self._plan.lookups, self._watches, strict=True):
             progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
         self._sender.send(progress)
+
+
+def one_clock() -> Callable[[], int]:
+    """µs since the epoch on one monotonic clock; a closure, as it is read twice per row."""
+    monotonic_ns = time.monotonic_ns
+    epoch_us = (time.time_ns() - monotonic_ns()) // 1000
+    return lambda: epoch_us + monotonic_ns() // 1000
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from jobs.callers.caller import CallFailed, Collecting, Throttled
 from jobs.lookups.services import Cache
 
 COME_AGAIN = Reply(None)
-ASKED_ONCE = Reply(
-    "unknown", error="an equal row asked before, and its answer is not at hand; the call must not be made twice"
+ASKED_ONCE = Reply.without_answer(
+    "unknown", "an equal row asked before, and its answer is not at hand; the call must not be made twice"
 )
 
 
@@ -35,6 +35,11 @@ class SharedAsking(Asking):
         self._in_flight: dict[Any, SharedCall] = {}
         self.slots = CallSlots(share)
         self._left_behind: set[SharedCall] = set()  # their rows have left, and they go on
+        self._loop: asyncio.AbstractEventLoop  # asking for it costs a system call in Python 3.11
+
+    async def open(self, runtime_context: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().open(runtime_context)
 
     async def finish(self) -> None:
         """Wait for the calls that go on although nobody waits for them: what they answer is kept."""
@@ -110,7 +115,7 @@ class SharedAsking(Asking):
     async def _make(self, call: SharedCall) -> Reply:
         """Make the call and tell all who wait for it. The attempt ends before its slot is given back."""
         asked = call.owner
-        call.task = asyncio.current_task()
+        call.task = asyncio.current_task(self._loop)
         if call.has_slot:
             self._begin_attempt(asked)
         reply = error = None
@@ -164,7 +169,7 @@ class SharedAsking(Asking):
             answer = await self._ask(call.owner.key)
         except (Throttled, CallFailed) as failure:
             return self._failed(call.owner, failure)
-        return self._answered(answer)
+        return self._answered(answer, self._now_us())
 
     def _free(self, call: SharedCall) -> None:
         if call.has_slot:

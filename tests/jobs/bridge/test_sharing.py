@@ -173,15 +173,15 @@ def test_rows_that_joined_hold_no_slot_and_keep_nobody_from_calling():
 
 def test_a_null_key_is_skipped_and_shares_nothing():
     assert [(row.status, row.source, row.attempts) for row in ask(Service(), [None, None])] == [
-        ("skipped", None, [])
+        ("skipped", None, ())
     ] * 2
 
 
 def test_a_call_lives_on_when_its_row_timed_out_and_another_waits():
     service = Service(default=(1.2, {"score": 1.0}))
     first, second = ask(service, ["a", "a"], every=0.5)
-    assert (first.status, first.attempts) == ("timeout", [(0, LIMIT_US, False)])
-    assert (second.status, second.source, second.attempts) == ("ok", "shared", [])
+    assert (first.status, first.attempts) == ("timeout", ((0, LIMIT_US, False),))
+    assert (second.status, second.source, second.attempts) == ("ok", "shared", ())
     assert service.calls == [("a", 0.0, 1.2)]
 
 
@@ -197,7 +197,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_cancelled():
     first, second = ask(service, ["a", "a"], every=0.5)
     assert service.calls == [("a", 0.0, 1.5)]
     assert (first.status, second.status) == ("timeout", "timeout")
-    assert (second.source, second.attempts, second.finished) == ("shared", [], 1_500_000)
+    assert (second.source, second.attempts, second.finished) == ("shared", (), 1_500_000)
     assert second.error == "no answer within 1.0 s, waiting for an equal request"
     assert second.answered_at is None
 
