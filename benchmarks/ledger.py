@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.ledger.answers import SCHEMA, StoredAnswer
+from jobs.ledger.answers import SCHEMA
 from jobs.ledger.codec import dump
 from jobs.ledger.compaction import compact
 from jobs.ledger.declared import Ttl
@@ -48,7 +48,7 @@ def keep(rows, root):
     began, wall, thread = time.process_time(), time.perf_counter(), time.thread_time()
     for number in range(rows):
         response = dump({"score": number, "grade": "B"})
-        ticket = writer.put(StoredAnswer(key_text((number,)), "ok", response, 1_700_000_000_000_000 + number, "run-1"))
+        ticket = writer.put(key_text((number,)), "ok", response, 1_700_000_000_000_000 + number)
         if ticket % BATCH == 0:
             writer.wait(ticket)
     loop = time.thread_time() - thread
@@ -64,20 +64,19 @@ def keeping():
             said = f"{size_of(folder) / ROWS:.0f} B each, {parts} parts"
     began = time.process_time()
     for number in range(ROWS):
-        StoredAnswer(key_text((number,)), "ok", dump({"score": number, "grade": "B"}), number, "run-1")
+        key_text((number,)), dump({"score": number, "grade": "B"})
     making = time.process_time() - began
     each, making, loop = (seconds / ROWS * 1e6 for seconds in (cpu, making, loop))
     print(f"keep      {ROWS:,} answers: {each:.2f} µs CPU each, wall {wall:.2f} s, {said}")
-    print(f"          {making:.2f} of it key text, JSON and record; {loop:.2f} in the calling thread")
+    print(f"          {making:.2f} of it key text and JSON; {loop:.2f} in the calling thread")
 
 
 def putting():
     with tempfile.TemporaryDirectory() as root:
         writer = LedgerWriter(LedgerFolder(root, "scores", "f"), "run-1", "0-0", flush_rows=1 << 60, flush_seconds=60.0)
-        record = StoredAnswer("[1]", "ok", b"1", 1, "run-1")
         began = time.thread_time()
         for _ in range(ROWS):
-            writer.put(record)
+            writer.put("[1]", "ok", b"1", 1)
         print(f"put       {(time.thread_time() - began) / ROWS * 1e9:.0f} ns in the calling thread")
         writer.close()
 

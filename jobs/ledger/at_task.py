@@ -178,7 +178,7 @@ class TaskLedger:
 
     def _put(self, text: str, outcome: StoredOutcome, response: bytes | None) -> None:
         assert self._writer is not None
-        self._ticket = self._writer.put(StoredAnswer(text, outcome, response, self._now_us(), self._plan.run_id))
+        self._ticket = self._writer.put(text, outcome, response, self._now_us())
 
     def safe_point(self) -> Stored:
         """All that was taken so far; for another thread to wait for."""

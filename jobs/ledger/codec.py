@@ -34,7 +34,7 @@ def dump(answer: Any) -> bytes:
             raise error.__cause__ from None
         return orjson.dumps(_escaped(answer))
     # maybe a tag, or a name that looks like one; or null, which is what orjson writes for NaN and infinity too
-    return orjson.dumps(_escaped(answer)) if _DOLLAR in data or "null" in data.decode() else data
+    return orjson.dumps(_escaped(answer)) if _DOLLAR in data or data.find(b"null") >= 0 else data
 
 
 def load(data: bytes) -> Any:

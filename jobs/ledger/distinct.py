@@ -31,6 +31,7 @@ from jobs.ledger.hits import Hits, file_of_run, run_of_keys, with_index, with_ow
 if TYPE_CHECKING:
     from jobs.ledger.task_plan import CallCap, LedgerPlan
     from jobs.lookups import Lookup
+    from jobs.sent_requests import SentRequests
 
 ROWS_PER_KEY = 2  # fewer, and sharing within each task saves nearly as much without a phase of its own
 MODES = ("unordered", "ordered")
@@ -39,12 +40,17 @@ BY_ROW = "row"
 OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)
 
 
+def may_ask_keys_first(lookup: Lookup, mode: str) -> bool:
+    """Whether the declared mode and cache allow it at all."""
+    return mode in MODES and lookup.cache is not None
+
+
 def asks_keys_first(lookup: Lookup, mode: str, tasks: int, hits: Hits, others: Sequence[str]) -> bool:
     """The rule: the mode is unordered or ordered, calls may be shared (a cache), keys are missing, and either keys
     repeat (at least 2 rows for each) in more than one task, or other runs ask the same service meanwhile.
     """
     repeated = tasks > 1 and hits.rows >= ROWS_PER_KEY * hits.keys
-    return mode in MODES and lookup.cache is not None and hits.missing > 0 and (repeated or bool(others))
+    return may_ask_keys_first(lookup, mode) and hits.missing > 0 and (repeated or bool(others))
 
 
 def said_of(hits: Hits) -> str:
@@ -76,12 +82,18 @@ class PlanOfKeys(PartitionPlan):
 
 
 def ask_keys(
-    plan: PartitionPlan, hits: dict[int, Hits], others: dict[int, list[str]], *, seed: int, scratch: Path
+    plan: PartitionPlan,
+    hits: dict[int, Hits],
+    others: dict[int, list[str]],
+    *,
+    seed: int,
+    scratch: Path,
+    sent: SentRequests | None = None,
 ) -> PartitionPlan:
     """Ask every missing key once, all lookups side by side; the plan for the rows, which calls for none of them again.
 
     hits, others: by the lookup's place in the plan. seed: of this run, which asks in an order of its own. scratch: a
-    folder that does not exist yet, for what became of the keys; gone at the end.
+    folder that does not exist yet, for what became of the keys; gone at the end. sent: told of the requests.
     Raises what the tasks raise: RunStopped, RowFailed, LedgerError. What was answered until then is in the ledger.
     """
     places = sorted(hits)
@@ -97,7 +109,7 @@ def ask_keys(
         frame = _frame(hits, tasks=tasks)
         wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
         wanted += [column(plan.lookups[place].name) for place in places for column in OUTCOME]
-        carry_out(frame, asking).select(*wanted).write.parquet(str(scratch))
+        carry_out(frame, asking, sent).select(*wanted).write.parquet(str(scratch))
         asked = pq.read_table(scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
-from jobs.ledger.distinct import BY_ROW, ROWS_PER_KEY, ask_keys, asks_keys_first, said_of
+from jobs.ledger.distinct import BY_ROW, ROWS_PER_KEY, ask_keys, asks_keys_first, may_ask_keys_first, said_of
 from jobs.ledger.hits import beating, begin_run, end_run, find_hits, folder_of, knows_nothing, with_index
 from jobs.ledger.request_notes import write_note
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from jobs.bridge.partition import PartitionPlan
     from jobs.ledger.hits import Hits
+    from jobs.sent_requests import SentRequests
 
 _ABOUT = 0.9  # the approximate count of distinct keys is off by 5 %
 
@@ -34,12 +35,18 @@ class Driven:
 
 @contextmanager
 def driven(
-    prepared: DataFrame, plan: PartitionPlan, *, scratch: Path, asking: Callable[[int | None], object] = lambda _: None
+    prepared: DataFrame,
+    plan: PartitionPlan,
+    *,
+    scratch: Path,
+    asking: Callable[[int | None], object] = lambda _: None,
+    sent: SentRequests | None = None,
 ) -> Iterator[Driven]:
     """`plan` with what the ledger knows of the day's keys, those asked that are best asked first; for one `with`.
 
-    asking: told of the number of keys before they are asked, and None after that. Leaving it, by an error too, removes
-    the run's files. Raises LedgerError, and what the calls raise; their answers are in the ledger then.
+    asking: told of the number of keys before they are asked, and None after that. sent: told of the requests. Leaving
+    it, by an error too, removes the run's files. Raises LedgerError, and what the calls raise; their answers are in the
+    ledger then.
     """
     seed = secrets.randbits(31)
     with ExitStack() as stack:
@@ -66,7 +73,7 @@ def driven(
         found = replace(plan, ledgers=tuple(ledgers))
         if first:
             asking(sum(one.keys for one in first.values()))
-            found = ask_keys(found, first, others, seed=seed, scratch=scratch)
+            found = ask_keys(found, first, others, seed=seed, scratch=scratch, sent=sent)
             asking(None)
         asked_by = (said_of(first[place]) if place in first else BY_ROW for place in range(len(plan.lookups)))
         yield Driven(found, tuple(asked_by))
@@ -74,7 +81,7 @@ def driven(
 
 def _repeats(prepared: DataFrame, plan: PartitionPlan, place: int) -> bool:
     """Whether the keys may repeat so often that the rule holds: else an empty ledger is not worth a look at them."""
-    if len(plan.shares[place]) == 1:
+    if len(plan.shares[place]) == 1 or not may_ask_keys_first(plan.lookups[place], plan.mode):
         return False
     names = plan.layout.keys[place]
     seen = prepared.agg(F.count("*"), F.approx_count_distinct(F.xxhash64(*names))).first()

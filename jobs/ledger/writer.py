@@ -7,7 +7,7 @@ import threading
 import time
 
 from jobs.errors import LedgerError
-from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.answers import StoredOutcome
 from jobs.ledger.columns import Columns
 from jobs.ledger.store import LedgerFolder
 
@@ -45,15 +45,16 @@ class LedgerWriter:
         self._thread = threading.Thread(target=self._run, name="ledger writer", daemon=True)
         self._thread.start()
 
-    def put(self, answer: StoredAnswer) -> int:
-        """Take one answer of this run; from any thread, without waiting for a disk. The ticket is for `wait`.
+    def put(self, key: str, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> int:
+        """Take one answer, as StoredAnswer has it; from any thread, without waiting for a disk. The ticket is for
+        `wait`.
 
         Raises LedgerError once a part could not be written: a call whose answer cannot be kept is not to be made.
         """
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            self._pending.append(answer)
+            self._pending.append(key, outcome, response, answered_at)
             self._taken = ticket = self._taken + 1
             full = ticket == self._full_at
         if full:
