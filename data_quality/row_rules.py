@@ -129,7 +129,8 @@ def _answers_in_range(frame: DataFrame, lookup: LookupFacts) -> Rule:
             faults.append(F.isnan(value))
         faults += [value < lowest] if lowest is not None else []
         faults += [value > highest] if highest is not None else []
-    shown = (schema.status(lookup.name), *columns)
+    bounded = dict.fromkeys(column for column, _, _ in lookup.ranges)  # first: a sentence names the first few columns
+    shown = (*bounded, schema.status(lookup.name), *(column for column in columns if column not in bounded))
     return Rule(f"{lookup.name}__answers_in_range", any_of(faults), shown, shown)
 
 

@@ -180,7 +180,12 @@ def _sentences(declared: DeclaredFacts, rule: Rule, faults: int, counted: dict[s
         )
     ranges = [f"{column} {_bounds(low, high)}" for column, low, high in lookup.ranges]
     expected = "; ".join([", ".join(f"{column} {kind}" for column, kind in lookup.returns), *ranges])
-    return f"all answers of {total} as declared", f"{wrong} with an answer out of range or out of place", expected
+    bounds = f" ({', '.join(ranges)})" if ranges else ""
+    return (
+        f"all answers of {total} as declared",
+        f"{wrong} with an answer out of range{bounds} or out of place",
+        expected,
+    )
 
 
 def _bounds(lowest: float | None, highest: float | None) -> str:

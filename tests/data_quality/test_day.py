@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from honest_day import DAY, PLANE, honest_day
+from pyspark.sql import functions as F  # noqa: N812
 
 from data_quality import order
 from data_quality.day import check, verdicts
@@ -66,6 +67,15 @@ def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):
     frame = frame.withColumn("seats", frame["seats"].cast("string"))
     verdict = judge(spark, facts, frame=frame)["plane__answers_in_range"]
     assert (verdict.status, verdict.sentence) == ("failed", "seats is string, declared int")
+
+
+def test_an_answer_out_of_range_is_told_with_its_bounds_and_its_value(spark, tmp_path):
+    facts, _ = honest_day(tmp_path, "unordered", sizes=(30,)).write()
+    frame = read(spark, facts)
+    hot = F.when(frame["_weather_status"] == "ok", F.lit(99.5)).otherwise(frame["temp_c"])
+    sentence = judge(spark, facts, frame=frame.withColumn("temp_c", hot))["weather__answers_in_range"].sentence
+    assert " with an answer out of range (temp_c -60 .. 60, visibility_m >= 0) or out of place; first: " in sentence
+    assert ", temp_c 99.5" in sentence
 
 
 def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
