@@ -15,6 +15,7 @@ from typing import Any
 REPORTS_PORT = "TIDEGATE_REPORTS_PORT"
 REPORTS_URL = "TIDEGATE_REPORTS_URL"
 SERVED = ("reports", "runs")  # folders under data/; nothing else is shown
+NOT_YET = "Not there: a report comes with the first run that wrote the day, a log with its run"
 
 
 def served(path: str) -> str:
@@ -40,6 +41,9 @@ class ReportHandler(SimpleHTTPRequestHandler):
         root, wanted = Path(self.directory).resolve(), Path(self.translate_path(self.path)).resolve()
         if not any(wanted.is_relative_to(root / folder) for folder in SERVED):
             self.send_error(HTTPStatus.NOT_FOUND, "Only reports/ and runs/ are served")
+            return None
+        if not wanted.exists():
+            self.send_error(HTTPStatus.NOT_FOUND, NOT_YET)
             return None
         return super().send_head()
 

@@ -51,6 +51,11 @@ def test_nothing_else_is_served(address, path):
         get(f"{address}{path}")
 
 
+def test_what_is_not_written_yet_is_told_and_not_just_missing(address):
+    with pytest.raises(urllib.error.HTTPError, match="a report comes with the first run that wrote the day"):
+        get(f"{address}/reports/flights_enriched/2013-01-11/index.html")
+
+
 def test_links_follow_the_port_or_a_public_address(monkeypatch):
     monkeypatch.delenv(REPORTS_URL, raising=False)
     monkeypatch.delenv(REPORTS_PORT, raising=False)
