@@ -178,7 +178,8 @@ class DayRun:
         start = next_start(self.declared, self.day, dt.datetime.now(dt.UTC))
         if start is None:
             return (
-                f"Once the service answers again, {AGAIN} It is not started by itself: its deadline is over, or none."
+                f"Once the service answers again, {AGAIN} "
+                "It is not started by itself: its deadline has passed, or it has none."
             )
         until = f"{self.declared.enrichment.publish_by} UTC"
         return f"Nothing: it is started again by itself about {start:%H:%M} UTC, and so on until {until}."
