@@ -98,8 +98,8 @@ class SharedAsking(Asking):
         asked.call = None
         if asked.finished is None:
             self._take(asked, reply, source)
-            if not asked.again:
-                self._settle(asked, self._now_us())
+            if not asked.again:  # its own call's end is its own: whatever holds up the loop after it
+                self._settle(asked, asked.attempts[-1][1] if source == "call" else self._now_us())
         return [value]
 
     async def _join(self, call: SharedCall) -> Reply:
