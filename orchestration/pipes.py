@@ -59,11 +59,11 @@ class Reporter:
 
 
 def progress_line(event: Event) -> str:
-    """One progress event for people: rows, rate, in flight, latency, what went wrong so far, time left."""
-    rows, total = event["rows"], event.get("rows_total")
-    parts = [f"{rows:,} of {total:,} rows ({rows / total:.0%})" if total else f"{rows:,} rows"]
+    """One progress event for people: rows or keys, rate, in flight, latency, what went wrong so far, time left."""
+    done, total, unit = event["rows"], event.get("rows_total"), event.get("unit", "rows")
+    parts = [f"{done:,} of {total:,} {unit} ({done / total:.0%})" if total else f"{done:,} {unit}"]
     for key, text in (
-        ("rows_per_s", "{:,.0f} rows/s"),
+        ("rows_per_s", f"{{:,.0f}} {unit}/s"),
         ("in_flight", "{:,} in flight"),
         ("p50_ms", "p50 {:,.0f} ms"),
         ("p99_ms", "p99 {:,.0f} ms"),

@@ -40,6 +40,7 @@ def test_a_progress_line_says_what_is_known_and_nothing_else():
     said = "460 of 920 rows (50%), 88 rows/s, 10 in flight, p50 48 ms, p99 201 ms, 3 retries, 0 timeouts"
     assert progress_line(full) == said
     assert progress_line({"kind": "progress", "rows": 0, "rows_total": 0}) == "0 rows"
+    assert progress_line(PROGRESS | {"unit": "keys"}) == "460 of 920 keys (50%), 88 keys/s, 10 in flight"
 
 
 def test_outside_dagster_the_reporter_says_nothing(monkeypatch, capfd):
