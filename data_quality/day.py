@@ -96,14 +96,28 @@ def expectations_of(
         arguments: dict[str, Any] = {"facts": facts.to_json(), "lookup": spec.lookup}
         if rule == "outcomes_add_up" and figures is not None:
             arguments["counted"] = {lookup.name: dict(lookup.outcomes) for lookup in figures.lookups}
+        if rule == "concurrency_held":
+            arguments["most_at_once"] = _most_at_once(facts, figures, spec.lookup)
         if rule == "calls_reconciled":
             stored = {lookup.name: lookup.stored for lookup in figures.lookups} if figures else {}
             arguments["stored"] = stored.get(spec.lookup or "")
+            requests = {lookup.name: lookup.requests for lookup in figures.lookups} if figures else {}
+            counted = requests.get(spec.lookup or "")
+            arguments["sent"] = None if counted is None else [counted.sent, counted.items]
         if rule == "miss_share_usual" and spec.lookup:
             arguments["shares"] = history.miss_shares(earlier, spec.lookup)
         if rule == "input_day_complete":
             arguments["row_counts"] = history.same_weekday(earlier, facts.day)
         yield spec, BY_RULE[rule](**arguments, **common)
+
+
+def _most_at_once(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> list[int] | None:
+    """Requests in flight by task, where one asks for many keys; None where none does, or nobody counted."""
+    batched = {one.name for one in facts.declared.lookups if one.batch_size > 1}
+    for one in figures.lookups if figures else ():
+        if one.name == lookup and lookup in batched and one.requests is not None:
+            return list(one.requests.most_at_once)
+    return None
 
 
 def _validate(frame: DataFrame, facts: DayFacts, expectations: list[Any]) -> dict[str, Any]:

@@ -160,8 +160,17 @@ class ExpectRetriesHeld(PromiseExpectation):
 
 
 class ExpectConcurrencyHeld(PromiseExpectation):
+    """`most_at_once`, if given: requests in flight in each task, by number; of a lookup that asks for many keys."""
+
+    most_at_once: list[int] | None = None
     rule = "concurrency_held"
     metric_dependencies = ("audit.in_flight",)
+
+    def _finding(self, metrics: dict[str, Any]) -> Finding:
+        finding = super()._finding(metrics)
+        if not finding.success or not self.most_at_once:
+            return finding
+        return in_flight.requests_held(DayFacts.from_json(self.facts), self.lookup or "", self.most_at_once)
 
 
 class ExpectAnswersInRange(PromiseExpectation):
@@ -186,9 +195,12 @@ class ExpectMissShareUsual(PromiseExpectation):
 
 
 class ExpectCallsReconciled(PromiseExpectation):
-    """`stored`: the answers and misses that the run left in the ledger, counted there."""
+    """`stored`: the answers and misses that the run left in the ledger, counted there. `sent`: requests, and the keys
+    that they asked for, counted where they were sent.
+    """
 
     stored: int | None = None
+    sent: list[int] | None = None
     rule = "calls_reconciled"
     metric_dependencies = ("audit.rows",)
 
@@ -203,9 +215,18 @@ class ExpectCallsReconciled(PromiseExpectation):
                 f"{lost:,} of {answered:,} answers that came by call are not kept: they are asked for again next time"
             )
             return Finding(False, text, lost, answered, expected)
+        asked = ""
+        if self.sent is not None:
+            requests, keys = self.sent
+            asked = f"; {requests:,} requests asked for {keys:,} keys"
+            if keys < answered:
+                text = (
+                    f"{answered - keys:,} of {answered:,} answers that came by call were asked for by no request{asked}"
+                )
+                return Finding(False, text, answered - keys, answered, expected)
         more = self.stored - answered
         also = f"; {more:,} more are, of tasks that ran again or of rows that had left" if more else ""
-        return Finding(True, f"all {answered:,} answers that came by call are kept{also}", 0, answered, expected)
+        return Finding(True, f"all {answered:,} answers that came by call are kept{also}{asked}", 0, answered, expected)
 
 
 class ExpectInputDayComplete(PromiseExpectation):

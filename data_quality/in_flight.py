@@ -1,4 +1,8 @@
-"""Calls in flight, from the start and the end of every attempt, against the share of each task."""
+"""Calls in flight, from the start and the end of every attempt, against the share of each task.
+
+Where a call asks for many keys, the files have the attempts of keys, which wait for one another first. Its requests are
+judged as the run counted them where they were sent, the attempts by how many keys may wait or be asked for at once.
+"""
 
 from __future__ import annotations
 
@@ -77,16 +81,32 @@ def _over(facts: DayFacts, number: int, highest: dict[int, tuple[int, int]]) -> 
 
 
 def _allowed(facts: DayFacts, number: int) -> list[int]:
-    """Attempts at once in each task. An attempt is of one row: a call that asks for many keys is as many attempts."""
+    """Attempts at once in each task: one per call; of many keys, those of full calls and of one that waits to leave."""
     size = facts.declared.lookups[number].batch_size
-    return [share * size for share in facts.shares[number]]
+    return [share if size == 1 else (share + 1) * size for share in facts.shares[number]]
+
+
+def requests_held(facts: DayFacts, lookup: str, most_at_once: list[int]) -> Finding:
+    """The most requests that each task had in flight, by number, against its share."""
+    number = [one.name for one in facts.declared.lookups].index(lookup)
+    shares, limit = facts.shares[number], facts.declared.lookups[number].max_concurrency
+    expected = f"at most {limit} requests in flight, shared among the tasks as {list(shares[:20])}"
+    allowed = dict(enumerate(shares))
+    over = [task for task, most in enumerate(most_at_once) if most > allowed.get(task, 0)]
+    if not over:
+        text = f"at most {max(most_at_once)} requests in flight in a task, of {max(shares)} allowed"
+        return Finding(True, text, 0, len(most_at_once), expected)
+    tasks = "1 task" if len(over) == 1 else f"{len(over)} tasks"
+    first = f"{most_at_once[over[0]]} in task {over[0]}, {allowed.get(over[0], 0)} allowed"
+    text = f"{tasks} had more requests in flight than the share: {first}"
+    return Finding(False, text, len(over), len(most_at_once), expected)
 
 
 def _finding(frame: DataFrame, facts: DayFacts, number: int, highest: dict[int, tuple[int, int]]) -> Finding:
     lookup, shares = facts.declared.lookups[number], _allowed(facts, number)
     attempts = sum(made for _, made in highest.values())
-    of_keys = f" of {lookup.batch_size} keys each" if lookup.batch_size > 1 else ""
-    expected = f"at most {lookup.max_concurrency} calls{of_keys} in flight, shared among the tasks as {shares[:20]}"
+    asked = f"{lookup.max_concurrency} calls" if lookup.batch_size == 1 else f"{sum(shares):,} keys"
+    expected = f"at most {asked} in flight, shared among the tasks as {shares[:20]}"
     over = _over(facts, number, highest)
     if not over:
         most = max((most for most, _ in highest.values()), default=0)

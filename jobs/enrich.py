@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from jobs.declarations import Enrichment
     from jobs.lookups import Lookup
+    from jobs.sent_requests import SentRequests
 
 
 def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -64,14 +65,14 @@ def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, Partition
     )
 
 
-def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
-    """The prepared rows through the plan, one task per partition."""
+def carry_out(prepared: DataFrame, plan: PartitionPlan, sent: SentRequests | None = None) -> DataFrame:
+    """The prepared rows through the plan, one task per partition; `sent` is told of the requests."""
     stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
     plan = replace(plan, desk=desk_of(prepared.sparkSession).register(once=not stored))
     numbered = prepared.withColumn(PARTITION_OF_FRAME, F.spark_partition_id())
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return plan(batches)
+        return plan(batches) if sent is None else sent.counted(plan, batches)
 
     return numbered.mapInArrow(task, written_schema(prepared.schema, plan.layout))
 

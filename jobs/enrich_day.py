@@ -40,6 +40,8 @@ from jobs.terminal import terminal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from jobs.sent_requests import SentRequests
+
 Report = Callable[[dict[str, Any]], None]
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
 AGAIN = "run the same day again once that is mended; days published before stay as they are."
@@ -114,18 +116,21 @@ def run_day(
     input_day = preflight(enrichment, day)
     facts = _facts(enrichment, day, run_id, input_day)
     from jobs import figures  # Spark is loaded once the declaration is known to be right
+    from jobs.sent_requests import SentRequests
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     spark = session(f"{enrichment.name} {day}")
     started = time.monotonic()
+    sent = SentRequests(spark)
     try:
-        facts, load = _write(spark, enrichment, facts, input_day.rows, rules=rules, report=report)
+        facts, load = _write(spark, enrichment, facts, input_day.rows, rules=rules, sent=sent, report=report)
     except Exception as error:
         raise own_words(error) from error
     job_s = time.monotonic() - started
     written = spark.read.parquet(*facts.files)
     counted = figures.count(written, facts.declared, rows_in=input_day.rows, job_s=job_s)
-    record = DayRecord(facts, with_limits(_with_stored(counted, enrichment, run_id, rules), load))
+    counted = sent.in_figures(_with_stored(counted, enrichment, run_id, rules), facts.declared)
+    record = DayRecord(facts, with_limits(counted, load))
     report({"kind": "written", "record": json.loads(record.to_json())})
     if checks:
         judged = _named(checks)(spark, record.facts, record.figures)
@@ -181,7 +186,14 @@ def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -
 
 
 def _write(
-    spark: SparkSession, enrichment: Enrichment, facts: DayFacts, rows_in: int, *, rules: RunRules, report: Report
+    spark: SparkSession,
+    enrichment: Enrichment,
+    facts: DayFacts,
+    rows_in: int,
+    *,
+    rules: RunRules,
+    sent: SentRequests,
+    report: Report,
 ) -> tuple[DayFacts, TaskLoad]:
     """Enrich and write; the folder is one that no reader who lists days ever looks into."""
     from jobs.enrich import carry_out, prepare
@@ -193,9 +205,11 @@ def _write(
     scratch = Path(f"{facts.folder}-keys")
     with (
         ProgressListener(host, rows_in, report) as listener,
-        driven(rows, replace(plan, progress=listener.address), scratch=scratch, asking=listener.asking_keys) as run,
+        driven(
+            rows, replace(plan, progress=listener.address), scratch=scratch, asking=listener.asking_keys, sent=sent
+        ) as run,
     ):
-        writer = carry_out(rows, run.plan).write
+        writer = carry_out(rows, run.plan, sent).write
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(facts.folder)
     files = tuple(sorted(str(path) for path in Path(facts.folder).glob("*.parquet")))
     written = replace(facts, files=files, shares=plan.shares, asked_by=run.asked_by, finished_at=_now())

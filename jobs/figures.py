@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
@@ -54,18 +53,7 @@ def _aggregates(lookup: LookupFacts) -> list[Column]:
         F.count_if(status.isin("ok", "miss") & (source == "call")).alias(f"{name}.answered"),
         F.sum(F.size(F.filter(attempts, lambda one: one["throttled"]))).alias(f"{name}.throttled"),
         F.unix_micros(F.min(schema.published_answered_at(name))).alias(f"{name}.oldest"),
-        *(F.sum(F.size(_made_since(attempts, day))).alias(f"{name}.since.{day}") for day in _begins(lookup)),
     ]
-
-
-def _begins(lookup: LookupFacts) -> list[str]:
-    """The days on which a price begins, the first one first."""
-    return sorted(price.since for price in lookup.prices if price.since is not None)
-
-
-def _made_since(attempts: Column, day: str) -> Column:
-    begin = int(dt.datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() * 1e6)
-    return F.filter(attempts, lambda one: one["start"] >= F.lit(begin))
 
 
 def _saved(lookup: LookupFacts, written: DataFrame) -> str:
@@ -82,25 +70,12 @@ def _keys_per_unit(lookup: LookupFacts) -> int:
     return lookup.batch_size if lookup.prices[0].unit == "request" else 1
 
 
-def _billed(lookup: LookupFacts, found: Row, saved: str) -> Billed | None:
-    """What the attempts cost, each by the price of its day.
-
-    Attempts are counted per key: where a request asks for many and is billed as one, the requests are as many as it
-    takes when each is full; there may have been more.
-    """
+def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
+    """What is not paid again. What is, only those who sent know: a request asks for many keys, a key may need many."""
     if not lookup.prices:
         return None
-    name = lookup.name
-    calls = found[f"{name}.calls"] or 0
-    begins = _begins(lookup)
-    since = [calls, *(found[f"{name}.since.{day}"] or 0 for day in begins), 0]  # attempts made from each begin on
-    prices = [in_force(lookup.prices, day) for day in ("", *begins)]
     first = lookup.prices[0]
-    keys_per_unit = _keys_per_unit(lookup)
-    units = [-(-(since[n] - since[n + 1]) // keys_per_unit) for n in range(len(prices))]
-    cost = sum(map(cost_of, prices, units), Decimal(0))
-    lost = -(-(calls - found[f"{name}.answered"]) // keys_per_unit)
-    return Billed(units=sum(units), lost=lost, unit=first.unit, cost=f"{cost:f}", currency=first.currency, saved=saved)
+    return Billed(0, 0, first.unit, f"{cost_of(first, 0):f}", first.currency, saved)
 
 
 def _figures(lookup: LookupFacts, found: Row, saved: str) -> LookupFigures:
@@ -120,7 +95,7 @@ def _figures(lookup: LookupFacts, found: Row, saved: str) -> LookupFigures:
         from_ledger=found[f"{name}.from_ledger"],
         shared=found[f"{name}.shared"],
         answered=found[f"{name}.answered"],
-        billed=_billed(lookup, found, saved),
+        billed=_billed(lookup, saved),
         throttled=found[f"{name}.throttled"] or 0,
         oldest_answer_at=oldest and dt.datetime.fromtimestamp(oldest / 1e6, dt.UTC).isoformat(timespec="seconds"),
     )

@@ -219,7 +219,7 @@ class DayFacts(Facts):
 
 @dataclass(frozen=True)
 class Billed(Facts):
-    """What the calls of one lookup cost, by the prices declared. A unit: an attempt that reached the service."""
+    """What the calls of one lookup cost, by the prices declared. A unit: an item or a request that was sent."""
 
     units: int
     lost: int  # of these, the ones that no answer came of: timed out, failed, tried again
@@ -227,6 +227,18 @@ class Billed(Facts):
     cost: str  # decimal, as "12.3400"
     currency: str
     saved: str = "0"  # what the answers from the ledger would have cost, each key once
+
+
+@dataclass(frozen=True)
+class RequestFigures(Facts):
+    """What really went over the wire for one lookup, of the task attempts that ended well."""
+
+    sent: int
+    retried: int  # of these, the ones with a key that was asked before
+    throttled: int  # of these, the ones that were answered with "not now"
+    answered: int  # of these, the ones that brought an answer or a miss
+    items: int  # keys that they asked for
+    most_at_once: tuple[int, ...] = ()  # per task, by number: in flight at the same moment
 
 
 @dataclass(frozen=True)
@@ -248,6 +260,7 @@ class LookupFigures(Facts):
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
     throttled: int = 0  # attempts that the service answered with "not now"
     oldest_answer_at: str | None = None  # ISO 8601, UTC: of the answers in the day; None: it has none
+    requests: RequestFigures | None = None  # None: nobody counts them; a user's function sends what it likes
     billed: Billed | None = None  # None: no price is declared
     throttled_s: float = 0.0  # that its gate stood closed as the service asked for it; mean over the tasks
     down_s: float = 0.0  # the same, as the service was down

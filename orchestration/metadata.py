@@ -80,8 +80,12 @@ def _declaration_changed(record: DayRecord) -> str:
 
 def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
     metadata: dict[str, Any] = {f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES}
-    metadata |= {"requests_sent": lookup.calls, "requests_retried": lookup.retried}
-    metadata |= {"requests_throttled": lookup.throttled}
+    sent = lookup.requests  # where nobody counts them, as for a function, an attempt is a request
+    metadata |= {
+        "requests_sent": lookup.calls if sent is None else sent.sent,
+        "requests_retried": lookup.retried if sent is None else sent.retried,
+        "requests_throttled": lookup.throttled if sent is None else sent.throttled,
+    }
     metadata |= {"answers_from_ledger": lookup.from_ledger, "answers_shared": lookup.shared}
     if lookup.stored is not None:
         metadata["answers_stored"] = lookup.stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -14,6 +14,7 @@ from jobs.errors import TidegateError
 
 EARLY = 1e-4  # s; a timer may fire that much too soon
 TURNS = 2  # of the loop, in which the next request gets to the wire: aiohttp writes it in a task of its own
+REMEMBERED = 10_000  # keys without an answer, to tell a request that asks again
 Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]
 
 
@@ -69,7 +70,9 @@ class Batching:
         self._closed_until = 0.0  # by the loop's time: the service said "not now"
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._unanswered: dict[str, None] = {}
         self.sent = 0  # requests so far
+        self.repeated = 0  # of these, the ones with a key that an earlier one brought no answer for
 
     @property
     def in_flight(self) -> int:
@@ -146,6 +149,7 @@ class Batching:
         for item in items:
             item.request = request
         self.sent += 1
+        self.repeated += self._asks_again(items)
         self._requests.add(request)
         self._at_service.add(request)
         request.task.add_done_callback(partial(self._ended, request))
@@ -158,6 +162,7 @@ class Batching:
             if len(items) > 1:
                 middle = len(items) // 2
                 self._halves.extend((items[:middle], items[middle:]))
+                self._remember(items)
                 return
             outcomes = [refused]
         except Exception as error:  # noqa: BLE001  # whoever waits for an item raises it
@@ -165,11 +170,26 @@ class Batching:
         if len(outcomes) != len(items):
             wrong = TidegateError(f"a batch of {len(items)} keys came back with {len(outcomes)} outcomes.")
             outcomes = [wrong] * len(items)
-        self._closed_until = max(self._closed_until, _closed_until(outcomes))
-        if not any(isinstance(outcome, TidegateError) for outcome in outcomes):  # which ends the run
+        judged = zip(items, outcomes, strict=True)
+        failed = {item: outcome for item, outcome in judged if isinstance(outcome, Exception)}
+        self._remember(failed)
+        self._closed_until = max(self._closed_until, _closed_until(failed.values()))
+        if not any(isinstance(error, TidegateError) for error in failed.values()):  # which ends the run
             await self._let_next_go(request)
         for item, outcome in zip(items, outcomes, strict=True):
             self._settle(item, outcome)
+
+    def _remember(self, unanswered: Iterable[_Item]) -> None:
+        for item in unanswered:
+            self._unanswered[repr(item.key)] = None
+        while len(self._unanswered) > REMEMBERED:
+            del self._unanswered[next(iter(self._unanswered))]
+
+    def _asks_again(self, items: Sequence[_Item]) -> bool:
+        before = len(self._unanswered)
+        for item in items if before else ():
+            self._unanswered.pop(repr(item.key), None)
+        return len(self._unanswered) < before
 
     async def _let_next_go(self, request: _Request) -> None:
         sent = self.sent
@@ -202,7 +222,7 @@ class Batching:
             item.request.task.cancel("nobody waits for any of its items")
 
 
-def _closed_until(outcomes: Sequence[Any]) -> float:
-    """By the loop's time: when requests may leave again, by what the service said of each item."""
-    pauses = [outcome.seconds for outcome in outcomes if isinstance(outcome, Throttled)]
+def _closed_until(errors: Iterable[Exception]) -> float:
+    """By the loop's time: when requests may leave again, by what the service said of its items."""
+    pauses = [error.seconds for error in errors if isinstance(error, Throttled)]
     return asyncio.get_running_loop().time() + max(pauses) if pauses else 0.0

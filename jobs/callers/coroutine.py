@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from yarl import URL
 
 from jobs.callers.caller import CallFailed, Key, Throttled
+from jobs.callers.counting import counts_of
 from jobs.callers.items import dumped
 from jobs.callers.service_session import ServiceSession
 from jobs.errors import RunStopped, TidegateError
@@ -33,6 +34,7 @@ class CoroutineCaller:
             attempt_timeout=lookup.attempt_timeout,
             max_answer_bytes=lookup.max_answer_bytes,
             throttled=lookup.throttled_when,
+            counts=counts_of(lookup.name),
         )
 
     async def open(self) -> None:
@@ -67,7 +69,7 @@ class CoroutineCaller:
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         try:
-            return cast_all(self._columns, (answer.get(column.name) for column in self._columns))
+            return cast_all(self._columns, [answer.get(column.name) for column in self._columns])
         except ValueError as error:
             raise ValueError(self._session.masked(str(error))) from error
 
@@ -82,6 +84,7 @@ class Requests:
 
     def __init__(self, session: ServiceSession) -> None:
         self._session = session
+        self._items = 1  # the first request of a run asks for its key, the others go with it
         self.about_all: Throttled | RunStopped | None = None
 
     async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
@@ -99,8 +102,9 @@ class Requests:
             raise ValueError(f"path is {path!r}; it must start with / and hold no ? and no #: values go in params")
         query = {name: as_text(value) for name, value in (params or {}).items()}
         url = URL(self._session.base_url + path).with_query(query)
+        items, self._items = self._items, 0
         try:
-            return (await self._session.request(method, url, body=body, misses=miss)).content
+            return (await self._session.request(method, url, body=body, misses=miss, items=items)).content
         except (Throttled, RunStopped) as said:
             self.about_all = said
             raise

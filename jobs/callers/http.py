@@ -10,6 +10,7 @@ from yarl import URL
 
 from jobs.callers.batching import Batching, BatchRefused
 from jobs.callers.caller import CallFailed, Key, Throttled
+from jobs.callers.counting import counts_of
 from jobs.callers.items import ItemRequests, dumped
 from jobs.callers.pages import PageReader
 from jobs.callers.service_session import AnswerTooLarge, Response, ServiceSession, StatusFailed
@@ -35,6 +36,7 @@ class HttpCaller:
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
         self._columns = lookup.columns
+        self._counts = counts_of(lookup.name)
         self._picked = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
         self._session = ServiceSession(
             lookup.service,
@@ -42,6 +44,7 @@ class HttpCaller:
             attempt_timeout=lookup.attempt_timeout,
             max_answer_bytes=lookup.max_answer_bytes,
             throttled=self._throttles.statuses,
+            counts=self._counts,
             headers=lookup.headers,
         )
         self._pages = None
@@ -63,6 +66,7 @@ class HttpCaller:
     async def close(self) -> None:
         if self._batching is not None:
             await self._batching.close()
+            self._counts.repeated += self._batching.repeated
         await self._session.close()
 
     async def call(self, key: Key) -> Any | None:
@@ -96,24 +100,31 @@ class HttpCaller:
             return items.of_key
         url = URL(self._session.base_url + self._lookup.path.format_map({}), encoded=True)
         try:
-            response = await self._session.request(self._lookup.method, url, body=requests.body(items))
+            response = await self._session.request(
+                self._lookup.method, url, body=requests.body(items), items=len(items.asked)
+            )
         except AnswerTooLarge as error:
             raise BatchRefused(str(error)) from error
         except StatusFailed as error:
             if error.status not in REFUSALS:
                 raise
             raise BatchRefused(str(error)) from error
-        return requests.outcomes(items, response)
+        try:
+            return requests.outcomes(items, response)
+        except Throttled:
+            self._counts.not_now()
+            raise
 
     def _refuse_throttled(self, response: Response) -> None:
         if self._throttles.hold_for(response.content):
+            self._counts.not_now()
             raise Throttled("throttled, by the answer", response.retry_after)
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         if not isinstance(answer, dict | list):
             raise ValueError(f"expected a JSON object or array, got {type(answer).__name__}")  # noqa: TRY004  # Caller's word
         try:
-            return cast_all(self._columns, (picked(answer) for picked in self._picked))
+            return cast_all(self._columns, [picked(answer) for picked in self._picked])
         except ValueError as error:
             raise ValueError(self._session.masked(str(error))) from error
 

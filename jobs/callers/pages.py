@@ -52,7 +52,9 @@ class PageReader:
                 raise self._wrong(f"the answer has more than {self._rule.max_pages} pages (max_pages)")
             asked.append(following)
             received = sum(page.size for page in pages)
-            page = await self._session.request("GET", following, misses=() if pages else misses, received=received)
+            page = await self._session.request(
+                "GET", following, misses=() if pages else misses, received=received, items=0 if pages else 1
+            )
             pages.append(page)
             if page.is_miss:
                 return

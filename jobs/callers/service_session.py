@@ -17,6 +17,7 @@ from yarl import URL
 
 from jobs.callers.authorizing import authorizer
 from jobs.callers.caller import CallFailed, Throttled
+from jobs.callers.counting import LEAVING, RequestCounts
 from jobs.callers.tracing import trace
 from jobs.errors import AccessRefused
 from jobs.lookups.services import Service
@@ -51,6 +52,15 @@ class AnswerTooLarge(CallFailed):
         super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Tells each request that it has its connection."""
+
+    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
+        connection = await super().connect(*arguments, **options)
+        LEAVING.get().leaves()
+        return connection
+
+
 class ServiceSession:
     """One aiohttp session, with as many connections as there may be calls in flight, and one place for every limit.
 
@@ -66,6 +76,7 @@ class ServiceSession:
         attempt_timeout: float | None,
         max_answer_bytes: int,
         throttled: Collection[int],
+        counts: RequestCounts,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.base_url = service.base_url
@@ -74,13 +85,14 @@ class ServiceSession:
         self._attempt_timeout = attempt_timeout
         self._max_answer_bytes = max_answer_bytes
         self._throttled = throttled
+        self._counts = counts
         self._declared_headers = dict(headers)
         self._authorizer = authorizer(service.auth, service.name)
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._share),
+            connector=_Connector(limit=self._share),
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
         )
@@ -94,12 +106,32 @@ class ServiceSession:
             await self._session.close()
 
     async def request(
-        self, method: str, url: URL, *, body: bytes | None = None, misses: Collection[int] = (), received: int = 0
+        self,
+        method: str,
+        url: URL,
+        *,
+        body: bytes | None = None,
+        misses: Collection[int] = (),
+        received: int = 0,
+        items: int = 1,
     ) -> Response:
         """One request. body: JSON. misses: statuses of "no such key". received: bytes of this answer's earlier pages.
+        items: keys that it asks for, and no earlier page did.
 
         Raises CallFailed, Throttled and AccessRefused.
         """
+        request = self._counts.request(items)
+        LEAVING.set(request)
+        try:
+            response = await self._exchange(method, url, body, misses, received)
+        finally:
+            request.ends()
+        self._counts.answered += 1
+        return response
+
+    async def _exchange(
+        self, method: str, url: URL, body: bytes | None, misses: Collection[int], received: int
+    ) -> Response:
         assert self._session is not None
         headers = await self._authorizer.headers()
         sent = CIMultiDict({} if body is None else {"Content-Type": "application/json"})
@@ -138,6 +170,7 @@ class ServiceSession:
             return
         said = self.masked(f"{status} {response.reason}")
         if status in self._throttled:
+            self._counts.throttled += 1
             raise Throttled(said, retry_after(response.headers.get("Retry-After")))
         if status in self._service.stop_on:
             raise AccessRefused(f"{self._service.name} at {self.base_url} refuses us: {said}.")

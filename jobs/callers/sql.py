@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from jobs.callers.batching import Batching, BatchRefused
 from jobs.callers.caller import CallFailed, Key
+from jobs.callers.counting import counts_of
 from jobs.callers.database import dispose, engine_for, failure, is_about_a_value
 from jobs.callers.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
 from jobs.callers.tracing import trace
@@ -36,6 +37,7 @@ class SqlCaller:
         self._limit = lookup.attempt_timeout or lookup.timeout
         self._types: Mapping[str, str] | None = None  # of the table's columns; known once the first query got through
         self._fit: Sequence[Callable[[Any], Any]] = ()
+        self._counts = counts_of(lookup.name)
         self._batching: Batching | None = None
         if lookup.batch_size > 1:
             self._batching = Batching(
@@ -56,6 +58,7 @@ class SqlCaller:
     async def close(self) -> None:
         if self._batching is not None:
             await self._batching.close()
+            self._counts.repeated += self._batching.repeated
         if self._engine is not None:
             await dispose(self._engine)
 
@@ -72,7 +75,7 @@ class SqlCaller:
             return rows
 
         try:
-            rows = await self._connected(ask)
+            rows = await self._connected(ask, 1)
         except (TidegateError, CallFailed):
             raise
         except Exception as error:
@@ -94,7 +97,7 @@ class SqlCaller:
             return rows
 
         try:
-            rows = await self._connected(ask)
+            rows = await self._connected(ask, len(keys))
         except (TidegateError, CallFailed):
             raise
         except Exception as error:
@@ -112,18 +115,23 @@ class SqlCaller:
         except CallFailed as failed:
             return failed
 
-    async def _connected(self, ask: Callable[[AsyncConnection], Any]) -> Sequence[Any]:
-        """`ask` with a connection, within the time of one attempt; a query that is left is cancelled at the server."""
+    async def _connected(self, ask: Callable[[AsyncConnection], Any], keys: int) -> Sequence[Any]:
+        """`ask` for so many keys, within the time of one attempt; a query that is left is cancelled at the server."""
         assert self._engine is not None
+        request = self._counts.request(keys)
         try:
             async with asyncio.timeout(self._limit), self._engine.connect() as connection:
                 if self._types is None:
                     types = await key_types(connection, self._lookup)
                     self._fit, self._types = fitted(self._lookup, connection.dialect, types), types
+                request.leaves()
                 rows: Sequence[Any] = await ask(connection)
+                self._counts.answered += 1
                 return rows
         except TimeoutError as error:
             raise CallFailed(f"no answer within {self._limit} s", passing=True) from error
+        finally:
+            request.ends()
 
     def _fitting(self, key: Key) -> Key:
         try:
@@ -162,7 +170,7 @@ class SqlCaller:
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         typed = zip(self._columns, (answer[name] for name in self._names), strict=True)
-        return cast_all(self._columns, (as_typed(column.spark_type, value) for column, value in typed))
+        return cast_all(self._columns, [as_typed(column.spark_type, value) for column, value in typed])
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has nothing to fall back on
         return None

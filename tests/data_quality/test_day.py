@@ -10,7 +10,7 @@ from data_quality import order
 from data_quality.day import check, verdicts
 from data_quality.findings import Finding
 from data_quality.written import _in_order_of_writing, read
-from jobs.schema import DayFigures, DayRecord, ExpectationFacts, LookupFigures
+from jobs.schema import DayFigures, DayRecord, ExpectationFacts, LookupFigures, RequestFigures
 
 pytestmark = pytest.mark.spark
 
@@ -146,6 +146,14 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
     assert weather.sentence.startswith(f"2 of {answered['weather']} answers that came by call are not kept")
     assert plane.status == "passed"
     assert plane.sentence.startswith(f"all {answered['plane']} answers that came by call are kept; 1 more are")
+    sent = {"weather": RequestFigures(9, 0, 0, 9, 500), "plane": RequestFigures(9, 0, 0, 9, answered["plane"] - 1)}
+    kept = {"stored": 10**6}
+    figures = replace(figures, lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups))
+    found = {verdict.check: verdict for verdict in check(spark, facts, figures).verdicts}
+    assert found["plane__calls_reconciled"].sentence == (
+        f"1 of {answered['plane']} answers that came by call were asked for by no request; "
+        f"9 requests asked for {answered['plane'] - 1} keys"
+    )
     lost = frame.where("_weather_status = 'skipped'").count()
     unknown = frame.replace("skipped", "unknown", subset=["_weather_status"])
     found = judge(spark, facts, frame=unknown)

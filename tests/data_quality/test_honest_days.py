@@ -1,6 +1,7 @@
 import asyncio
 import random
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,7 @@ from operator_day import operator_day
 
 from data_quality.day import check, verdicts
 from data_quality.written import read
-from jobs.schema import LookupFacts
+from jobs.schema import LookupFacts, RequestFigures
 
 pytestmark = pytest.mark.spark
 
@@ -18,6 +19,7 @@ def not_passed(found) -> dict[str, str]:
     return {verdict.check: verdict.sentence for verdict in found if verdict.status != "passed"}
 
 
+HELD = "geo__concurrency_held"
 NO_HISTORY = {"input_day_complete": "not run: no earlier day of the same weekday to compare with"}
 
 
@@ -41,11 +43,11 @@ def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_
 
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_size):
-    """Eight keys at a time between barriers, none of our operator: within its limits, until it takes a ninth.
+    """Eight keys at a time between barriers, none of our operator: within its limits, until it takes one more.
 
-    They are eight calls, or four of two keys each.
+    They are eight calls, or three of two keys each and two keys that wait.
     """
-    calls = 8 // batch_size
+    calls = 8 if batch_size == 1 else 8 // batch_size - 1
     lookup = LookupFacts(
         "geo", "function", "geo", (("lat", "DOUBLE"),), timeout=5.0, max_concurrency=calls, batch_size=batch_size
     )
@@ -92,8 +94,15 @@ def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_
 
     facts, figures = written(8).write()
     assert not_passed(verdicts(read(spark, facts), facts, figures)) == NO_HISTORY
+    if batch_size > 1:
+        sent = RequestFigures(32, 0, 0, 32, 64, most_at_once=(calls + 1,))
+        crowded = replace(figures, lookups=(replace(figures.lookups[0], requests=sent),))
+        held = [verdict for verdict in verdicts(read(spark, facts), facts, crowded) if verdict.check == HELD]
+        assert [(one.status, one.sentence) for one in held] == [
+            ("failed", "1 task had more requests in flight than the share: 4 in task 0, 3 allowed")
+        ]
     facts, figures = written(9).write()
-    assert set(not_passed(verdicts(read(spark, facts), facts, figures))) == {"geo__concurrency_held", *NO_HISTORY}
+    assert set(not_passed(verdicts(read(spark, facts), facts, figures))) == {HELD, *NO_HISTORY}
 
 
 def test_a_day_of_one_row_is_judged(spark, tmp_path):

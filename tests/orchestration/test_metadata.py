@@ -6,7 +6,7 @@ import pytest
 
 from enrichments.flights import flights
 from jobs import records
-from jobs.schema import OUTCOMES, Billed, DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFigures
+from jobs.schema import OUTCOMES, Billed, DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFigures, RequestFigures
 from orchestration.declared import Declared
 from orchestration.metadata import figures_metadata, runbook
 
@@ -46,6 +46,13 @@ def test_outcomes_add_up_to_the_rows_and_calls_costs_and_limits_are_numbers_that
     assert told["weather/limited_by"] == "service"
     assert (told["ledger_bytes"], told["published_version"]) == (4096, 7)
     assert told["declaration"] == "weather v1, plane v1 (a)"
+
+
+def test_requests_are_those_that_were_sent_where_somebody_counted_them():
+    batched = dataclasses.replace(WEATHER, requests=RequestFigures(7, 2, 1, 5, 110))
+    figures = dataclasses.replace(record().figures, lookups=(batched,))
+    told = figures_metadata(dataclasses.replace(record(), figures=figures))
+    assert [told[f"weather/requests_{name}"] for name in ("sent", "retried", "throttled")] == [7, 2, 1]
 
 
 def test_a_lookup_that_was_never_called_has_no_times_and_no_costs():

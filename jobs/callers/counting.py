@@ -1,0 +1,81 @@
+"""What really goes over the wire, counted where it is sent: one request may ask for many keys, one key need many.
+
+A Python worker of Spark runs one task at a time, so what this process counts from `begin` to `counted` is its task's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+DAY = 86_400  # s
+
+
+@dataclass
+class RequestCounts:
+    """Of one lookup in one task, since it began. Days are counted from the epoch, in UTC."""
+
+    sent: Counter[int] = field(default_factory=Counter)  # day -> requests that left
+    items: Counter[int] = field(default_factory=Counter)  # day -> keys that they asked for
+    answered: int = 0  # requests that brought an answer, or a miss
+    repeated: int = 0  # requests with a key that an earlier one brought no answer for; counted for batches only
+    throttled: int = 0  # requests that were answered with "not now"
+    seconds: float = 0.0  # sum of the requests' times
+    in_flight: int = 0
+    most_at_once: int = 0
+
+    def request(self, items: int = 1) -> Request:
+        """A request that asks for so many keys more, to be told when it leaves and when it ends."""
+        return Request(self, items)
+
+    def not_now(self) -> None:
+        """An answer said "not now" in its text."""
+        self.answered -= 1
+        self.throttled += 1
+
+
+class Request:
+    """One request. It counts from the moment at which it has a connection: before that it has not left."""
+
+    __slots__ = ("_counts", "_items", "_left_at")
+
+    def __init__(self, counts: RequestCounts, items: int) -> None:
+        self._counts = counts
+        self._items = items
+        self._left_at: float | None = None
+
+    def leaves(self) -> None:
+        counts = self._counts
+        day = int(time.time()) // DAY
+        counts.sent[day] += 1
+        counts.items[day] += self._items
+        counts.in_flight += 1
+        counts.most_at_once = max(counts.most_at_once, counts.in_flight)
+        self._left_at = time.monotonic()
+
+    def ends(self) -> None:
+        """Whatever came of it."""
+        if self._left_at is not None:
+            self._counts.in_flight -= 1
+            self._counts.seconds += time.monotonic() - self._left_at
+
+
+LEAVING: ContextVar[Request] = ContextVar("leaving")  # the request that waits for a connection in this context
+_counts: dict[str, RequestCounts] = {}  # by lookup
+
+
+def counts_of(lookup: str) -> RequestCounts:
+    """Where the requests of this lookup are counted in this process."""
+    return _counts.setdefault(lookup, RequestCounts())
+
+
+def begin() -> None:
+    """A task begins: nothing was sent yet."""
+    _counts.clear()
+
+
+def counted() -> dict[str, RequestCounts]:
+    """By lookup, what was sent since the task began."""
+    return dict(_counts)

@@ -1,0 +1,126 @@
+"""What was sent, as it was counted here and as the other side saw it. Real servers, a real database."""
+
+import asyncio
+import socket
+import sqlite3
+
+import pytest
+from aiohttp import web
+
+from jobs.callers import counting
+from jobs.callers.caller import CallFailed, Throttled
+from jobs.errors import TidegateError
+from tidegate import Batch, HttpLookup, Pages, Service, SqlLookup, lookup
+
+HTTP = {"name": "place", "request": "GET /{q}", "keys": {"q": "q"}, "returns": "lat DOUBLE", "timeout": 5.0}
+BATCH = Batch(max_items=4, max_wait=0.05, item={"id": "{id}", "q": "{q}"}, match="$.id")
+
+
+def counted(declared, *keys, share=2):
+    """Ask for all keys at once; what was counted meanwhile."""
+
+    async def said(caller, key):
+        try:
+            return await caller.call((key,))
+        except (CallFailed, Throttled, TidegateError) as error:
+            return error
+
+    async def main():
+        caller = declared.caller(share)
+        await caller.open()
+        try:
+            await asyncio.gather(*(said(caller, key) for key in keys))
+        finally:
+            await caller.close()
+
+    counting.begin()
+    asyncio.run(main())
+    (counts,) = counting.counted().values()
+    assert counts.in_flight == 0
+    return counts
+
+
+def over_http(url, **fields):
+    return HttpLookup(**HTTP | {"service": Service(name="geo", url=url, max_concurrency=2)} | fields)
+
+
+def test_each_request_counts_whatever_came_of_it(service):
+    said = {"/throttled": 429, "/broken": 500, "/unknown": 404, "/refused": 400}
+
+    async def answer(request):
+        if request.path == "/dropped":
+            request.transport.close()
+        await asyncio.sleep(0.05)
+        return web.json_response({"lat": 1}, status=said.get(request.path, 200))
+
+    service.answer = answer
+    counts = counted(over_http(service.url), "fine", "throttled", "broken", "unknown", "refused", "dropped")
+    assert counts.sent.total() == counts.items.total() == len(service.log) == 6
+    assert (counts.answered, counts.throttled) == (2, 1)
+    assert counts.most_at_once == service.highest_in_flight == 2
+    assert counts.seconds > 0
+
+
+def test_a_request_that_found_nobody_was_not_sent():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        counts = counted(over_http(f"http://127.0.0.1:{taken.getsockname()[1]}"), "a", "b")
+    assert (counts.sent.total(), counts.items.total(), counts.most_at_once) == (0, 0, 0)
+
+
+def test_not_now_in_an_answer_is_throttled_and_no_answer(service):
+    counts = counted(over_http(service.url, throttled_when=["$.temp_c > 0"]), "a")
+    assert (counts.sent.total(), counts.answered, counts.throttled) == (1, 0, 1)
+
+
+def test_each_page_is_a_request_and_the_key_is_one_item(service):
+    async def answer(request):
+        page = int(request.query.get("page", 1))
+        return web.json_response({"next": page + 1 if page < 3 else None, "items": [page]})
+
+    service.answer = answer
+    pages = Pages(next="$.next", parameter="page", items="$.items", max_pages=5)
+    counts = counted(over_http(service.url, pages=pages), "a", "b")
+    assert (counts.sent.total(), counts.items.total(), counts.answered) == (6, 2, 6) == (len(service.log), 2, 6)
+
+
+def test_a_batch_is_one_request_and_its_halves_are_requests_that_ask_again(service):
+    sizes = []
+
+    async def answer(request):
+        items = await request.json()
+        sizes.append(len(items))
+        if any(item["q"] == "bad" for item in items):
+            return web.Response(status=400)
+        return web.json_response([{"id": item["id"], "lat": 1} for item in items])
+
+    service.answer = answer
+    declared = over_http(service.url, request="POST /batch", batch=BATCH)
+    counts = counted(declared, "a", "b", "c", "d", "e", "bad", "f", "g", "h")
+    assert sorted(sizes) == [1, 1, 1, 2, 2, 4, 4]
+    assert (counts.sent.total(), counts.items.total()) == (len(sizes), sum(sizes))
+    assert (counts.answered, counts.repeated) == (4, 4)
+    assert counts.most_at_once <= 2
+
+
+def test_a_run_of_a_coroutine_is_one_item_whatever_it_asks(service):
+    @lookup(service=Service(name="geo", url=service.url, max_concurrency=2), keys={"q": "q"},
+            returns="lat DOUBLE", timeout=5.0)  # fmt: skip
+    async def twice(row, http):
+        await http.get(f"/{row.q}/first")
+        return await http.get(f"/{row.q}/second")
+
+    counts = counted(twice, "a", "b")
+    assert (counts.sent.total(), counts.items.total()) == (4, 2) == (len(service.log), 2)
+
+
+@pytest.mark.parametrize(("batch_size", "queries"), [(1, 5), (5, 1)])
+def test_a_query_is_a_request(tmp_path, batch_size, queries):
+    with sqlite3.connect(tmp_path / "p.db") as database:
+        database.execute("CREATE TABLE p (k TEXT, lat REAL)")
+    declared = SqlLookup(
+        name="p", url=f"sqlite+aiosqlite:///{tmp_path / 'p.db'}", table="p", keys={"k": "k"}, returns="lat DOUBLE",
+        timeout=5.0, max_concurrency=2, batch_size=batch_size,
+    )  # fmt: skip
+    counts = counted(declared, *"abcde")
+    assert (counts.sent.total(), counts.items.total(), counts.answered) == (queries, 5, queries)
