@@ -3,9 +3,12 @@ run it.
 
     python jobs/enrich_day.py --enrichment enrichments.flights:flights --day 2013-01-10
 
+Several days, after --day, are one Spark application, one after the other: a day that goes wrong by itself does not keep
+the next one, a service that is down does.
+
 Exit status: 0 written (and checked: red verdicts are in the record, not here), 2 the declaration or its input is
-wrong, 3 stopped because a service is down or refuses us, 1 anything else. The last line on stderr is the reason, in one
-sentence.
+wrong, 3 stopped because a service is down or refuses us, 1 anything else; of several days, that of the first that was
+not written. The last line on stderr is the reason, in one sentence.
 """
 
 from __future__ import annotations
@@ -44,18 +47,40 @@ if TYPE_CHECKING:
 
 Report = Callable[[dict[str, Any]], None]
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
+LOOK_EVERY = 0.2  # s
 AGAIN = "run the same day again once that is mended; days published before stay as they are."
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one day from the command line. Never raises what a person would see as a traceback of ours."""
+    """Run the days from the command line. Never raises what a person would see as a traceback of ours."""
     options = _options(arguments)
     reports: list[Report] = [terminal]
+    status = WROTE
+    for day in options.day:
+        run_id = options.run_id if len(options.day) == 1 else run_id_of(options.run_id, day)
+        ended, may_go_on = _one_day(options, day, run_id, reports)
+        status = status or ended
+        if not may_go_on:
+            break
+    return status
+
+
+def run_id_of(run_id: str, day: str) -> str:
+    """The run of one day among the several of one Spark application, each with a folder and a record of its own."""
+    return f"{run_id}-{day}"
+
+
+def _one_day(options: argparse.Namespace, day: str, run_id: str, common: list[Report]) -> tuple[int, bool]:
+    """Run a day and say how it ended: to `common`, which gets the reporter, and to the day's file. Returns its exit
+    status, and whether another day may go better.
+    """
+    reports = list(common)
     try:
-        if options.reporter:
-            reports.append(_named(options.reporter)())
+        if options.reporter and len(common) == 1:
+            common.append(_named(options.reporter)())
+            reports.append(common[-1])
         enrichment = load(options.enrichment)
-        day = require_day(options.day)
+        require_day(day)
         reports.append(_progress_to(records.progress_file(enrichment.name, day)))
         rules = RunRules(
             max_calls=options.max_calls,
@@ -63,25 +88,37 @@ def main(arguments: list[str] | None = None) -> int:
             may_call=not options.no_calls,
             ignore_ttl=options.ignore_ttl,
         )
-        run_day(enrichment, day, options.run_id, rules=rules, checks=options.checks, report=_all_of(reports))
+        run_day(enrichment, day, run_id, rules=rules, checks=options.checks, report=_all_of(reports))
+        if options.in_turn:
+            _until_decided(enrichment.name, day, run_id)
     except TidegateError as error:
         stopped = isinstance(error, RunStopped | RowFailed)
         state = error.state if isinstance(error, RunStopped) else "failed"
-        event = {"kind": "stopped" if stopped else "failed", "state": state, "reason": str(error), "next_step": AGAIN}
-        _all_of(reports)(event)
-        return STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
+        said = {"day": day, "state": state, "reason": str(error), "next_step": AGAIN}
+        _all_of(reports)({"kind": "stopped" if stopped else "failed", **said})
+        status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
+        return status, isinstance(error, DeclarationError | RowFailed)
     except Exception as error:
         logging.getLogger("tidegate").exception("a bug, or something outside that Tidegate does not know")
-        _all_of(reports)({"kind": "failed", "reason": root_cause(error), "next_step": AGAIN})
-        return FAILED
-    return WROTE
+        _all_of(reports)({"kind": "failed", "day": day, "reason": root_cause(error), "next_step": AGAIN})
+        return FAILED, False
+    return WROTE, True
+
+
+def _until_decided(enrichment: str, day: str, run_id: str) -> None:
+    """Wait for whoever publishes this day or holds it back: checks compare a day with those that are published."""
+    while (record := records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
+        time.sleep(LOOK_EVERY)  # whoever it is, when he ends, we are ended too: jobs/guard.py
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="enrich_day", description="Enrich one day: write its files and check them.")
     parser.add_argument("--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights")
-    parser.add_argument("--day", required=True, metavar="YYYY-MM-DD")
+    parser.add_argument("--day", required=True, nargs="+", metavar="YYYY-MM-DD")
     parser.add_argument("--run-id", default=None, help="names the run's folder; by default a new one")
+    parser.add_argument(
+        "--in-turn", action="store_true", help="wait until somebody published a day, or held it back, before the next"
+    )
     parser.add_argument(
         "--checks", metavar="MODULE:FUNCTION", help="judges the written files, as data_quality.day:check"
     )
@@ -135,8 +172,10 @@ def run_day(
     if checks:
         judged = _named(checks)(spark, record.facts, record.figures)
         record = replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
+    records.save(record)  # before it is told: whoever hears of it decides at once what becomes of the day
+    if checks:
         report({"kind": "checked", "record": json.loads(record.to_json())})
-    return records.save(record)
+    return record
 
 
 def session(name: str) -> SparkSession:

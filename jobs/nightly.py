@@ -98,7 +98,7 @@ def run_day(
         if watch is not None:
             submit = replace(submit, tell_every=1.0)
         code = submit.run(
-            reference, day=day, run_id=run_id, log=log, options=checks, lease=lease,
+            reference, days=[day], run_id=run_id, log=log, options=checks, leases=[lease],
             while_running=None if watch is None else lambda: watch(_last_event(enrichment.name, day)),
         )  # fmt: skip
         written = next((one for one in records.load(enrichment.name, day) if one.facts.run_id == run_id), None)

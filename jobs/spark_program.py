@@ -55,31 +55,31 @@ class SparkSubmit:
         self,
         reference: str,
         *,
-        day: str,
+        days: Sequence[str],
         run_id: str,
         log: Path,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
-        lease: Lease | None = None,
+        leases: Sequence[Lease] = (),
         while_running: Callable[[], None] | None = None,
     ) -> int:
-        """Run the program for one day to its end; all that it prints goes to the file `log`. Returns its exit status.
+        """Run the program for these days to its end; what it prints goes to the file `log`. Returns its exit status.
 
-        options: further ones of the program, as --checks. environment: on top of ours. lease: of the day; Spark holds
-        it too, so that it is not free before Spark has ended. while_running is called every `tell_every` s.
+        options: further ones of the program, as --checks. environment: on top of ours. leases: of the days; Spark holds
+        them too, so that none is free before Spark has ended. while_running is called every `tell_every` s.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             return _run_to_the_end(
-                command_under_guard([*self._command(reference, day, run_id), *options], grace=self.grace),
+                command_under_guard([*self._command(reference, days, run_id), *options], grace=self.grace),
                 python_environment() | dict(environment or {}),
                 output.fileno(),
-                hold=[lease.file] if lease else [],
+                hold=[lease.file for lease in leases],
                 while_running=while_running or (lambda: None),
                 every=self.tell_every,
             )
 
-    def _command(self, reference: str, day: str, run_id: str) -> list[str]:
+    def _command(self, reference: str, days: Sequence[str], run_id: str) -> list[str]:
         spark_submit = Path(sys.executable).parent / "spark-submit"
         conf = {
             "spark.ui.enabled": "false",
@@ -88,8 +88,8 @@ class SparkSubmit:
         } | dict(self.conf)
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         return [
-            *(str(spark_submit), "--master", self.master, "--name", f"{reference} {day}", *settings, str(PROGRAM)),
-            *("--enrichment", reference, "--day", day, "--run-id", run_id),
+            *(str(spark_submit), "--master", self.master, "--name", f"{reference} {days[0]}", *settings, str(PROGRAM)),
+            *("--enrichment", reference, "--day", *days, "--run-id", run_id),
         ]
 
 

@@ -48,6 +48,24 @@ def check_results(declared: Declared, record: DayRecord | None, report: str) -> 
         )
 
 
+def check_evaluations(
+    declared: Declared, record: DayRecord | None, report: str, day: str
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The same of a day that is not the partition of an asset's step."""
+    for result in check_results(declared, record, report):
+        assert result.check_name is not None
+        yield dg.AssetCheckEvaluation(
+            asset_key=declared.key,
+            check_name=result.check_name,
+            passed=result.passed,
+            severity=result.severity,
+            description=result.description,
+            metadata=result.metadata,
+            blocking=result.severity == dg.AssetCheckSeverity.ERROR,
+            partition=day,
+        )
+
+
 def _metadata(verdict: Verdict, report: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {"status": verdict.status.replace("_", " "), "report": dg.MetadataValue.url(report)}
     if verdict.status != "not_run":  # a count of nothing would be a point in Dagster's plots

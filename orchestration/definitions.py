@@ -12,6 +12,7 @@ from orchestration.declared import Declared, enrichments_in
 from orchestration.in_time import in_time_checks
 from orchestration.late_files import input_sensor
 from orchestration.modes import REMAP, REPLAY
+from orchestration.months import month_job
 from orchestration.published_elsewhere import published_elsewhere
 from orchestration.resources import SparkProgram, spark_program
 from orchestration.schedules import day_job, nightly_schedule
@@ -47,7 +48,7 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
     return dg.Definitions.merge(
         dg.Definitions(
             assets=assets,
-            jobs=[*jobs.values(), *others],
+            jobs=[*jobs.values(), *others, *map(month_job, all_declared)],
             schedules=schedules,
             sensors=sensors,
             resources={"spark": spark},

@@ -41,7 +41,7 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
         dagster.Failure: the day is not published; one sentence says why. Only a crash may be tried again by itself.
     """
     sign(context.instance, context.run)
-    run = DayRun.of(context, declared)
+    run = DayRun.of(context.op_execution_context, declared)  # with the other Dagster calls what it has deprecated
     with run.alone_with_its_day() as lease:
         stands = run.day_that_needs_no_replay()
         if stands is not None:
@@ -69,14 +69,14 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
 class DayRun:
     """One run of one day, and how it speaks to Dagster."""
 
-    context: dg.AssetExecutionContext
+    context: dg.OpExecutionContext
     declared: Declared
     day: str
     run_id: str  # its own for every try, so that no two write into one folder
     mode: Mode
 
     @classmethod
-    def of(cls, context: dg.AssetExecutionContext, declared: Declared) -> "DayRun":
+    def of(cls, context: dg.OpExecutionContext, declared: Declared) -> "DayRun":
         tries = context.retry_number
         run_id = context.run.run_id
         mode = modes.BY_NAME[context.run.tags.get(modes.TAG, modes.NIGHTLY.name)]
@@ -102,9 +102,13 @@ class DayRun:
             raise self.failure(str(taken), next_step) from taken
         except dg.DagsterExecutionInterruptedError as cancel:
             # passed on as it is, the policy for crashes would start the cancelled day anew
-            state, reason, next_step = self._interrupted()
-            self.observe(state, reason, next_step)
-            raise self.failure(reason, next_step) from cancel
+            raise self.failure(*self.tell_interrupted()) from cancel
+
+    def tell_interrupted(self) -> tuple[str, str]:
+        """Tell that the run was ended from outside. Returns reason and next step."""
+        state, reason, next_step = self._interrupted()
+        self.observe(state, reason, next_step)
+        return reason, next_step
 
     def _interrupted(self) -> tuple[str, str, str]:
         """State, reason and next step of a run that was ended from outside: by a person, or by what killed its worker.
@@ -163,12 +167,17 @@ class DayRun:
 
     def unwritten(self, ended: Ended) -> dg.Failure:
         """The failure of a run that left no files to publish, told on the asset's page too."""
+        next_step = self.tell_unwritten(ended)
+        render_report(self.declared.name)
+        return self.failure(ended.reason, next_step, allow_retries=ended.crashed)
+
+    def tell_unwritten(self, ended: Ended) -> str:
+        """The same on the asset's page alone. Returns the next step."""
         next_step = self._after(ended)
         again = ended.crashed and self.context.retry_number == 0
         far = {"progress": ended.progress} if ended.progress else {}
         self.observe(standing.TRIED_AGAIN if again else ended.state, ended.reason, next_step, far)
-        render_report(self.declared.name)
-        return self.failure(ended.reason, next_step, allow_retries=ended.crashed)
+        return next_step
 
     def _after(self, ended: Ended) -> str:
         if ended.crashed and self.context.retry_number == 0:

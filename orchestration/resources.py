@@ -1,9 +1,12 @@
 """The Spark program as a resource: started through Dagster Pipes with spark-submit, and never left behind."""
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -12,6 +15,8 @@ from jobs.schema import DayRecord
 from jobs.spark_program import Ended, SparkSubmit, ended, spark_submit_from_environment
 from jobs.tables.leases import Lease
 from orchestration.messages import WholeLineReader
+
+HEAR_EVERY = 0.25  # s; between two looks at what the program of several days says
 
 
 class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -34,7 +39,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def run(
         self,
-        context: dg.AssetExecutionContext,
+        context: dg.OpExecutionContext,
         reference: str,
         *,
         day: str,
@@ -48,32 +53,86 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         options: further ones of the program. while_running is called every tell_every s.
         """
-        if multiprocessing.parent_process() is not None:
-            die_with_parent()  # a step process whose run worker is killed ends too, and takes Spark with it
-        submit = SparkSubmit(
-            master=self.master,
-            conf=self.conf,
-            java_options=self.java_options,
-            grace=self.grace,
-            tell_every=self.tell_every,
-        )
-        with dg.open_pipes_session(
-            context=context.op_execution_context,  # with the other one Dagster calls what it has deprecated itself
-            context_injector=dg.PipesEnvContextInjector(),
-            message_reader=WholeLineReader(),
-        ) as session:
-            code = submit.run(
+        with self._session(context) as session:
+            code = self._submit(self.tell_every).run(
                 reference,
-                day=day,
+                days=[day],
                 run_id=run_id,
                 log=log,
-                options=("--checks", self.checks, "--reporter", "orchestration.pipes:reporter", *options),
+                options=(*self._hooks, *options),
                 environment=self.environment | dict(session.get_bootstrap_env_vars()),
-                lease=lease,
+                leases=[lease],
                 while_running=while_running,
             )
         record, reason, state, progress = _told(session.get_custom_messages())
         return replace(ended(code, record, reason, log), state=state, progress=progress)
+
+    def run_days(
+        self,
+        context: dg.OpExecutionContext,
+        reference: str,
+        *,
+        days: Sequence[str],
+        run_id: str,
+        log: Path,
+        leases: Sequence[Lease],
+        hear: Callable[[Mapping[str, Any]], None],
+        while_running: Callable[[], None],
+    ) -> Ended:
+        """Enrich and check the days, one after the other, in one Spark application.
+
+        hear: gets what the program says of each day, in order, while it runs; a day begins when the one before is
+        published or held back. while_running is called every tell_every s.
+        """
+        heard = 0
+        tell_at = time.monotonic() + self.tell_every
+
+        def listen(session: dg.PipesSession) -> None:
+            nonlocal heard, tell_at
+            for message in session.get_custom_messages()[heard:]:
+                heard += 1
+                hear(message)
+            if time.monotonic() >= tell_at:
+                tell_at += self.tell_every
+                while_running()
+
+        with self._session(context) as session:
+            code = self._submit(HEAR_EVERY).run(
+                reference,
+                days=days,
+                run_id=run_id,
+                log=log,
+                options=(*self._hooks, "--in-turn"),
+                environment=self.environment | dict(session.get_bootstrap_env_vars()),
+                leases=leases,
+                while_running=lambda: listen(session),
+            )
+        listen(session)
+        return ended(code, None, "", log)
+
+    @property
+    def _hooks(self) -> tuple[str, ...]:
+        return "--checks", self.checks, "--reporter", "orchestration.pipes:reporter"
+
+    def _submit(self, tell_every: float) -> SparkSubmit:
+        return SparkSubmit(
+            master=self.master,
+            conf=self.conf,
+            java_options=self.java_options,
+            grace=self.grace,
+            tell_every=tell_every,
+        )
+
+    @contextmanager
+    def _session(self, context: dg.OpExecutionContext) -> Iterator[dg.PipesSession]:
+        if multiprocessing.parent_process() is not None:
+            die_with_parent()  # a step process whose run worker is killed ends too, and takes Spark with it
+        with dg.open_pipes_session(
+            context=context,
+            context_injector=dg.PipesEnvContextInjector(),
+            message_reader=WholeLineReader(),
+        ) as session:
+            yield session
 
 
 def _told(messages: object) -> tuple[DayRecord | None, str, str, str]:

@@ -71,8 +71,9 @@ def published_times(declared: Declared, day: str) -> list[dt.datetime]:
 
 
 def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """Runs of this day, by a job of the enrichment or by hand, that wait or are at work."""
-    of_day = instance.get_runs(RunsFilter(statuses=UNFINISHED, tags={"dagster/partition": day}))
+    """Runs of this day or its month, by a job of the enrichment or by hand, that wait or are at work."""
+    day_or_month = [day, day[: len("2013-01")]]
+    of_day = instance.get_runs(RunsFilter(statuses=UNFINISHED, tags={"dagster/partition": day_or_month}))
     return [
         run
         for run in of_day

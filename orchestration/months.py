@@ -1,0 +1,240 @@
+"""A month of an enrichment in one run and one Spark application: its days in order, each published by itself.
+
+For long ranges of small days, where starting Spark takes longer than a day does.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import dagster as dg
+from dagster import MAX_RUNTIME_SECONDS_TAG
+
+from jobs import records
+from jobs.enrich_day import run_id_of
+from jobs.errors import DayTaken
+from jobs.schema import DayRecord
+from jobs.spark_program import Ended
+from jobs.tables.leases import Lease, leased
+from orchestration import metadata, modes
+from orchestration.assets import CRASH, POOL
+from orchestration.checks import check_evaluations
+from orchestration.day_events import AGAIN, render_report
+from orchestration.dead_runs import sign
+from orchestration.declared import Declared
+from orchestration.enriching import DayRun
+from orchestration.late_files import files_of
+from orchestration.resources import SparkProgram
+from orchestration.standing import ENRICHMENT
+
+MONTH = "%Y-%m"
+LONGEST = 86_400  # s; thirty days may take longer than the longest run of one day
+NAMED = 3  # days that are not published, in the reason of the run
+
+
+class Which(dg.Config):
+    """again: the days that are up to date, too."""
+
+    again: bool = False
+
+
+def month_job(declared: Declared) -> dg.JobDefinition:
+    """The job that runs the days of a month which are not up to date; one partition is one month."""
+
+    @dg.op(name=f"enrich_month_of_{declared.name}", pool=POOL, out=dg.Out(dg.Nothing), retry_policy=CRASH)
+    def enrich_month(context: dg.OpExecutionContext, config: Which, spark: SparkProgram) -> None:
+        sign(context.instance, context.run)
+        days = [
+            day for day in days_of(declared, context.partition_key) if config.again or not is_up_to_date(declared, day)
+        ]
+        say = context.log.info
+        say(f"{len(days)} days of {context.partition_key} are to be run.")
+        if days:
+            MonthRun(context, declared, days).carry_out(spark)
+
+    @dg.job(
+        name=f"{declared.name}_month",
+        description=(
+            f"Enriches the days of a month of {declared.name} in one Spark application, one after the other; those "
+            "that are published as they are declared and delivered now stay. Each day is checked and published by "
+            "itself: one that is not published makes the run red at its end, and leaves the others."
+        ),
+        partitions_def=months(declared),
+        tags={ENRICHMENT: declared.name, MAX_RUNTIME_SECONDS_TAG: str(LONGEST)},
+    )
+    def job() -> None:
+        enrich_month()
+
+    return job
+
+
+def months(declared: Declared) -> dg.MonthlyPartitionsDefinition:
+    """Every month that has a day of the enrichment, the one that is not over too."""
+    end = declared.enrichment.end
+    last = dt.date.fromisoformat(end) - dt.timedelta(days=1) if end else None
+    return dg.MonthlyPartitionsDefinition(
+        start_date=declared.enrichment.start[:7],
+        end_date=f"{last.year + last.month // 12}-{last.month % 12 + 1:02}" if last else None,
+        fmt=MONTH,
+        end_offset=1,
+    )
+
+
+def days_of(declared: Declared, month: str) -> list[str]:
+    """The days of the enrichment in that month, in order."""
+    return [day for day in declared.days.get_partition_keys() if day.startswith(f"{month}-")]
+
+
+def is_up_to_date(declared: Declared, day: str) -> bool:
+    """Whether the day is published as it is declared now, from the files that there are now."""
+    done = [record for record in records.load(declared.name, day) if record.state == "published"]
+    if not done or done[-1].facts.declared.fingerprint != declared.facts.fingerprint:
+        return False
+    files = files_of(declared, day)
+    return files is None or files.newest <= dt.datetime.fromisoformat(done[-1].facts.started_at).timestamp()
+
+
+class MonthRun:
+    """One run of the days of a month, and how each of them is told to Dagster."""
+
+    def __init__(self, context: dg.OpExecutionContext, declared: Declared, days: Sequence[str]) -> None:
+        tries = context.retry_number
+        self._context = context
+        self._declared = declared
+        self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id
+        self._runs = {day: DayRun(context, declared, day, run_id_of(self._run_id, day), modes.NIGHTLY) for day in days}
+        self._leases: dict[str, Lease] = {}
+        self._begun: set[str] = set()
+        self._published: list[str] = []
+        self._red: dict[str, str] = {}  # day -> why it is not published
+
+    def carry_out(self, spark: SparkProgram) -> None:
+        """Run the days. Raises dagster.Failure, naming them, when some are not published; the others are."""
+        with ExitStack() as held:
+            try:
+                self._take(held)
+                ended = self._with_spark(spark) if self._leases else None
+            except dg.DagsterExecutionInterruptedError as cancel:
+                raise self._cancelled() from cancel
+        crashed = False
+        if ended is not None and self._left():
+            crashed = ended.crashed
+            self._broken_off(ended)
+        render_report(self._declared.name)
+        if self._red:
+            raise self._failure(allow_retries=crashed)
+
+    def _take(self, held: ExitStack) -> None:
+        """Every day that nobody else is running, for as long as the run lasts: its Spark holds them too."""
+        for day, run in self._runs.items():
+            try:
+                self._leases[day] = held.enter_context(leased(self._declared.facts.table, day, run.run_id))
+            except DayTaken as taken:
+                run.observe("not started", str(taken), f"Wait for that run, or cancel it; then {AGAIN}")
+                self._red[day] = str(taken)
+
+    def _with_spark(self, spark: SparkProgram) -> Ended:
+        return spark.run_days(
+            self._context,
+            self._declared.reference,
+            days=list(self._leases),
+            run_id=self._run_id,
+            log=self._runs[next(iter(self._leases))].events.log,
+            leases=list(self._leases.values()),
+            hear=self._hear,
+            while_running=self._tell_progress,
+        )
+
+    def _tell_progress(self) -> None:
+        for day in self._left():
+            if day in self._begun:
+                self._runs[day].observe_progress()
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        """What the Spark program says of a day; before the next day begins it waits for what becomes of this one."""
+        match message:
+            case {"kind": "started", "day": day}:
+                self._begin(day)
+            case {"kind": "checked", "record": values}:
+                record = DayRecord.from_dict(values)
+                self._decide(record.facts.day, Ended(0, record, ""))
+            case {"kind": "stopped" | "failed", "day": day, "reason": reason, **rest}:
+                progress = str(rest.get("progress", ""))
+                self._decide(day, Ended(1, None, reason, str(rest.get("state", "failed")), progress))
+
+    def _begin(self, day: str) -> None:
+        run = self._runs[day]
+        self._begun.add(day)
+        first, mine = self._runs[next(iter(self._leases))].events.log, run.events.log
+        if mine != first:  # one Spark, one log: every day links it
+            mine.parent.mkdir(parents=True, exist_ok=True)
+            mine.unlink(missing_ok=True)
+            mine.symlink_to(first.resolve())
+        run.observe("running", "Spark enriches and checks the day.", "Nothing.")
+
+    def _decide(self, day: str, ended: Ended) -> None:
+        run = self._runs[day]
+        for evaluation in check_evaluations(self._declared, ended.record, run.events.report, day):
+            self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes one; its type does not say so
+        if ended.record is None:
+            run.tell_unwritten(ended)
+            self._red[day] = ended.reason
+            return
+        record = run.published_or_held_back(ended.record, self._leases[day])
+        told = metadata.figures_metadata(record)
+        for event in run.events.of_record(record, told):
+            self._context.log_event(event)
+        if record.state != "published":
+            self._red[day] = record.reason
+            return
+        self._context.log_event(
+            dg.AssetMaterialization(self._declared.key, partition=day, metadata=run.events.published(record, told))
+        )
+        self._published.append(day)
+        self._summarize(day)
+
+    def _summarize(self, day: str) -> None:
+        from jobs.tables.summaries import summarize
+
+        for summary in self._declared.enrichment.summaries:
+            rows = summarize(self._declared.enrichment, summary, day)
+            self._context.log_event(
+                dg.AssetMaterialization(dg.AssetKey(summary.name), partition=day, metadata={"dagster/row_count": rows})
+            )
+
+    def _left(self) -> list[str]:
+        """The days that no word came of."""
+        return [day for day in self._leases if day not in self._red and day not in self._published]
+
+    def _broken_off(self, ended: Ended) -> None:
+        """Spark ended before the last day: by a stop that was told, or by a crash in the middle of a day."""
+        day = self._left()[0]
+        if day in self._begun:
+            self._runs[day].tell_unwritten(ended)
+            self._red[day] = ended.reason
+        elif not self._red:
+            self._red[day] = ended.reason
+
+    def _cancelled(self) -> dg.Failure:
+        over = {*self._published, *self._red}
+        day = next((day for day in self._runs if day not in over), None)
+        if day is not None:
+            self._red[day], _ = self._runs[day].tell_interrupted()
+        return self._failure(allow_retries=False)
+
+    def _failure(self, *, allow_retries: bool) -> dg.Failure:
+        left = self._left()
+        red = list(self._red.items())
+        red = red[-1:] + red[:-1] if left else red  # what ended the run comes first
+        named = "; ".join(f"{day}: {why}" for day, why in red[:NAMED])
+        more = f"; {len(red) - NAMED} more." if len(red) > NAMED else ""
+        rest = f" {len(left)} days were not begun." if left else ""
+        next_step = (
+            "Mend the cause of each day, which its Events tell, then run the month again: it runs what is missing."
+        )
+        return dg.Failure(
+            f"{len(self._published)} of {len(self._runs)} days published. Not published: {named}{more}{rest}",
+            metadata={"next_step": dg.MetadataValue.text(next_step)},
+            allow_retries=allow_retries,
+        )
