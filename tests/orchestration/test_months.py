@@ -12,7 +12,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster import DagsterEventType
+from dagster import DagsterEventType, DagsterRunStatus
+from dagster._core.test_utils import create_run_for_test
 from deltalake import DeltaTable
 
 from demo.weather_service import running
@@ -24,6 +25,7 @@ from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.months import days_of, is_up_to_date, months
 from orchestration.resources import spark_program
+from orchestration.standing import unfinished_runs
 from tests.orchestration.test_hard_stops import (
     IN_TIME,
     in_the_middle,
@@ -83,6 +85,15 @@ def test_a_day_is_up_to_date_while_it_is_published_as_it_is_declared_and_deliver
     late.parent.mkdir(parents=True)
     late.touch()
     assert not is_up_to_date(declared, day)
+
+
+def test_a_day_whose_month_is_being_run_is_being_run():
+    declared = Declared("a:flights", flights)
+    tags = {"tidegate/enrichment": KEY, "dagster/partition": MONTH}
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = create_run_for_test(instance, f"{KEY}_month", tags=tags, status=DagsterRunStatus.STARTED)
+        assert [one.run_id for one in unfinished_runs(instance, declared, DAYS[0])] == [run.run_id]
+        assert unfinished_runs(instance, declared, "2013-02-01") == []
 
 
 def run_month(project, module: str, flights_of: str, checks: str = "data_quality.day:check"):
