@@ -16,7 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bridge import IN_FLIGHT, SEED, TASKS, bare_asyncio, keys_of
+from bridge import IN_FLIGHT, SEED, TASKS, keys_of
+from contenders import bare_asyncio
 
 from demo import data, weather_service
 from demo.draws import latency
@@ -61,7 +62,7 @@ def over_http(path: str, root: Path, rows: int, runs: int) -> None:
                 if name.startswith("Flink"):
                     work = flink(path, name.split(", ")[1], listed, service.url, root / here)
                 else:
-                    bare_asyncio(keys, service.url)
+                    bare_asyncio(keys, service.url, IN_FLIGHT)
                     work = time.monotonic() - started
                 calls = service.calls()
             act = max(call.t_end for call in calls) - min(call.t_start for call in calls)

@@ -98,6 +98,21 @@ def test_no_file_is_a_drawer():
     assert wrong == []
 
 
+def test_what_a_benchmark_takes_from_another_one_is_there():
+    """They are not run by the tests, and mypy does not read them."""
+    folder = ROOT / "benchmarks"
+    missing = []
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            other = folder / f"{node.module}.py" if isinstance(node, ast.ImportFrom) else None
+            if other is not None and other.exists():
+                body = ast.parse(other.read_text()).body
+                there = {name.id for one in body for name in ast.walk(one) if isinstance(name, ast.Name)}
+                there |= {one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+                missing += [f"{path.name}: {name.name}" for name in node.names if name.name not in there]
+    assert missing == []
+
+
 HEAVY = ("pyspark", "great_expectations", "dagster", "pandas", "plotly")
 
 
