@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from jobs.enrich import enrich
-from tidegate import Enrichment, HttpLookup, Input, Output, SqlLookup
+from tidegate import Enrichment, Env, HttpLookup, Input, OAuth2ClientCredentials, Output, Service, SqlLookup
 
 pytestmark = pytest.mark.spark
 DECLARED = """
@@ -84,3 +84,32 @@ def test_keys_of_many_rows_go_together_to_a_database_from_every_task(spark, post
     assert {row["squares_status"] for row in rows} == {"ok", "miss"}
     left = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'"
     wait_for(lambda: postgres.execute(left) == [(0,)])
+
+
+def test_a_run_has_one_token_for_each_worker_process_and_the_next_run_uses_them_again(spark, service, monkeypatch):
+    tokens, seen, both = [], set(), asyncio.Event()
+
+    async def answer(request):
+        if request.path == "/token":
+            tokens.append(f"token-{len(tokens) + 1}")
+            if len(tokens) == 2:
+                both.set()
+            return web.json_response({"access_token": tokens[-1], "token_type": "bearer", "expires_in": 3600})
+        await asyncio.wait_for(both.wait(), 60)  # so that two tasks do run at once
+        seen.add(request.headers["Authorization"])
+        return web.json_response({"x": 1})
+
+    service.answer = answer
+    for name in ("TOKEN_ID", "TOKEN_SECRET"):
+        monkeypatch.setitem(spark.sparkContext.environment, name, "me")
+    access = OAuth2ClientCredentials(
+        token_url=f"{service.url}/token", client_id=Env("TOKEN_ID"), client_secret=Env("TOKEN_SECRET")
+    )
+    asked = Service(name="s", url=service.url, max_concurrency=4, auth=access)
+    fields = {"service": asked, "request": "GET /x/{k}", "keys": {"k": "id"}, "timeout": 90.0}
+    pair = [HttpLookup(name=name, returns=f"{name}_x INT", paths={f"{name}_x": "$.x"}, **fields) for name in "ab"]
+    for _ in range(2):
+        rows = enrich(spark.range(0, 40, 1, 2), enrichment(*pair)).collect()
+        assert {row["a_status"] for row in rows} | {row["b_status"] for row in rows} == {"ok"}
+    assert tokens == ["token-1", "token-2"]  # two tasks at once, each with two lookups, twice
+    assert seen == {"Bearer token-1", "Bearer token-2"}
