@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -13,8 +14,9 @@ from jobs.errors import DeclarationError
 class Ledger:
     """Where answers are kept, and how soon: after `flush_rows` answers or `flush_seconds` s, whichever comes first.
 
-    path: a folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://); every executor must reach it. A
-    process that is killed loses the answers of one such interval and the calls in flight, nothing else.
+    path: a folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a secret in it; every
+    executor must reach it. A process that is killed loses the answers of one such interval and the calls in flight,
+    nothing else.
     """
 
     path: str = "data/ledger"
@@ -24,6 +26,11 @@ class Ledger:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path:
             raise DeclarationError(f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL.")
+        if re.search(r"://[^/?#]*:[^/?#]*@", self.path):
+            raise DeclarationError(
+                "ledger: path holds a secret, which messages would show; leave it out: pyarrow takes it from where the "
+                "store's own tools do, as from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            )
         whole = isinstance(self.flush_rows, int) and not isinstance(self.flush_rows, bool)
         if not whole or self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
             raise DeclarationError(

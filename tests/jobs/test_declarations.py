@@ -147,6 +147,7 @@ WRONG = {
     "an endless delay": (lambda: Retry(max_delay=float("inf")), "delays must be over 0"),
     "an outage after 0 failures": (lambda: Outage(after=0), "after must be at least 1"),
     "a ledger that lies nowhere": (lambda: Ledger(""), "ledger: path is ''; it must be a folder or a filesystem URL."),
+    "a secret in a ledger's URL": (lambda: Ledger("s3://id:secret@bucket/ledger"), "ledger: path holds a secret"),
     "a ledger that is never written": (lambda: Ledger(flush_rows=0), "flush_rows must be a whole number, at least 1"),
     "a flush after 0 s": (lambda: Ledger(flush_seconds=0.0), "flush_seconds over 0. Without a ledger: ledger=None."),
     "a negative time to live": (lambda: Ttl(ok=timedelta(days=-1)), "ttl: ok is datetime.timedelta(days=-1)"),
