@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
-from jobs.lookups.prices import cost_of, in_force
+from jobs.lookups.prices import SENT, cost_of, in_force
 from jobs.schema import Billed, DayFigures, DeclaredFacts, LookupFacts, LookupFigures
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _aggregates(lookup: LookupFacts) -> list[Column]:
 
 def _saved(lookup: LookupFacts, written: DataFrame) -> str:
     """What the answers from the ledger would have cost at today's price, each key asked once."""
-    if not lookup.prices:
+    if not lookup.prices or lookup.prices[0].unit not in SENT:
         return "0"
     known = written.where(F.col(schema.source(lookup.name)) == "ledger")
     keys = known.select(schema.key(lookup.name)).distinct().count()

@@ -126,7 +126,7 @@ class PriceFacts(Facts):
 
     amount: str  # decimal, as "0.0040"
     currency: str  # USD
-    unit: Literal["item", "request"]
+    unit: str  # item, request, or what a coroutine bills by, as token
     per: int = 1
     since: str | None = None  # 2026-12-01; None: from ever
 
@@ -219,11 +219,13 @@ class DayFacts(Facts):
 
 @dataclass(frozen=True)
 class Billed(Facts):
-    """What the calls of one lookup cost, by the prices declared. A unit: an item or a request that was sent."""
+    """What the calls of one lookup cost, by the prices declared. A unit: an item or a request that was sent, or
+    what a coroutine billed.
+    """
 
     units: int
     lost: int  # of these, the ones that no answer came of: timed out, failed, tried again
-    unit: Literal["item", "request"]
+    unit: str  # item, request, or what a coroutine bills by, as token
     cost: str  # decimal, as "12.3400"
     currency: str
     saved: str = "0"  # what the answers from the ledger would have cost, each key once

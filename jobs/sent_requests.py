@@ -85,11 +85,14 @@ def _billed(
     """What was sent, each by the price of its day."""
     if lookup.billed is None:
         return None
-    by_item = facts.prices[0].unit == "item"
-    days: Counter[int] = sum((one.items if by_item else one.sent for one in counts), Counter())
+    unit = facts.prices[0].unit
+    by_unit = [{"item": one.items, "request": one.sent}.get(unit, one.units.get(unit, Counter())) for one in counts]
+    days: Counter[int] = sum(by_unit, Counter())
     costs = (cost_of(in_force(facts.prices, _date(day)), units) for day, units in days.items())
     cost = sum(costs, cost_of(facts.prices[0], 0))  # which has the price's decimals
-    lost = requests.items - lookup.answered if by_item else requests.sent - requests.answered
+    lost = {"item": requests.items - lookup.answered, "request": requests.sent - requests.answered}.get(
+        unit, sum(one.lost[unit] for one in counts)
+    )
     return replace(lookup.billed, units=days.total(), lost=max(0, lost), cost=f"{cost:f}")
 
 

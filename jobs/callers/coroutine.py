@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from yarl import URL
 
 from jobs.callers.caller import CallFailed, Key, Throttled
-from jobs.callers.counting import counts_of
+from jobs.callers.counting import RequestCounts, counts_of
 from jobs.callers.items import dumped
 from jobs.callers.service_session import ServiceSession
 from jobs.errors import RunStopped, TidegateError
 from jobs.lookups.answer_types import cast_all
 from jobs.lookups.coroutine import Row
+from jobs.lookups.prices import SENT
 from jobs.lookups.templates import as_json, as_text
 
 if TYPE_CHECKING:
@@ -28,13 +30,14 @@ class CoroutineCaller:
         self._lookup = lookup
         self._columns = lookup.columns
         self._names = tuple(lookup.keys)
+        self._counts = counts_of(lookup.name)
         self._session = ServiceSession(
             lookup.service,
             share,
             attempt_timeout=lookup.attempt_timeout,
             max_answer_bytes=lookup.max_answer_bytes,
             throttled=lookup.throttled_when,
-            counts=counts_of(lookup.name),
+            counts=self._counts,
         )
 
     async def open(self) -> None:
@@ -44,7 +47,15 @@ class CoroutineCaller:
         await self._session.close()
 
     async def call(self, key: Key) -> Any | None:
-        requests = Requests(self._session)
+        requests = Requests(self._session, self._counts, {price.unit for price in self._lookup.prices})
+        try:
+            answer = await self._run(key, requests)
+        except BaseException:
+            self._counts.lost += requests.billed
+            raise
+        return answer
+
+    async def _run(self, key: Key, requests: Requests) -> Any | None:
         try:
             answer = await self._lookup.function(Row(dict(zip(self._names, key, strict=True))), requests)
         except asyncio.CancelledError as error:
@@ -82,8 +93,11 @@ class Requests:
     "not now", or that it refuses us.
     """
 
-    def __init__(self, session: ServiceSession) -> None:
+    def __init__(self, session: ServiceSession, counts: RequestCounts, priced: Collection[str]) -> None:
         self._session = session
+        self._counts = counts
+        self._priced = priced
+        self.billed: Counter[str] = Counter()
         self._items = 1  # the first request of a run asks for its key, the others go with it
         self.about_all: Throttled | RunStopped | None = None
 
@@ -94,6 +108,16 @@ class Requests:
         self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
     ) -> Any:
         return await self._request("POST", path, params, dumped(as_json(json)), miss)
+
+    def bill(self, **units: int) -> None:
+        for name, many in units.items():
+            unit = name.removesuffix("s")
+            if unit in SENT or (self._priced and unit not in self._priced):
+                raise ValueError(f"bill({name}=...): the service has no price per {unit} that is to be told")
+            if isinstance(many, bool) or not isinstance(many, int) or many < 0:
+                raise ValueError(f"bill({name}={many!r}): it must be a whole number, 0 or more")
+            self._counts.bill(unit, many)
+            self.billed[unit] += many
 
     async def _request(
         self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes | None, miss: Collection[int]

@@ -19,6 +19,8 @@ class RequestCounts:
 
     sent: Counter[int] = field(default_factory=Counter)  # day -> requests that left
     items: Counter[int] = field(default_factory=Counter)  # day -> keys that they asked for
+    units: dict[str, Counter[int]] = field(default_factory=dict)  # what a coroutine billed by -> day -> how many
+    lost: Counter[str] = field(default_factory=Counter)  # of these, the ones of runs that gave no answer
     answered: int = 0  # requests that brought an answer, or a miss
     repeated: int = 0  # requests with a key that an earlier one brought no answer for; counted for batches only
     throttled: int = 0  # requests that were answered with "not now"
@@ -29,6 +31,9 @@ class RequestCounts:
     def request(self, items: int = 1) -> Request:
         """A request that asks for so many keys more, to be told when it leaves and when it ends."""
         return Request(self, items)
+
+    def bill(self, unit: str, many: int) -> None:
+        self.units.setdefault(unit, Counter())[_today()] += many
 
     def not_now(self) -> None:
         """An answer said "not now" in its text."""
@@ -48,7 +53,7 @@ class Request:
 
     def leaves(self) -> None:
         counts = self._counts
-        day = int(time.time()) // DAY
+        day = _today()
         counts.sent[day] += 1
         counts.items[day] += self._items
         counts.in_flight += 1
@@ -60,6 +65,10 @@ class Request:
         if self._left_at is not None:
             self._counts.in_flight -= 1
             self._counts.seconds += time.monotonic() - self._left_at
+
+
+def _today() -> int:
+    return int(time.time()) // DAY
 
 
 LEAVING: ContextVar[Request] = ContextVar("leaving")  # the request that waits for a connection in this context

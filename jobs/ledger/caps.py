@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
 from jobs.ledger.task_plan import CallCap
-from jobs.lookups.prices import cost_of, in_force, read_money
+from jobs.lookups.prices import SENT, cost_of, in_force, read_money
 
 if TYPE_CHECKING:
     from jobs.lookups import Lookup
@@ -29,6 +29,11 @@ def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:
         if price is not None and price.currency != money.currency:
             raise DeclarationError(
                 f"max-cost is {most!r}, but lookup {lookup.name} is billed in {price.currency}; name that currency."
+            )
+        if price is not None and price.unit not in SENT:
+            raise DeclarationError(
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed per {price.unit}, which only an answer "
+                "tells; use --max-calls."
             )
         keys_per_unit = lookup.batch_size if price is not None and price.unit == "request" else 1
         weights.append(cost_of(price, 1) / keys_per_unit)

@@ -23,7 +23,7 @@ from jobs.ledger.hits import folder_of
 from jobs.ledger.request_notes import read_note, siblings, what_changed
 from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
-from jobs.lookups.prices import cost_of, in_force
+from jobs.lookups.prices import SENT, cost_of, in_force
 from jobs.preflight import check_columns, find_input
 from jobs.run_rules import RunRules, ledger_of
 from jobs.schema import Facts
@@ -52,7 +52,7 @@ class LookupEstimate(Facts):
     because: tuple[tuple[str, int], ...]  # reason -> keys
     requests: int
     batch_size: int
-    cost: str | None  # decimal; None: no price is declared
+    cost: str | None  # decimal; None: no price is declared, or one per unit that only an answer tells
     price: str  # as "0.0040 USD per item"; empty: none is declared
     later_price: str  # as "0.0046 USD per item from 2026-12-01"; empty: none
     seconds: float | None  # None: unknown, as no earlier run measured a call
@@ -161,7 +161,7 @@ def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: 
         because=tuple((reason, count) for reason, count in because.items() if count),
         requests=requests,
         batch_size=lookup.batch_size,
-        cost=f"{cost_of(price, units):f}" if lookup.prices else None,
+        cost=f"{cost_of(price, units):f}" if lookup.prices and lookup.prices[0].unit in SENT else None,
         price=_said(price),
         later_price=f"{_said(later)} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, asked, last),

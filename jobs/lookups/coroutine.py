@@ -52,6 +52,8 @@ class Http(Protocol):
     path: under the service's URL; values go in params or json, which escape them. miss: statuses for which the answer
     is None. Both give the JSON of the answer. A status of 300 and more, a dropped connection, an answer too large or
     too late raise; "not now" (429, 503) pauses the whole service and runs the coroutine again, which uses up no retry.
+    bill: what the service bills for an answer, by its own unit, as bill(tokens=812), as often as it does; it counts
+    whatever becomes of the row.
     """
 
     async def get(
@@ -61,6 +63,8 @@ class Http(Protocol):
     async def post(
         self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
     ) -> Any: ...
+
+    def bill(self, **units: int) -> None: ...
 
 
 Function = Callable[[Row, Http], Awaitable[Mapping[str, Any] | None]]
@@ -85,6 +89,7 @@ class CoroutineLookup(Lookup):
     max_answer_bytes: int = 1 << 20
 
     kind = "coroutine"
+    bills = True
 
     def _check(self) -> None:
         super()._check()

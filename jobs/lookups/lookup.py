@@ -14,6 +14,7 @@ from sqlglot import expressions as exp
 from jobs.errors import DeclarationError
 from jobs.ledger.declared import Ttl
 from jobs.lookups.answer_types import AnswerColumn, read_ddl
+from jobs.lookups.prices import SENT
 from jobs.lookups.services import Cache, Outage, Retry, Service
 from jobs.schema import LookupFacts, PriceFacts
 
@@ -58,6 +59,7 @@ class Lookup:
     version: int = 1
 
     kind = "lookup"
+    bills = False  # it tells what it is billed, in units of the service's
     finish_after_timeout = False  # a call that no row waits for any more is cancelled
 
     def __post_init__(self) -> None:
@@ -93,6 +95,12 @@ class Lookup:
         ):
             if value not in allowed:
                 raise DeclarationError(f"{name} is {value!r}; it must be one of: {', '.join(allowed)}.")
+        others = [price.unit for price in self.prices if price.unit not in SENT]
+        if others and not self.bills:
+            raise DeclarationError(
+                f"its service has a price per {others[0]}, which only a coroutine can tell, by http.bill(...); what is "
+                "counted by itself is per item, or per request."
+            )
         if not self.idempotent and (self.retry.retries > 0 or self.cache is None):
             raise DeclarationError(
                 "idempotent=False: a call that is made again, or made for each of two equal rows, may act twice; "

@@ -1,4 +1,4 @@
-"""What a service bills: a price in decimal money, per item or per request, from a day on."""
+"""What a service bills: a price in decimal money, per item, request or unit of its own, from a day on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal
 
 from jobs.errors import DeclarationError
 from jobs.schema import PriceFacts
 
 MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
-PER = re.compile(r"(?:([1-9]\d{0,8}) )?(item|request)s?")
-Unit = Literal["item", "request"]
+PER = re.compile(r"(?:([1-9]\d{0,8}) )?([a-z]+?)s?")
+SENT = ("item", "request")  # units that are counted as they are sent; others a coroutine tells, by http.bill
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,9 @@ def read_money(text: str, where: str) -> Money:
 class Price:
     """What a service bills for each attempt that reached it: Price("0.0040 USD", per="item", since="2026-12-01").
 
-    per: item (one key), request (one call, whatever it asks for; a retry is one more), or so many of them, as
-    "1000 items". since: the first day, in UTC, that it holds for; without it, it holds until another one begins.
+    per: item (one key), request (one call, whatever it asks for; a retry is one more), a unit that a coroutine bills
+    by, as token, or so many of them, as "1000 items". since: the first day, in UTC, that it holds for; without it, it
+    holds until another one begins.
     """
 
     amount: str
@@ -52,7 +52,8 @@ class Price:
         read_money(self.amount, "price: amount")
         if not isinstance(self.per, str) or PER.fullmatch(self.per) is None:
             raise DeclarationError(
-                f"price {self.amount}: per is {self.per!r}; it must be item, request, or as '1000 items'."
+                f"price {self.amount}: per is {self.per!r}; it must be item, request, a unit of the service's own as "
+                "token, or so many, as '1000 items'."
             )
         if self.since is not None:
             try:
@@ -70,15 +71,14 @@ class Price:
         money = read_money(self.amount, "price: amount")
         found = PER.fullmatch(self.per)
         assert found is not None  # checked at construction
-        unit: Unit = "request" if found[2] == "request" else "item"
-        return PriceFacts(str(money.amount), money.currency, unit, int(found[1] or 1), self.since)
+        return PriceFacts(str(money.amount), money.currency, found[2], int(found[1] or 1), self.since)
 
 
 def check_prices(where: str, prices: Sequence[Price]) -> None:
     """Raises DeclarationError where it is not clear which price holds on a day, or in which money."""
     facts = [price.facts for price in prices]
     if len({(one.currency, one.unit) for one in facts}) > 1:
-        raise DeclarationError(f"{where}: prices: all must be in one currency, and per item or per request alike.")
+        raise DeclarationError(f"{where}: prices: all must be in one currency, and per the same unit.")
     begins = [one.since for one in facts]
     if len(set(begins)) < len(begins):
         raise DeclarationError(f"{where}: prices: two begin on the same day; each needs a `since` of its own.")

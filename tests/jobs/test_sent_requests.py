@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,18 +91,23 @@ def asks_again(batches, number, batch):
     return bool(set(batch) & {key for earlier in batches[:number] for key in earlier})
 
 
-@pytest.mark.parametrize(("per", "billed"), [("request", (5, 1, "3.00")), ("item", (30, 4, "20.00"))])
+@pytest.mark.parametrize(
+    ("per", "billed"), [("request", (5, 1, "3.00")), ("item", (30, 4, "20.00")), ("token", (900, 200, "500.00"))]
+)
 def test_what_was_sent_is_paid_by_the_price_of_its_day(spark, per, billed):
-    enrichment = declare("http://127.0.0.1:1")
+    facts = declare("http://127.0.0.1:1").facts()
     prices = Price("0.50 USD", per=per), Price("1 USD", per=per, since="2026-12-01")
-    object.__setattr__(enrichment.lookups[0].service, "prices", prices)
+    facts = replace(facts, lookups=(replace(facts.lookups[0], prices=tuple(one.facts for one in prices)),))
     november = int(dt.datetime(2026, 11, 30, tzinfo=dt.UTC).timestamp()) // SECONDS
-    counts = RequestCounts(sent=Counter({november: 4, november + 1: 1}), items=Counter({november: 20}), answered=4)
+    counts = RequestCounts(
+        sent=Counter({november: 4, november + 1: 1}), items=Counter({november: 20}), answered=4,
+        units={"token": Counter({november: 800, november + 1: 100})}, lost=Counter(token=200),
+    )  # fmt: skip
     sent = SentRequests(spark)
     sent._told.add([(0, {"location": counts}), (1, {"location": RequestCounts(items=Counter({november + 1: 10}))})])
     before = LookupFigures(
         "location", {}, 0, 0, 0.0, 0.0, None, None, answered=26, billed=Billed(0, 0, per, "0", "USD")
     )
-    figures = sent.in_figures(DayFigures(0, 0, 0, (before,)), enrichment.facts())
+    figures = sent.in_figures(DayFigures(0, 0, 0, (before,)), facts)
     units, lost, cost = billed
     assert figures.lookups[0].billed == Billed(units, lost, per, cost, "USD")

@@ -10,7 +10,7 @@ from aiohttp import web
 from jobs.callers import counting
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.errors import TidegateError
-from tidegate import Batch, HttpLookup, Pages, Service, SqlLookup, lookup
+from tidegate import Batch, HttpLookup, Pages, Price, Service, SqlLookup, lookup
 
 HTTP = {"name": "place", "request": "GET /{q}", "keys": {"q": "q"}, "returns": "lat DOUBLE", "timeout": 5.0}
 BATCH = Batch(max_items=4, max_wait=0.05, item={"id": "{id}", "q": "{q}"}, match="$.id")
@@ -112,6 +112,31 @@ def test_a_run_of_a_coroutine_is_one_item_whatever_it_asks(service):
 
     counts = counted(twice, "a", "b")
     assert (counts.sent.total(), counts.items.total()) == (4, 2) == (len(service.log), 2)
+
+
+def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
+    said = {}
+    llm = Service(name="llm", url=service.url, max_concurrency=2, prices=[Price("2.50 USD", per="1000 tokens")])
+
+    @lookup(service=llm, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
+    async def billed(row, http):
+        await http.get("/x")
+        try:
+            http.bill(**{"dear": {"dollars": 1}, "odd": {"tokens": 0.5}}.get(row.q, {"tokens": 10}))
+        except ValueError as error:
+            said[row.q] = str(error)
+            raise
+        if row.q == "fails":
+            raise OSError
+        return None if row.q == "misses" else {"lat": 1.0}
+
+    counts = counted(billed, "fine", "misses", "fails", "dear", "odd")
+    assert {unit: days.total() for unit, days in counts.units.items()} == {"token": 30}
+    assert counts.lost == {"token": 10}
+    assert said == {
+        "dear": "bill(dollars=...): the service has no price per dollar that is to be told",
+        "odd": "bill(tokens=0.5): it must be a whole number, 0 or more",
+    }
 
 
 @pytest.mark.parametrize(("batch_size", "queries"), [(1, 5), (5, 1)])

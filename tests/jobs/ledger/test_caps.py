@@ -5,12 +5,20 @@ import pytest
 from jobs.errors import DeclarationError
 from jobs.ledger.caps import cap_on_cost
 from jobs.run_rules import RunRules
-from tidegate import HttpLookup, Price, Service
+from tidegate import HttpLookup, Price, Service, lookup
 
 
 def priced(*prices):
     service = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=4, prices=prices)
     return HttpLookup(name="geo", service=service, request="GET /{q}", keys={"q": "q"}, returns="a INT", timeout=1.0)
+
+
+@lookup(
+    service=Service(name="llm", url="http://llm", max_concurrency=2, prices=[Price("2.50 USD", per="1000000 tokens")]),
+    keys={"text": "text"}, returns="label STRING", timeout=5.0,
+)  # fmt: skip
+async def by_token(row, http):
+    return None
 
 
 def test_a_cap_allows_as_many_calls_as_the_money_pays_for_and_not_one_more():
@@ -34,6 +42,7 @@ def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
     [
         ([priced(Price("1 EUR"))], "5 USD", "lookup geo is billed in EUR; name that currency"),
         ([priced()], "5 USD", "no lookup has a price in force"),
+        ([by_token], "5 USD", "lookup by_token is billed per token, which only an answer tells; use --max-calls"),
         ([priced(Price("1 USD", since="2100-01-01"))], "5 USD", "no lookup has a price in force"),
     ],
 )
