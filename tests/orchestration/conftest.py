@@ -15,6 +15,7 @@ from demo.surroundings import environment
 from demo.weather_service import WeatherService, running
 from orchestration.home import dagster_home
 from orchestration.run_days import Outcome, run_days
+from tests.orchestration.pages import browser_page
 
 DAYS = ("2013-01-10", "2013-01-11", "2013-01-12", "2013-01-13")
 
@@ -80,3 +81,10 @@ def dagster_project(tmp_path_factory) -> Iterator[Project]:
             for name, value in environment(service.url).items():
                 patch.setenv(name, value)
             yield Project(root, service, instance)
+
+
+@pytest.fixture
+def page(address, request):
+    """A page of a browser at the `address` of the test's module."""
+    with browser_page(address, request.node.name) as page:
+        yield page
