@@ -227,8 +227,8 @@ class MonthRun:
         left = self._left()
         red = list(self._red.items())
         red = red[-1:] + red[:-1] if left else red  # what ended the run comes first
-        named = "; ".join(f"{day}: {why}" for day, why in red[:NAMED])
-        more = f"; {len(red) - NAMED} more." if len(red) > NAMED else ""
+        named = " ".join(f"{day}: {why.rstrip('.')}." for day, why in red[:NAMED])
+        more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
         rest = f" {len(left)} days were not begun." if left else ""
         next_step = (
             "Mend the cause of each day, which its Events tell, then run the month again: it runs what is missing."

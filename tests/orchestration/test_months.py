@@ -209,7 +209,7 @@ def test_a_month_cancelled_in_the_middle_leaves_no_spark_and_keeps_the_days_that
     assert reason.startswith(
         "1 of 31 days published. Not published: 2013-01-11: somebody cancelled the run; its Spark "
     )
-    assert reason.endswith("; 7 more. 20 days were not begun.")
+    assert reason.endswith(" 7 more. 20 days were not begun.")
 
 
 def cancelled_in_the_middle_of(day: str, root: Path) -> None:
