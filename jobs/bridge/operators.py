@@ -17,6 +17,7 @@ from jobs.bridge.sharing import SharedAsking, SharingOperator
 if TYPE_CHECKING:
     from jobs.bridge.partition import PartitionPlan
     from jobs.ledger.at_task import TaskLedger
+    from jobs.lookups import Lookup
 
 CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
 MODES = {
@@ -93,7 +94,7 @@ def _operator(
         "allowance": task.allowance,
         "may_call": task.plan.may_call,
     }
-    rows = share * lookup.batch_size  # that may be asked for at once
+    rows = rows_at_once(lookup, share)
     shared = None if lookup.cache is None else SharedAsking(lookup, caller, share=rows, cache=lookup.cache, **facts)
     asking = shared or Asking(lookup, caller, **facts)
     retry = lookup.retry
@@ -115,6 +116,11 @@ def _operator(
     if shared is not None:
         return SharingOperator(shared, output, **options), asking
     return AsyncWaitOperator(asking, output, concurrency=rows, **options), asking
+
+
+def rows_at_once(lookup: Lookup, share: int) -> int:
+    """Rows that may be asked for, or wait for others to be asked with: full requests, and one more."""
+    return share if lookup.batch_size == 1 else (share + 1) * lookup.batch_size
 
 
 def order_key_of(row: Row) -> Any:

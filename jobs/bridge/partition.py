@@ -26,7 +26,7 @@ from jobs.bridge.chain import Link, Operator, calls_in_flight, raise_failure
 from jobs.bridge.desk import DeskAddress
 from jobs.bridge.holding import ROWS_HELD, Finished, safe_batches
 from jobs.bridge.input_window import InputWindow
-from jobs.bridge.operators import CAPACITY_PER_CALL, Surroundings, chain
+from jobs.bridge.operators import CAPACITY_PER_CALL, Surroundings, chain, rows_at_once
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.progress import EVERY, ProgressSender, TaskProgress
 from jobs.bridge.stopping import watched
@@ -73,7 +73,7 @@ class PartitionRun:
         self._partition = partition
         self._shares = [shares[partition % len(shares)] for shares in plan.shares]
         self._progress = TaskProgress(partition, attempt, unit=plan.unit)
-        at_once = sum(share * lookup.batch_size for share, lookup in zip(self._shares, plan.lookups, strict=True))
+        at_once = sum(map(rows_at_once, plan.lookups, self._shares))
         held = ROWS_HELD if any(plan.ledgers) else 0
         self._window = InputWindow(PREFETCH_ROWS + held + CAPACITY_PER_CALL * at_once, PREFETCH_BYTES)
         self._out: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()

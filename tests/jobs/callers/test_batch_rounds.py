@@ -89,6 +89,13 @@ def test_every_request_is_full_and_the_next_leaves_when_one_ends(share, mode):
     assert seconds == pytest.approx(KEYS / ITEMS / share * SECONDS)
 
 
+@pytest.mark.parametrize("share", [1, 4])
+def test_keys_that_come_while_a_request_runs_fill_the_next_one(share):
+    seconds, requests = seconds_for(share, mode="ordered", each=0.0002)
+    assert requests == [ITEMS] * (KEYS // ITEMS)
+    assert seconds == pytest.approx(KEYS / ITEMS / share * SECONDS, rel=0.02)
+
+
 def test_the_same_without_a_cache():
     seconds, requests = seconds_for(4, mode="unordered", cache=None)
     assert requests == [ITEMS] * (KEYS // ITEMS)
