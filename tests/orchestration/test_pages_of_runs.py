@@ -1,24 +1,17 @@
 """What the person on call sees of a published day, a day held back and a day that failed, and a replay at a click."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 import urllib.request
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from tests.orchestration.pages import materialize, shows, wait_for, web_page
 from tests.orchestration.test_nightly_run import ROW_DOUBLED, house_definitions, with_fault
-from tests.orchestration.test_pages import CHROMIUM, PATIENCE, answers, free_port
 
 pytestmark = pytest.mark.ui
 
 PUBLISHED, HELD_BACK, FAILED = "2013-01-10", "2013-01-11", "2013-02-01"
 TABLE = "data/published/flights_enriched"
-SLOW = 10 * PATIENCE * 1e3  # ms; a run that is asked for by a click
 
 
 @pytest.fixture(scope="module")
@@ -32,43 +25,8 @@ def nights(dagster_project):
 
 @pytest.fixture(scope="module")
 def address(nights):
-    ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS")}
-    with (nights.root / "ui.log").open("wb") as log:
-        page = subprocess.Popen(
-            [sys.executable, "-m", "orchestration.ui"],
-            cwd=nights.root, env=os.environ | ports, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-    address = f"http://127.0.0.1:{ports['TIDEGATE_UI_PORT']}"
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while not answers(f"{address}/server_info"):
-            assert page.poll() is None, (nights.root / "ui.log").read_text()
-            assert time.monotonic() < deadline, "Dagster's page did not come up"
-            time.sleep(0.5)
+    with web_page("orchestration.ui", nights.root) as address:
         yield address
-    finally:
-        page.send_signal(signal.SIGINT)
-        page.wait(PATIENCE)
-
-
-@pytest.fixture
-def page(address, request):
-    """A page of a browser; TIDEGATE_SCREENSHOTS names a folder that gets what it showed last."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = chromium.new_page(viewport={"width": 1500, "height": 1100}, base_url=address)
-        page.set_default_timeout(PATIENCE * 1e3)
-        yield page
-        if folder := os.environ.get("TIDEGATE_SCREENSHOTS"):
-            page.screenshot(path=Path(folder, f"{request.node.name}.png"))
-        chromium.close()
-
-
-def shows(page, *texts: str) -> None:
-    for text in texts:
-        page.get_by_text(text).first.wait_for()
 
 
 def test_the_table_says_how_its_last_run_went_and_what_its_columns_are(page):
@@ -108,16 +66,9 @@ def test_a_replay_at_a_click_of_a_day_without_dead_letters_leaves_it_as_it_is(pa
     version = DeltaTable(TABLE).version()
     page.goto("/locations/tidegate/jobs/flights_enriched_replay")
     shows(page, "Asks again for the dead letters of a day")
-    page.get_by_role("button", name="Materialize all").click()
-    days = page.get_by_placeholder("ex: 2013-01-01")
-    days.fill(PUBLISHED)
-    days.press("Tab")
-    page.get_by_role("button", name="Launch").last.click()
-    page.get_by_role("button", name="View").last.click()
-    deadline = time.monotonic() + SLOW / 1e3
-    while len(ended := finished(nights, "flights_enriched_replay")) < 1:
-        assert time.monotonic() < deadline, "the replay did not end in time"
-        time.sleep(0.5)
+    materialize(page, PUBLISHED)
+    wait_for(lambda: finished(nights, "flights_enriched_replay"))
+    ended = finished(nights, "flights_enriched_replay")
     assert [run.status.value for run in ended] == ["SUCCESS"]
     assert DeltaTable(TABLE).version() == version
     assert nights.observed(ended[0].run_id)[-1]["reason"] == f"{PUBLISHED} has no dead letters: nothing was called."
