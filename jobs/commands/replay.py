@@ -13,14 +13,19 @@ from jobs import records
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
 from jobs.errors import DeclarationError
+from jobs.ledger.answers import as_answers
+from jobs.ledger.codec import load
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.hits import knows_nothing
 from jobs.ledger.selection import select
 from jobs.tables import dead_letters
 
 if TYPE_CHECKING:
+    from jobs.callers.caller import Caller
     from jobs.commands.target import Target
     from jobs.declarations import Enrichment
+    from jobs.ledger.answers import StoredAnswer
+    from jobs.lookups import Lookup
     from jobs.nightly import DayOutcome
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: an answer is an answer, whatever its age
@@ -66,7 +71,7 @@ def prepare(enrichment: Enrichment, day: str) -> int:
     letters = letters_of(enrichment, day)
     if letters.num_rows:
         refuse_other_requests(enrichment, day)
-        void_misses(enrichment, letters)
+        void_what_failed(enrichment, letters)
     return int(letters.num_rows)
 
 
@@ -82,13 +87,28 @@ def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
             )
 
 
-def void_misses(enrichment: Enrichment, letters: pa.Table) -> int:
-    """A letter whose miss is stored is asked again too. Returns how many."""
+def void_what_failed(enrichment: Enrichment, letters: pa.Table) -> int:
+    """A letter whose stored answer made it one is asked again too: a miss, or an answer that does not fit the columns
+    as they are declared now. Returns how many.
+    """
     marked = 0
     for kept in kept_by([("", enrichment)]):
         mine = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
-        if kept.lookup.on_miss == "dead_letter" and len(mine):
-            stored = select(kept.folder, mine, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
-            misses = stored.filter(pc.equal(stored["outcome"], "miss"))["key"].to_pylist()
-            marked += mark_expired(kept.folder, misses)
+        if len(mine):
+            caller = kept.lookup.caller(1)
+            stored = as_answers(select(kept.folder, mine, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers)
+            failed = [one.key for one in stored if _makes_a_letter(one, kept.lookup, caller)]
+            marked += mark_expired(kept.folder, failed)
     return marked
+
+
+def _makes_a_letter(stored: StoredAnswer, lookup: Lookup, caller: Caller) -> bool:
+    if stored.outcome == "miss":
+        return lookup.on_miss == "dead_letter"
+    if stored.outcome != "ok" or stored.response is None:
+        return False
+    try:
+        caller.columns(load(stored.response))
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return True
+    return False

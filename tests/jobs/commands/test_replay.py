@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from jobs import records
-from jobs.commands.replay import letters_of, replay, void_misses
+from jobs.commands.replay import letters_of, replay, void_what_failed
 from jobs.commands.target import Target
 from jobs.errors import DeclarationError
 from jobs.ledger.declared import FOR_EVER
@@ -40,10 +40,19 @@ def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": 1.0}, 2: None, 3: None, 4: {"temp_c": 2.0}})
     towns.publish(DAY, [1, 2, 4], statuses={2: "miss", 4: "timeout"})  # the answer of 4 came after its row had left
-    assert void_misses(towns.enrichment, letters_of(towns.enrichment, DAY)) == 1
+    assert void_what_failed(towns.enrichment, letters_of(towns.enrichment, DAY)) == 1
     wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3, 4)])
     known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
     assert known == ['["town-1"]', '["town-3"]', '["town-4"]']
+
+
+def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
+    towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": "warm"}, 3: {"temp_c": "mild"}})
+    towns.publish(DAY, [1, 2], statuses={2: "error"})
+    assert void_what_failed(towns.enrichment, letters_of(towns.enrichment, DAY)) == 1
+    wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3)])
+    known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
+    assert known == ['["town-1"]', '["town-3"]']
 
 
 def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
