@@ -116,7 +116,7 @@ class Calls:
             self._timer = None
         for holder in self._undecided.values():
             if isinstance(holder, Worker):
-                holder.decided = True
+                holder.decided = holder.cancelled = True
                 self.cancelled += 1
             elif holder.timer is not None:
                 holder.timer.cancel()
@@ -251,7 +251,9 @@ class Calls:
     def _drop_outcome(self, worker: Worker) -> None:
         """A call that nobody waits for has ended, in whatever way: its cancellation must not reach the next one."""
         worker.decided = False
-        worker.task.uncancel()
+        if worker.cancelled:  # by us: what somebody else cancels stays so, else the end of the loop waits for ever
+            worker.cancelled = False
+            worker.task.uncancel()
 
     # -- retries
 
@@ -321,6 +323,7 @@ class Calls:
         worker.decided = True
         if not self._survives(entry.element.value):
             self.cancelled += 1
+            worker.cancelled = True
             worker.task.cancel("the record's time limit has expired")
 
     # -- failure

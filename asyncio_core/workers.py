@@ -16,7 +16,7 @@ def next_turn() -> Generator[None, None, None]:
 class Worker:
     """One task that runs calls one after another, and the attempt it is making, if any."""
 
-    __slots__ = ("arrived", "attempts", "decided", "started", "task")
+    __slots__ = ("arrived", "attempts", "cancelled", "decided", "started", "task")
 
     task: asyncio.Task[None]
 
@@ -25,6 +25,7 @@ class Worker:
         self.attempts = 0
         self.started = 0.0  # when the record's first call started, on the record's clock
         self.decided = False  # the record's outcome is known, the operator waits for this attempt no more
+        self.cancelled = False  # the operator has cancelled this attempt
 
 
 class WorkerPool:

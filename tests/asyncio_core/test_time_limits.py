@@ -93,6 +93,19 @@ def test_close_cancels_a_call_that_survived_its_time_limit(opened):
     assert run_virtual(main) == (True, [-1])
 
 
+def test_a_call_that_survived_ends_when_somebody_else_cancels_it_as_the_end_of_the_loop_does(opened):
+    async def main():
+        async with opened({1: Hang()}, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0) as run:
+            await run.put(1)
+            await run.operator.end_input()
+            (worker,) = asyncio.all_tasks() - {asyncio.current_task()}
+            worker.cancel()
+            await asyncio.wait([worker])
+            return worker.cancelled(), run.values
+
+    assert run_virtual(main) == (True, [-1])
+
+
 def test_time_spent_waiting_for_a_slot_does_not_count(opened):
     async def main():
         script = {value: Reply([value], after=0.9) for value in range(5)}
