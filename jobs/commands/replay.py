@@ -89,12 +89,12 @@ def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
 
 def void_what_failed(enrichment: Enrichment, letters: pa.Table) -> int:
     """A letter whose stored answer made it one is asked again too: a miss, or an answer that does not fit the columns
-    as they are declared now. Returns how many.
+    as they are declared now; but no call that must not be made twice. Returns how many.
     """
     marked = 0
     for kept in kept_by([("", enrichment)]):
         mine = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
-        if len(mine):
+        if len(mine) and kept.lookup.idempotent:
             caller = kept.lookup.caller(1)
             stored = as_answers(select(kept.folder, mine, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers)
             failed = [one.key for one in stored if _makes_a_letter(one, kept.lookup, caller)]

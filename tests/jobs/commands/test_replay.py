@@ -55,6 +55,17 @@ def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
     assert known == ['["town-1"]', '["town-3"]']
 
 
+def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
+    towns.declare(on_miss="dead_letter")
+    towns.store({1: {"temp_c": "warm"}, 2: None})
+    towns.publish(DAY, [1, 2], statuses={1: "error", 2: "miss"})
+    (weather,) = towns.enrichment.lookups
+    once = dataclasses.replace(towns.enrichment, lookups=[dataclasses.replace(weather, idempotent=False)])
+    letters = letters_of(towns.enrichment, DAY)
+    assert void_what_failed(once, letters) == 0
+    assert void_what_failed(towns.enrichment, letters) == 2
+
+
 def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
     towns.publish(DAY, [1, 2], statuses={2: "error"})
     with pytest.raises(DeclarationError, match="the ledger holds no answer to the request as it is declared now"):
