@@ -51,6 +51,8 @@ class Reporter:
         if event["kind"] != "progress":
             far = self._last if event["kind"] in ("stopped", "failed") else None
             self._send({**event, "progress": progress_line(far)} if far else dict(event))
+            if event["kind"] in ("checked", "stopped", "failed"):  # the next day's begins anew
+                self._last = None
             return
         self._last = event
         if self._clock() >= self._next_line:

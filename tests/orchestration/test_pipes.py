@@ -34,6 +34,14 @@ def test_progress_is_a_line_every_few_seconds_and_the_rest_is_sent_at_once():
     assert stopped["progress"] == progress_line(PROGRESS)  # how far it came
 
 
+def test_a_day_that_fails_before_its_first_row_is_not_told_how_far_the_day_before_it_came():
+    messages = []
+    report = Reporter(lambda line: None, messages.append, Clock())
+    for event in (PROGRESS, {"kind": "checked"}, {"kind": "failed", "day": "2013-01-11", "reason": "no input"}):
+        report(event)
+    assert "progress" not in messages[-1]
+
+
 def test_a_progress_line_says_what_is_known_and_nothing_else():
     assert progress_line(PROGRESS) == "460 of 920 rows (50%), 88 rows/s, 10 in flight"
     full = PROGRESS | {"p50_ms": 48.2, "p99_ms": 201.0, "retries": 3, "timeouts": 0, "left_s": None}
