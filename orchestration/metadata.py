@@ -1,6 +1,7 @@
 """What Dagster shows of a day: metadata keys and values from the record of its run."""
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -26,8 +27,11 @@ def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:
     return {} if url is None else {"runbook": dg.MetadataValue.url(url)}
 
 
-def figures_metadata(record: DayRecord) -> dict[str, Any]:
-    """Counts and times of a run: integers and floats, so that Dagster plots them over the days."""
+def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = None) -> dict[str, Any]:
+    """Counts and times of a run: integers and floats, so that Dagster plots them over the days.
+
+    latest: the last record of every day, from who has read them already: there may be hundreds.
+    """
     figures = record.figures
     metadata: dict[str, Any] = {
         "rows_in": figures.rows_in,
@@ -36,7 +40,7 @@ def figures_metadata(record: DayRecord) -> dict[str, Any]:
         "job_s": round(figures.job_s, 3),
         "dead_letters": record.dead_letters,
         "declaration": _declaration(record.facts.declared),
-        "declaration_changed": _declaration_changed(record),
+        "declaration_changed": _declaration_changed(record, latest),
     }
     if record.published_version is not None:
         metadata["published_version"] = record.published_version
@@ -61,12 +65,11 @@ def _declaration(declared: DeclaredFacts) -> str:
     return f"{versions} ({declared.fingerprint})"
 
 
-def _declaration_changed(record: DayRecord) -> str:
+def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) -> str:
     """The fields that the run before this one, of whatever day, was declared otherwise in."""
-    others = [
-        one for one in records.latest(record.facts.declared.enrichment) if one.facts.run_id != record.facts.run_id
-    ]
-    before = max(others, key=lambda one: one.facts.started_at, default=None)
+    known = records.latest(record.facts.declared.enrichment) if latest is None else latest
+    earlier = [one for one in known if one.facts.started_at < record.facts.started_at]
+    before = max(earlier, key=lambda one: one.facts.started_at, default=None)
     if before is None:
         return "first run"
     old, new = before.facts.declared, record.facts.declared

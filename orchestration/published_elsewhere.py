@@ -19,6 +19,7 @@ from orchestration.day_events import DayEvents
 from orchestration.declared import Declared
 
 LOOK_EVERY = 60  # s
+AT_ONCE = 50  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
 LENGTH_OF_RUN_ID = 36  # of Dagster's own; a run of ours adds to it
 NOTHING_YET = -1
 Event = dg.AssetMaterialization | dg.AssetObservation
@@ -49,8 +50,9 @@ def published_elsewhere(all_declared: Sequence[Declared]) -> dg.SensorDefinition
         events: list[Event] = []
         for declared in all_declared:
             found, seen[declared.name] = news(context.instance, declared, seen.get(declared.name, NOTHING_YET))
+            latest = records.latest(declared.name) if found else []
             for publication, record in found:
-                events += told(declared, publication, record)
+                events += told(declared, publication, record, latest)
         days = sum(isinstance(event, dg.AssetObservation) and "state" in event.metadata for event in events)
         return dg.SensorResult(
             asset_events=events,
@@ -69,6 +71,8 @@ def news(
     A run at work tells its day itself, or makes its summaries still: it is waited for.
     """
     found, last = publications(declared.facts.table, after)
+    if len(found) > AT_ONCE:
+        found, last = found[:AT_ONCE], found[AT_ONCE - 1].version
     busy = set(at_work(declared.facts.table)) if found else set()
     wait = [one for one in found if one.run_id in busy or _own_is_unfinished(instance, one.run_id)]
     until = min((one.version for one in wait), default=last + 1) - 1
@@ -105,9 +109,11 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
     return found, last
 
 
-def told(declared: Declared, publication: Publication, record: DayRecord) -> Iterator[Event]:
+def told(
+    declared: Declared, publication: Publication, record: DayRecord, latest: Sequence[DayRecord]
+) -> Iterator[Event]:
     """What a run of Dagster would have told of the day, but for the results of its checks, which stand in one word: of
-    a check and a day Dagster keeps one result without a run, and refuses the next.
+    a check and a day Dagster keeps one result without a run, and refuses the next. latest: the last record of each day.
     """
     record = dataclasses.replace(  # a run that was killed after its commit had no time to note it
         record,
@@ -116,7 +122,7 @@ def told(declared: Declared, publication: Publication, record: DayRecord) -> Ite
         published_at=record.published_at or publication.at.isoformat(timespec="seconds"),
     )
     events = DayEvents(declared, publication.day, publication.run_id)
-    figures = metadata.figures_metadata(record)
+    figures = metadata.figures_metadata(record, latest)
     yield from events.of_record(record, figures)
     yield dg.AssetMaterialization(
         declared.key,

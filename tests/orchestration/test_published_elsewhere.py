@@ -97,6 +97,14 @@ def test_each_version_is_told_once(towns, sensor):
     assert sensor.days() == []
 
 
+def test_so_many_days_that_one_look_would_take_too_long_are_told_in_several(towns, sensor, monkeypatch):
+    monkeypatch.setattr("orchestration.published_elsewhere.AT_ONCE", 2)
+    days = [DAY, NEXT, "2013-01-12"]
+    for day in days:
+        towns.publish(day, range(2))
+    assert [sensor.days() for _ in range(3)] == [[(DAY, 1), (NEXT, 2)], [("2013-01-12", 3)], []]
+
+
 def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns, sensor):
     towns.publish(DAY, range(5))
     summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
