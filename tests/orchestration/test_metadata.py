@@ -77,8 +77,8 @@ def test_a_changed_declaration_is_told_at_the_first_run_that_has_it():
     told = figures_metadata(record_of(changed, "now", "2026-11-20T02:15:00+00:00"))
     assert told["declaration_changed"] == "lookups.weather.timeout, lookups.weather.version, publish_by"
     assert told["declaration"] == f"weather v2, plane v1 ({changed.fingerprint})"
-    records.save(record_of(changed, "later", "2026-11-21T02:15:00+00:00"))
-    assert figures_metadata(record())["declaration_changed"] == "no"  # of a run that is told late
+    runs = [record("before", "2026-11-19T02:15:00+00:00"), record_of(changed, "later", "2026-11-21T02:15:00+00:00")]
+    assert figures_metadata(record(), runs)["declaration_changed"] == "no"  # of a run that is told late
 
 
 def test_a_runbook_is_linked_where_one_is_declared_and_is_no_part_of_the_declaration_that_changes():
