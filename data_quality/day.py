@@ -101,9 +101,7 @@ def expectations_of(
         if rule == "calls_reconciled":
             stored = {lookup.name: lookup.stored for lookup in figures.lookups} if figures else {}
             arguments["stored"] = stored.get(spec.lookup or "")
-            requests = {lookup.name: lookup.requests for lookup in figures.lookups} if figures else {}
-            counted = requests.get(spec.lookup or "")
-            arguments["sent"] = None if counted is None else [counted.sent, counted.items]
+            arguments["sent"] = _sent(facts, figures, spec.lookup)
         if rule == "miss_share_usual" and spec.lookup:
             arguments["shares"] = history.miss_shares(earlier, spec.lookup)
         if rule == "input_day_complete":
@@ -117,6 +115,15 @@ def _most_at_once(facts: DayFacts, figures: DayFigures | None, lookup: str | Non
     for one in figures.lookups if figures else ():
         if one.name == lookup and lookup in batched and one.requests is not None:
             return list(one.requests.most_at_once)
+    return None
+
+
+def _sent(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> list[int] | None:
+    """Requests, and the keys that they asked for; None where nobody counted, or an answer may need no request."""
+    own_way = {one.name for one in facts.declared.lookups if one.kind == "coroutine"}
+    for one in figures.lookups if figures else ():
+        if one.name == lookup and lookup not in own_way and one.requests is not None:
+            return [one.requests.sent, one.requests.items]
     return None
 
 

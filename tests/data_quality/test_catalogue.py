@@ -2,7 +2,8 @@ import pytest
 from honest_day import PLANE, WEATHER, declare
 
 from data_quality.catalogue import checks
-from jobs.schema import ExpectationFacts, LookupFacts
+from data_quality.day import _sent
+from jobs.schema import DayFacts, DayFigures, ExpectationFacts, LookupFacts, LookupFigures, RequestFigures
 
 OF_A_LOOKUP = [
     "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held", "answers_in_range"
@@ -82,3 +83,14 @@ def test_the_users_expectations_are_named_by_type_and_column_each_once():
 def test_names_are_what_dagster_allows():
     declared = declare(expectations=(ExpectationFacts("expect_column_to_exist", {"column": "an odd.name"}),))
     assert all(name.replace("_", "").isalnum() for name in names(declared))
+
+
+@pytest.mark.parametrize(("kind", "sent"), [("http", [9, 5]), ("coroutine", None)])
+def test_answers_are_held_to_the_requests_sent_but_a_coroutine_s_which_may_need_none(kind, sent):
+    lookup = LookupFacts("geo", kind, "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2)
+    declared = declare(lookups=(lookup,), ledger="data/ledger")
+    facts = DayFacts(declared, "2013-01-10", "r", (), (), "", (), (), "", "")
+    counted = LookupFigures(
+        "geo", {"ok": 9}, 9, 0, 1.0, 1.0, None, None, stored=9, requests=RequestFigures(9, 0, 0, 9, 5)
+    )
+    assert _sent(facts, DayFigures(9, 9, 0, (counted,)), "geo") == sent
