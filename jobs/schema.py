@@ -136,7 +136,7 @@ class LookupFacts(Facts):
     """What a lookup promises, as declared."""
 
     name: str
-    kind: str  # http, sql, function
+    kind: str  # http, sql, function, coroutine
     service: str  # for people: "weather_api"
     returns: tuple[tuple[str, str], ...]  # column, Spark DDL type
     timeout: float | None  # s, all attempts and the waits between them

@@ -111,7 +111,7 @@ class Requests:
 
     def bill(self, **units: int) -> None:
         for name, many in units.items():
-            unit = name.removesuffix("s")
+            unit = name if name.endswith("ss") else name.removesuffix("s")
             if unit in SENT or (self._priced and unit not in self._priced):
                 raise ValueError(f"bill({name}=...): the service has no price per {unit} that is to be told")
             if isinstance(many, bool) or not isinstance(many, int) or many < 0:

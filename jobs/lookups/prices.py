@@ -12,7 +12,7 @@ from jobs.errors import DeclarationError
 from jobs.schema import PriceFacts
 
 MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
-PER = re.compile(r"(?:([1-9]\d{0,8}) )?([a-z]+?)s?")
+PER = re.compile(r"(?:([1-9]\d{0,8}) )?([a-z]+?)(?:(?<!s)s)?")
 SENT = ("item", "request")  # units that are counted as they are sent; others a coroutine tells, by http.bill
 
 
