@@ -108,9 +108,12 @@ class MonthRun:
         self._begun: set[str] = set()
         self._published: list[str] = []
         self._red: dict[str, str] = {}  # day -> why it is not published
+        self._unsummarized: dict[str, str] = {}  # summary and day -> why it is not made
 
     def carry_out(self, spark: SparkProgram) -> None:
-        """Run the days. Raises dagster.Failure, naming them, when some are not published; the others are."""
+        """Run the days. Raises dagster.Failure, naming them, when some are not published or not summarized; the others
+        are.
+        """
         with ExitStack() as held:
             try:
                 self._take(held)
@@ -122,7 +125,7 @@ class MonthRun:
             crashed = ended.crashed
             self._broken_off(ended)
         render_report(self._declared.name)
-        if self._red:
+        if self._red or self._unsummarized:
             raise self._failure(allow_retries=crashed)
 
     def _take(self, held: ExitStack) -> None:
@@ -198,7 +201,11 @@ class MonthRun:
         from jobs.tables.summaries import summarize
 
         for summary in self._declared.enrichment.summaries:
-            rows = summarize(self._declared.enrichment, summary, day)
+            try:
+                rows = summarize(self._declared.enrichment, summary, day)
+            except Exception as error:  # noqa: BLE001  # whatever a query says: the day is published, the next one waits
+                self._unsummarized[f"{summary.name} of {day}"] = " ".join(str(error).split())
+                continue
             self._context.log_event(
                 dg.AssetMaterialization(dg.AssetKey(summary.name), partition=day, metadata={"dagster/row_count": rows})
             )
@@ -229,12 +236,17 @@ class MonthRun:
         red = red[-1:] + red[:-1] if left else red  # what ended the run comes first
         named = " ".join(f"{day}: {why.rstrip('.')}." for day, why in red[:NAMED])
         more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
+        unpublished = f" Not published: {named}{more}" if red else ""
         rest = f" {len(left)} days were not begun." if left else ""
+        unmade = "".join(
+            f" Not made: {what}: {why.rstrip('.')}." for what, why in list(self._unsummarized.items())[:NAMED]
+        )
         next_step = (
-            "Mend the cause of each day, which its Events tell, then run the month again: it runs what is missing."
+            "Mend the cause of each day, which its Events tell, then run the month again: it runs what is missing. "
+            "A summary that was not made is materialized by itself."
         )
         return dg.Failure(
-            f"{len(self._published)} of {len(self._runs)} days published. Not published: {named}{more}{rest}",
+            f"{len(self._published)} of {len(self._runs)} days published.{unpublished}{rest}{''.join(unmade[:NAMED])}",
             metadata={"next_step": dg.MetadataValue.text(next_step)},
             allow_retries=allow_retries,
         )
