@@ -44,7 +44,8 @@ flights = replace(flights, start="2013-01-10", end="2013-01-13")
 """
 NO_SUMMARY = """
 from tidegate import Summary
-flights = replace(flights, summaries=[*flights.summaries, Summary(name="none", sql="SELECT nothing FROM flights_enriched")])
+none = Summary(name="none", sql="SELECT nothing FROM flights_enriched")
+flights = replace(flights, summaries=[*flights.summaries, none])
 """
 ONE_BAD_DAY = """
 everyday = fault
@@ -165,13 +166,16 @@ def test_days_of_a_month_are_published_one_by_one_from_one_spark_a_bad_one_is_na
     assert next(iter(logs)).is_file()
 
     calls = len(dagster_project.service.calls())
-    run, reason = run_month(dagster_project, "unsummarized", house + NO_SUMMARY)
-    assert reason.startswith(f"1 of 1 days published. Not made: none of {DAYS[1]}: ")  # what a query says stops no day
+    run, reason = run_month(dagster_project, "three_days", house)
+    assert run.success, reason
     assert materialized(dagster_project, run)[KEY] == [DAYS[1]]
     assert len(dagster_project.service.calls()) == calls  # its answers are in the ledger
     run, _ = run_month(dagster_project, "three_days", house)
     assert run.success
     assert materialized(dagster_project, run) == {}
+    run, reason = run_month(dagster_project, "no_summary", house + NO_SUMMARY)
+    assert reason.startswith(f"3 of 3 days published. Not made: none of {DAYS[0]}: ")
+    assert materialized(dagster_project, run)[KEY] == list(DAYS)  # whatever a query says
 
 
 @pytest.mark.spark
