@@ -246,7 +246,7 @@ class MonthRun:
             "A summary that was not made is materialized by itself."
         )
         return dg.Failure(
-            f"{len(self._published)} of {len(self._runs)} days published.{unpublished}{rest}{''.join(unmade[:NAMED])}",
+            f"{len(self._published)} of {len(self._runs)} days published.{unpublished}{rest}{unmade}",
             metadata={"next_step": dg.MetadataValue.text(next_step)},
             allow_retries=allow_retries,
         )
