@@ -1,6 +1,6 @@
 """How long until Dagster's page is there: loading the definitions, and `make ui` from its start to the first page.
 
-    python benchmarks/first_page.py            three times each; half a minute on 2 quiet cores
+    python benchmarks/first_page.py            three times each
 
 Every start is a new process; Dagster's folder is new each time, as on the first day. CPU is that of all its processes:
 on a machine with other work trust it and not the wall.

@@ -1,6 +1,6 @@
 """The memory of a Python worker, for 100,000 rows and for 10,000,000: it must be the same.
 
-    python benchmarks/memory.py                      both sizes, two services (about 20 minutes)
+    python benchmarks/memory.py                      both sizes, two services (about 8 minutes)
     python benchmarks/memory.py --small 20000 --large 200000
 
 A function that returns at once, and one that is slower than Spark (1 ms a call, 100 in flight: 100,000 rows a second at

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from data_quality import history, pictures, written
 from data_quality.catalogue import CheckSpec, checks, further
 from data_quality.findings import plain
-from jobs.schema import DayFacts, DayFigures, Verdict
+from jobs.schema import DayFacts, DayFigures, RequestFigures, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,20 +111,20 @@ def expectations_of(
 
 def _most_at_once(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> list[int] | None:
     """Requests in flight by task, where one asks for many keys; None where none does, or nobody counted."""
-    batched = {one.name for one in facts.declared.lookups if one.batch_size > 1}
-    for one in figures.lookups if figures else ():
-        if one.name == lookup and lookup in batched and one.requests is not None:
-            return list(one.requests.most_at_once)
-    return None
+    batched = any(one.name == lookup and one.batch_size > 1 for one in facts.declared.lookups)
+    requests = _requests(figures, lookup)
+    return list(requests.most_at_once) if batched and requests is not None else None
 
 
 def _sent(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> list[int] | None:
     """Requests, and the keys that they asked for; None where nobody counted, or an answer may need no request."""
-    own_way = {one.name for one in facts.declared.lookups if one.kind == "coroutine"}
-    for one in figures.lookups if figures else ():
-        if one.name == lookup and lookup not in own_way and one.requests is not None:
-            return [one.requests.sent, one.requests.items]
-    return None
+    own_way = any(one.name == lookup and one.kind == "coroutine" for one in facts.declared.lookups)
+    requests = _requests(figures, lookup)
+    return None if own_way or requests is None else [requests.sent, requests.items]
+
+
+def _requests(figures: DayFigures | None, lookup: str | None) -> RequestFigures | None:
+    return next((one.requests for one in figures.lookups if one.name == lookup), None) if figures else None
 
 
 def _validate(frame: DataFrame, facts: DayFacts, expectations: list[Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.codec import load
 
 if TYPE_CHECKING:
+    from jobs.callers.caller import Caller
     from jobs.lookups import Lookup
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
@@ -64,13 +65,18 @@ class Condition:
 
     def _mapped(self, stored: StoredAnswer) -> tuple[Any, ...]:
         """The columns as they would be published; null for a miss, and for what does not fit them."""
-        nothing = (None,) * len(self._columns)
-        if stored.response is None or stored.outcome != "ok":
-            return nothing
-        try:
-            return tuple(map(_plain, self._caller.columns(load(stored.response))))
-        except (ValueError, TypeError, LookupError, AttributeError):
-            return nothing
+        columns = columns_of(self._caller, stored)
+        return (None,) * len(self._columns) if columns is None else tuple(map(_plain, columns))
+
+
+def columns_of(caller: Caller, stored: StoredAnswer) -> tuple[Any, ...] | None:
+    """A stored answer as its columns are declared now; None for what is no answer, and for what does not fit them."""
+    if stored.response is None or stored.outcome != "ok":
+        return None
+    try:
+        return caller.columns(load(stored.response))
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
 
 
 def _only_reading(action: int, _first: str | None, second: str | None, *_: str | None) -> int:

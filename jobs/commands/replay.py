@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import records
+from jobs.commands.condition import columns_of
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import as_answers
-from jobs.ledger.codec import load
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.hits import knows_nothing
 from jobs.ledger.selection import select
@@ -105,10 +105,4 @@ def void_what_failed(enrichment: Enrichment, letters: pa.Table) -> int:
 def _makes_a_letter(stored: StoredAnswer, lookup: Lookup, caller: Caller) -> bool:
     if stored.outcome == "miss":
         return lookup.on_miss == "dead_letter"
-    if stored.outcome != "ok" or stored.response is None:
-        return False
-    try:
-        caller.columns(load(stored.response))
-    except (ValueError, TypeError, LookupError, AttributeError):
-        return True
-    return False
+    return stored.outcome == "ok" and columns_of(caller, stored) is None
