@@ -18,7 +18,7 @@ from orchestration.definitions import definitions_of
 from orchestration.published_elsewhere import published_elsewhere
 from orchestration.resources import spark_program
 from orchestration.standing import last_word
-from tests.jobs.commands.conftest import Towns, verdict
+from tests.jobs.commands.conftest import towns_in, verdict
 from tidegate.__main__ import main
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
@@ -53,12 +53,7 @@ class Sensor:
 
 @pytest.fixture
 def towns(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
-    project = Towns()
-    project.declare()
-    return project
+    return towns_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -135,11 +135,16 @@ def verdict(sentence, *evidence):
     return Verdict("every_row_once", "passed", "error", sentence, evidence=evidence)
 
 
-@pytest.fixture
-def towns(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def towns_in(folder, monkeypatch):
+    """A project with towns declared, in this folder, which is the current one from now on."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
     project = Towns()
     project.declare()
     return project
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    return towns_in(tmp_path, monkeypatch)
