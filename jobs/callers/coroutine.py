@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from yarl import URL
 
 from jobs.callers.caller import CallFailed, Key, Throttled
-from jobs.callers.counting import RequestCounts, counts_of
+from jobs.callers.counting import RequestCounts, Unasked, counts_of
 from jobs.callers.items import dumped
 from jobs.callers.service_session import ServiceSession
 from jobs.errors import RunStopped, TidegateError
@@ -98,7 +98,7 @@ class Requests:
         self._counts = counts
         self._priced = priced
         self.billed: Counter[str] = Counter()
-        self._items = 1  # the first request of a run asks for its key, the others go with it
+        self._unasked = Unasked(1)  # the run's key
         self.about_all: Throttled | RunStopped | None = None
 
     async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
@@ -126,9 +126,8 @@ class Requests:
             raise ValueError(f"path is {path!r}; it must start with / and hold no ? and no #: values go in params")
         query = {name: as_text(value) for name, value in (params or {}).items()}
         url = URL(self._session.base_url + path).with_query(query)
-        items, self._items = self._items, 0
         try:
-            return (await self._session.request(method, url, body=body, misses=miss, items=items)).content
+            return (await self._session.request(method, url, body=body, misses=miss, items=self._unasked)).content
         except (Throttled, RunStopped) as said:
             self.about_all = said
             raise

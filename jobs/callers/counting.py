@@ -28,9 +28,9 @@ class RequestCounts:
     in_flight: int = 0
     most_at_once: int = 0
 
-    def request(self, items: int = 1) -> Request:
+    def request(self, items: int | Unasked = 1) -> Request:
         """A request that asks for so many keys more, to be told when it leaves and when it ends."""
-        return Request(self, items)
+        return Request(self, items if isinstance(items, Unasked) else Unasked(items))
 
     def bill(self, unit: str, many: int) -> None:
         self.units.setdefault(unit, Counter())[_today()] += many
@@ -41,21 +41,34 @@ class RequestCounts:
         self.throttled += 1
 
 
+class Unasked:
+    """Keys that several requests ask for together: they count with the first of these that leaves."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: int) -> None:
+        self._items = items
+
+    def taken(self) -> int:
+        items, self._items = self._items, 0
+        return items
+
+
 class Request:
     """One request. It counts from the moment at which it has a connection: before that it has not left."""
 
-    __slots__ = ("_counts", "_items", "_left_at")
+    __slots__ = ("_counts", "_left_at", "_unasked")
 
-    def __init__(self, counts: RequestCounts, items: int) -> None:
+    def __init__(self, counts: RequestCounts, unasked: Unasked) -> None:
         self._counts = counts
-        self._items = items
+        self._unasked = unasked
         self._left_at: float | None = None
 
     def leaves(self) -> None:
         counts = self._counts
         day = _today()
         counts.sent[day] += 1
-        counts.items[day] += self._items
+        counts.items[day] += self._unasked.taken()
         counts.in_flight += 1
         counts.most_at_once = max(counts.most_at_once, counts.in_flight)
         self._left_at = time.monotonic()

@@ -17,7 +17,7 @@ from yarl import URL
 
 from jobs.callers.authorizing import authorizer
 from jobs.callers.caller import CallFailed, Throttled
-from jobs.callers.counting import LEAVING, RequestCounts
+from jobs.callers.counting import LEAVING, RequestCounts, Unasked
 from jobs.callers.tracing import trace
 from jobs.errors import AccessRefused
 from jobs.lookups.services import Service
@@ -113,7 +113,7 @@ class ServiceSession:
         body: bytes | None = None,
         misses: Collection[int] = (),
         received: int = 0,
-        items: int = 1,
+        items: int | Unasked = 1,
     ) -> Response:
         """One request. body: JSON. misses: statuses of "no such key". received: bytes of this answer's earlier pages.
         items: keys that it asks for, and no earlier page did.

@@ -44,6 +44,11 @@ def over_http(url, **fields):
     return HttpLookup(**HTTP | {"service": Service(name="geo", url=url, max_concurrency=2)} | fields)
 
 
+def coroutine(url):
+    service = Service(name="geo", url=url, max_concurrency=2)
+    return lookup(service=service, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
+
+
 def test_each_request_counts_whatever_came_of_it(service):
     said = {"/throttled": 429, "/broken": 500, "/unknown": 404, "/refused": 400}
 
@@ -104,14 +109,43 @@ def test_a_batch_is_one_request_and_its_halves_are_requests_that_ask_again(servi
 
 
 def test_a_run_of_a_coroutine_is_one_item_whatever_it_asks(service):
-    @lookup(service=Service(name="geo", url=service.url, max_concurrency=2), keys={"q": "q"},
-            returns="lat DOUBLE", timeout=5.0)  # fmt: skip
+    @coroutine(service.url)
     async def twice(row, http):
         await http.get(f"/{row.q}/first")
         return await http.get(f"/{row.q}/second")
 
     counts = counted(twice, "a", "b")
     assert (counts.sent.total(), counts.items.total()) == (4, 2) == (len(service.log), 2)
+
+
+def test_a_run_of_a_coroutine_is_one_item_also_when_its_first_request_found_nobody():
+    with socket.socket() as later:
+        later.bind(("127.0.0.1", 0))  # and listens only once a request was refused
+
+        async def listen():
+            async def answer(request):
+                return web.json_response({})
+
+            application = web.Application()
+            application.router.add_get("/{path}", answer)
+            runner = web.AppRunner(application)
+            await runner.setup()
+            await web.SockSite(runner, later).start()
+            return runner
+
+        @coroutine(f"http://127.0.0.1:{later.getsockname()[1]}")
+        async def asks_until_it_is_heard(row, http):
+            with pytest.raises(CallFailed, match="cannot connect"):
+                await http.get("/first")
+            runner = await listen()
+            try:
+                await http.get("/second")
+                await http.get("/third")
+            finally:
+                await runner.cleanup()
+
+        counts = counted(asks_until_it_is_heard, "a")
+    assert (counts.sent.total(), counts.items.total()) == (2, 1)
 
 
 def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
