@@ -57,12 +57,13 @@ class Unasked:
 class Request:
     """One request. It counts from the moment at which it has a connection: before that it has not left."""
 
-    __slots__ = ("_counts", "_left_at", "_unasked")
+    __slots__ = ("_counts", "_in_flight", "_left_at", "_unasked")
 
     def __init__(self, counts: RequestCounts, unasked: Unasked) -> None:
         self._counts = counts
         self._unasked = unasked
         self._left_at: float | None = None
+        self._in_flight = False
 
     def leaves(self) -> None:
         counts = self._counts
@@ -71,12 +72,19 @@ class Request:
         counts.items[day] += self._unasked.taken()
         counts.in_flight += 1
         counts.most_at_once = max(counts.most_at_once, counts.in_flight)
+        self._in_flight = True
         self._left_at = time.monotonic()
+
+    def frees_its_connection(self) -> None:
+        """The next request may leave on it, before whoever made this one has his turn to say that it ended."""
+        if self._in_flight:
+            self._in_flight = False
+            self._counts.in_flight -= 1
 
     def ends(self) -> None:
         """Whatever came of it."""
+        self.frees_its_connection()
         if self._left_at is not None:
-            self._counts.in_flight -= 1
             self._counts.seconds += time.monotonic() - self._left_at
 
 

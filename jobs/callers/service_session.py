@@ -53,11 +53,13 @@ class AnswerTooLarge(CallFailed):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Tells each request that it has its connection."""
+    """Tells each request that it has its connection, and that it has it no more."""
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         connection = await super().connect(*arguments, **options)
-        LEAVING.get().leaves()
+        request = LEAVING.get()
+        request.leaves()
+        connection.add_callback(request.frees_its_connection)
         return connection
 
 

@@ -148,6 +148,34 @@ def test_a_run_of_a_coroutine_is_one_item_also_when_its_first_request_found_nobo
     assert (counts.sent.total(), counts.items.total()) == (2, 1)
 
 
+def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_that_left_it(service):
+    """The one has its answer, and waits for its turn to say so; the next one is on its way by then."""
+
+    async def answer(request):
+        response = web.StreamResponse()
+        response.content_length = 2
+        await response.prepare(request)
+        await asyncio.sleep(0.02)  # what comes with the head is read in the turn that frees the connection
+        await response.write(b"{}")
+        return response
+
+    service.answer = answer
+
+    @coroutine(service.url)
+    async def one_more_each_turn(row, http):
+        first = asyncio.create_task(http.get("/first"))
+        more = []
+        while not first.done():
+            more.append(asyncio.create_task(http.get("/more")))
+            await asyncio.sleep(0)
+        for request in more:
+            request.cancel()
+        await asyncio.wait(more)
+
+    counts = counted(one_more_each_turn, "a", share=1)
+    assert counts.most_at_once == service.highest_in_flight == 1
+
+
 def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
     said = {}
     llm = Service(name="llm", url=service.url, max_concurrency=2, prices=[Price("2.50 USD", per="1000 tokens")])
