@@ -4,6 +4,7 @@ For long ranges of small days, where starting Spark takes longer than a day does
 """
 
 import datetime as dt
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -16,7 +17,7 @@ from jobs.enrich_day import run_id_of
 from jobs.errors import DayTaken
 from jobs.schema import DayRecord
 from jobs.spark_program import Ended
-from jobs.tables.leases import Lease, leased
+from jobs.tables.leases import WAIT, Lease, leased
 from orchestration import metadata, modes
 from orchestration.assets import CRASH, POOL
 from orchestration.checks import check_evaluations
@@ -129,10 +130,14 @@ class MonthRun:
             raise self._failure(allow_retries=crashed)
 
     def _take(self, held: ExitStack) -> None:
-        """Every day that nobody else is running, for as long as the run lasts: its Spark holds them too."""
+        """Every day that nobody else is running, for as long as the run lasts: its Spark holds them too. All days that
+        are taken are waited for no longer than one.
+        """
+        until = time.monotonic() + WAIT
         for day, run in self._runs.items():
+            wait = max(0.0, until - time.monotonic())
             try:
-                self._leases[day] = held.enter_context(leased(self._declared.facts.table, day, run.run_id))
+                self._leases[day] = held.enter_context(leased(self._declared.facts.table, day, run.run_id, wait=wait))
             except DayTaken as taken:
                 run.observe("not started", str(taken), f"Wait for that run, or cancel it; then {AGAIN}")
                 self._red[day] = str(taken)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import dagster as dg
@@ -20,11 +21,14 @@ from demo.weather_service import running
 from enrichments.flights import flights
 from jobs import records
 from jobs.declarations import load
+from jobs.enrich_day import run_id_of
 from jobs.schema import DayFacts, DayFigures, DayRecord
+from jobs.spark_program import Ended
+from jobs.tables.leases import leased
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.months import days_of, is_up_to_date, months
-from orchestration.resources import spark_program
+from orchestration.resources import SparkProgram, spark_program
 from orchestration.standing import unfinished_runs
 from tests.orchestration.test_hard_stops import (
     IN_TIME,
@@ -99,6 +103,50 @@ def test_a_day_whose_month_is_being_run_is_being_run():
         run = create_run_for_test(instance, f"{KEY}_month", tags=tags, status=DagsterRunStatus.STARTED)
         assert [one.run_id for one in unfinished_runs(instance, declared, DAYS[0])] == [run.run_id]
         assert unfinished_runs(instance, declared, "2013-02-01") == []
+
+
+class SparkThatCrashesOnce(SparkProgram):
+    """Its first run publishes a day and is killed; the next one fails."""
+
+    def run_days(self, context, reference, *, days, run_id, **others):
+        BEGUN.append(list(days))
+        if len(BEGUN) > 1:
+            return Ended(1, None, "no word of its days")
+        declared = Declared("a:flights", THREE)
+        facts = DayFacts(
+            declared.facts, days[0], run_id_of(run_id, days[0]), (), (), "", (), (), "2013-02-01T00:00:00+00:00", ""
+        )
+        records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
+        return Ended(-signal.SIGKILL, None, "killed")
+
+
+BEGUN: list[list[str]] = []  # the days of each of its runs
+THREE = dataclasses.replace(flights, start="2013-01-10", end="2013-01-13")
+
+
+def month_without_spark(instance, **config):
+    """The month's job over three days, with a Spark that crashes once. Returns the run and why its step failed."""
+    declared = Declared("a:flights", THREE)
+    BEGUN.clear()
+    run = definitions_of([declared], SparkThatCrashesOnce()).resolve_job_def(f"{KEY}_month").execute_in_process(
+        partition_key=MONTH, instance=instance, raise_on_error=False,
+        run_config={"ops": {f"enrich_month_of_{KEY}": {"config": config}}},
+    )  # fmt: skip
+    failures = [event.step_failure_data for event in run.all_events if event.is_step_failure]
+    return run, "".join(failure.user_failure_data.description for failure in failures)
+
+
+def test_a_month_whose_days_are_all_taken_says_so_after_the_wait_of_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("orchestration.months.WAIT", 2.0)
+    with ExitStack() as others, dg.DagsterInstance.ephemeral() as instance:
+        for day in DAYS:
+            others.enter_context(leased(THREE.output.path, day, "their run"))
+        run, reason = month_without_spark(instance)
+        steps = instance.get_run_step_stats(run.run_id)
+    assert reason.startswith("0 of 3 days published. Not published: 2013-01-10: 2013-01-10 is being run by run their ")
+    assert BEGUN == []
+    assert steps[0].end_time - steps[0].start_time < 5.0
 
 
 def run_month(project, module: str, flights_of: str, checks: str = "data_quality.day:check"):
