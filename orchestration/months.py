@@ -46,9 +46,7 @@ def month_job(declared: Declared) -> dg.JobDefinition:
     @dg.op(name=f"enrich_month_of_{declared.name}", pool=POOL, out=dg.Out(dg.Nothing), retry_policy=CRASH)
     def enrich_month(context: dg.OpExecutionContext, config: Which, spark: SparkProgram) -> None:
         sign(context.instance, context.run)
-        days = [
-            day for day in days_of(declared, context.partition_key) if config.again or not is_up_to_date(declared, day)
-        ]
+        days = days_to_run(declared, context.partition_key, context.run_id, again=config.again)
         say = context.log.info
         say(f"{len(days)} days of {context.partition_key} are to be run.")
         if days:
@@ -85,6 +83,22 @@ def months(declared: Declared) -> dg.MonthlyPartitionsDefinition:
 def days_of(declared: Declared, month: str) -> list[str]:
     """The days of the enrichment in that month, in order."""
     return [day for day in declared.days.get_partition_keys() if day.startswith(f"{month}-")]
+
+
+def days_to_run(declared: Declared, month: str, run_id: str, *, again: bool) -> list[str]:
+    """The days that are not up to date; with `again` all but those that an earlier try of this run of Dagster has
+    published.
+    """
+    days = days_of(declared, month)
+    if again:
+        return [day for day in days if not has_published(declared, day, run_id)]
+    return [day for day in days if not is_up_to_date(declared, day)]
+
+
+def has_published(declared: Declared, day: str, run_id: str) -> bool:
+    """Whether the run of Dagster has published the day, in whichever of its tries."""
+    of_run = [record for record in records.load(declared.name, day) if record.facts.run_id.startswith(run_id)]
+    return any(record.state == "published" for record in of_run)
 
 
 def is_up_to_date(declared: Declared, day: str) -> bool:

@@ -109,8 +109,8 @@ class SparkThatCrashesOnce(SparkProgram):
     """Its first run publishes a day and is killed; the next one fails."""
 
     def run_days(self, context, reference, *, days, run_id, **others):
-        BEGUN.append(list(days))
-        if len(BEGUN) > 1:
+        begun.append(list(days))
+        if len(begun) > 1:
             return Ended(1, None, "no word of its days")
         declared = Declared("a:flights", THREE)
         facts = DayFacts(
@@ -120,14 +120,14 @@ class SparkThatCrashesOnce(SparkProgram):
         return Ended(-signal.SIGKILL, None, "killed")
 
 
-BEGUN: list[list[str]] = []  # the days of each of its runs
+begun: list[list[str]] = []  # the days of each of its runs
 THREE = dataclasses.replace(flights, start="2013-01-10", end="2013-01-13")
 
 
 def month_without_spark(instance, **config):
     """The month's job over three days, with a Spark that crashes once. Returns the run and why its step failed."""
     declared = Declared("a:flights", THREE)
-    BEGUN.clear()
+    begun.clear()
     run = definitions_of([declared], SparkThatCrashesOnce()).resolve_job_def(f"{KEY}_month").execute_in_process(
         partition_key=MONTH, instance=instance, raise_on_error=False,
         run_config={"ops": {f"enrich_month_of_{KEY}": {"config": config}}},
@@ -145,8 +145,20 @@ def test_a_month_whose_days_are_all_taken_says_so_after_the_wait_of_one(tmp_path
         run, reason = month_without_spark(instance)
         steps = instance.get_run_step_stats(run.run_id)
     assert reason.startswith("0 of 3 days published. Not published: 2013-01-10: 2013-01-10 is being run by run their ")
-    assert BEGUN == []
+    assert begun == []
     assert steps[0].end_time - steps[0].start_time < 5.0
+
+
+def test_a_retry_of_a_month_that_runs_all_days_again_leaves_out_those_that_its_first_try_published(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("orchestration.months.CRASH", dg.RetryPolicy(max_retries=1))
+    with dg.DagsterInstance.ephemeral() as instance:
+        month_without_spark(instance, again=True)
+        assert begun == [list(DAYS), list(DAYS[1:])]
+        month_without_spark(instance, again=True)
+        assert begun[0] == list(DAYS)  # another run: that again means them all
 
 
 def run_month(project, module: str, flights_of: str, checks: str = "data_quality.day:check"):
