@@ -42,6 +42,17 @@ def postgres():
         yield server
 
 
+@pytest.fixture
+def service():
+    """A real HTTP service on loopback that does what the test scripts: tests/scripted_service.py."""
+    from tests.scripted_service import ScriptedService
+
+    scripted = ScriptedService()
+    scripted.start()
+    yield scripted
+    scripted.stop()
+
+
 @pytest.fixture(scope="session")
 def demo_data(tmp_path_factory):
     """The demo's files for one day of flights, prepared once. Nobody writes here."""

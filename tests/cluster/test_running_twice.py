@@ -20,7 +20,6 @@ from jobs.packing import package
 from jobs.run_rules import RunRules, ledger_of
 from tests.cluster.conftest import bare_python
 from tests.cluster.test_cluster import Output
-from tests.jobs.conftest import ScriptedService
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[2]
@@ -89,14 +88,6 @@ def the_first_is_faster(key, times):
 
 def the_copy_is_faster(key, times):
     return (100.0 if key == STUCK else 0.4) if times == 1 else 0.05
-
-
-@pytest.fixture
-def service():
-    scripted = ScriptedService()
-    scripted.start()
-    yield scripted
-    scripted.stop()
 
 
 @pytest.fixture
