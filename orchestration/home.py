@@ -5,9 +5,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 ONE_MACHINE, TEAM = HERE / "dagster.yaml", HERE / "dagster.team.yaml"
-TEAM_HOST = (
-    "TIDEGATE_PG_HOST"  # of the PostgreSQL that keeps runs and events; where it is set, the team's settings hold
-)
+TEAM_HOST = "TIDEGATE_PG_HOST"  # of the PostgreSQL for runs and events; where it is set, the team's settings hold
 
 
 def dagster_home(folder: Path = Path("data/dagster")) -> Path:
