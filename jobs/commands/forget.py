@@ -226,6 +226,7 @@ def _delete_logs(enrichment: Enrichment, days: list[str]) -> int:
     deleted = 0
     for day in days:
         for log in records.folder(enrichment.name, day).glob("*.spark.log"):
+            log.resolve().unlink(missing_ok=True)  # the days of a month share one, in the folder of its first
             log.unlink(missing_ok=True)
             deleted += 1
         records.progress_file(enrichment.name, day).unlink(missing_ok=True)  # ends with why a run failed

@@ -101,6 +101,15 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert "towns: 0 rows deleted (no day)" in again
 
 
+def test_a_log_that_the_days_of_a_month_share_goes_too(stored):
+    shared = records.spark_log("towns", "2013-01-01", "month-2013-01-01")  # of a day that asked for other keys
+    shared.parent.mkdir(parents=True)
+    shared.write_text(f"a row of {GONE}")
+    records.spark_log("towns", SECOND, f"month-{SECOND}").symlink_to(shared.resolve())
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    assert files_that_hold(GONE) == []
+
+
 def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
     with leased(TABLE, "2013-01-12", "working"):
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
