@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.enrich import carry_out, prepare
+from jobs.enrich import prepare, write_out
 from jobs.ledger.driving import driven
 from jobs.run_rules import RunRules, ruled
 
@@ -20,4 +20,4 @@ def write_enriched(frame: DataFrame, declared: Enrichment, out: Path) -> None:
     rows, plan = prepare(frame, declared)
     plan = ruled(plan, declared, uuid.uuid4().hex, RunRules())
     with driven(rows, plan, scratch=Path(f"{out}-keys")) as run:
-        carry_out(rows, run.plan).write.parquet(str(out))
+        write_out(rows, run.plan, str(out))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from jobs.bridge.partition import PartitionPlan
 from jobs.bridge.stopping import PARTITION_OF_FRAME
 from jobs.errors import DeclarationError
 from jobs.preflight import check_columns
+from jobs.task_files import NAMED, TaskFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from jobs.declarations import Enrichment
     from jobs.lookups import Lookup
     from jobs.sent_requests import SentRequests
+
+    Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
 
 
 def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -67,14 +70,37 @@ def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, Partition
 
 def carry_out(prepared: DataFrame, plan: PartitionPlan, sent: SentRequests | None = None) -> DataFrame:
     """The prepared rows through the plan, one task per partition; `sent` is told of the requests."""
-    stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
-    plan = replace(plan, desk=desk_of(prepared.sparkSession).register(once=not stored))
-    numbered = prepared.withColumn(PARTITION_OF_FRAME, F.spark_partition_id())
+    plan = _at_the_desk(prepared, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return plan(batches) if sent is None else sent.counted(plan, batches)
 
-    return numbered.mapInArrow(task, written_schema(prepared.schema, plan.layout))
+    return _by_tasks(prepared, task, written_schema(prepared.schema, plan.layout))
+
+
+def write_out(
+    prepared: DataFrame, plan: PartitionPlan, folder: str, sent: SentRequests | None = None
+) -> tuple[str, ...]:
+    """The same, and its rows to Parquet files in `folder`, by the tasks themselves. The files, in the order of tasks.
+
+    Raises what the tasks raise; what they wrote until then is in no list of files.
+    """
+    plan = _at_the_desk(prepared, plan)
+    files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout))
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return files.written(plan(batches) if sent is None else sent.counted(plan, batches))
+
+    return files.taken(_by_tasks(prepared, task, NAMED))
+
+
+def _at_the_desk(prepared: DataFrame, plan: PartitionPlan) -> PartitionPlan:
+    stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
+    return replace(plan, desk=desk_of(prepared.sparkSession).register(once=not stored))
+
+
+def _by_tasks(prepared: DataFrame, task: Task, gives: T.StructType | str) -> DataFrame:
+    return prepared.withColumn(PARTITION_OF_FRAME, F.spark_partition_id()).mapInArrow(task, gives)
 
 
 def shares(total: int, parts: int) -> tuple[int, ...]:

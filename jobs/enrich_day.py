@@ -235,7 +235,7 @@ def _write(
     report: Report,
 ) -> tuple[DayFacts, TaskLoad]:
     """Enrich and write; the folder is one that no reader who lists days ever looks into."""
-    from jobs.enrich import carry_out, prepare
+    from jobs.enrich import prepare, write_out
     from jobs.ledger.driving import driven
 
     rows, plan = prepare(spark.read.parquet(*facts.input_files), enrichment)
@@ -248,9 +248,7 @@ def _write(
             rows, replace(plan, progress=listener.address), scratch=scratch, asking=listener.asking_keys, sent=sent
         ) as run,
     ):
-        writer = carry_out(rows, run.plan, sent).write
-        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(facts.folder)
-    files = tuple(sorted(str(path) for path in Path(facts.folder).glob("*.parquet")))
+        files = write_out(rows, run.plan, facts.folder, sent)
     written = replace(facts, files=files, shares=plan.shares, asked_by=run.asked_by, finished_at=_now())
     return written, listener.load()
 

@@ -269,6 +269,8 @@ def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(nig
     (record,) = records.load("night", DAY)
     assert figures_of(record).from_ledger >= dies_at - lost
     assert answers_of(record) == expected(rows)
+    left = {str(path) for path in Path(record.facts.folder).glob("*.parquet")}
+    assert left == set(record.facts.files)  # the attempt that died had begun a file too
 
 
 @pytest.mark.proof
