@@ -94,10 +94,10 @@ def _refuse(element: object) -> NoReturn:
 
 
 def _emit(entry: _RecordEntry, output: Output) -> None:
-    timestamp = entry.element.timestamp
+    element = entry.element
     assert entry.results is not None, "only completed entries are emitted"
     for result in entry.results:
-        output(StreamRecord(result, timestamp))
+        output(element if result is element.value else StreamRecord(result, element.timestamp))
 
 
 class OrderedStreamElementQueue:
@@ -142,12 +142,13 @@ class OrderedStreamElementQueue:
             if results is None:
                 return
             entries.popleft()
+            element: Any = head.element
             if head.__class__ is _WatermarkEntry:
-                output(head.element)
+                output(element)
             else:
-                timestamp = head.element._timestamp  # noqa: SLF001 - the property's frame would cost 2 %
+                value = element._value  # noqa: SLF001 - the property's frame would cost 2 %
                 for result in results:
-                    output(StreamRecord(result, timestamp))
+                    output(element if result is value else StreamRecord(result, element.timestamp))
 
     def values(self) -> list[StreamElement]:
         return [entry.element for entry in self._entries]
@@ -242,9 +243,10 @@ class UnorderedStreamElementQueue:
             while ready:
                 self._size -= 1
                 entry = ready.popleft()
-                timestamp = entry.element._timestamp  # noqa: SLF001 - the property's frame would cost 2 %
+                element = entry.element
+                value = element._value  # noqa: SLF001 - the property's frame would cost 2 %
                 for result in entry.results:  # type: ignore[union-attr]  # the ready ones are complete
-                    output(StreamRecord(result, timestamp))
+                    output(element if result is value else StreamRecord(result, element.timestamp))
             if first.watermark is None or first.blocked:
                 return
             self._size -= 1

@@ -6,8 +6,10 @@ the one retry loop, the operator's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from asyncio_core import AsyncFunction
 from jobs.callers.caller import Caller, CallFailed, Key, Throttled
@@ -90,15 +92,18 @@ class OnAttempt(Protocol):
     ) -> None: ...
 
 
-class Row:
-    """One input row on its way through the operators: its batch, its place there, what it asked so far."""
+class Row(NamedTuple):
+    """One input row on its way through the operators: its batch, its place there, what it asks of each lookup."""
 
-    __slots__ = ("asked", "batch", "index")
+    batch: Any
+    number: int
+    asked: tuple[Asked, ...]
 
-    def __init__(self, batch: Any, index: int, asked: tuple[Asked, ...]) -> None:
-        self.batch = batch
-        self.index = index
-        self.asked = asked
+
+def rows_of(batch: Any, keys: Sequence[Sequence[Key | None]]) -> Iterator[Row]:
+    """The rows of a batch, with their keys by lookup: all but Asked in C."""
+    asked = zip(*(map(Asked, of_lookup) for of_lookup in keys), strict=True)
+    return map(partial(tuple.__new__, Row), zip(repeat(batch), count(), asked))  # the last one ends it
 
 
 class Asking(AsyncFunction[Row, Row]):
@@ -127,6 +132,8 @@ class Asking(AsyncFunction[Row, Row]):
         self._place = place  # of this lookup in Row.asked
         self._caller = caller
         self._gate = gate
+        self._gate_is_closed = False
+        self._stood_still = 0.0  # s that the gate was closed, up to its last opening
         self._watch = watch
         self._now_us = now_us
         self._on_attempt = on_attempt
@@ -134,13 +141,27 @@ class Asking(AsyncFunction[Row, Row]):
         self._allowance = allowance
         self._may_call = may_call
         self._known = known
-        self._ask = caller.call if ledger is None and allowance is None else self._call  # one attempt at the service
+        marks = ledger is not None and not lookup.idempotent
+        self._ask = self._within_limits if marks or allowance is not None else caller.call  # one attempt at the service
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
+        self._gate.subscribe(self)
+        self._gate_is_closed, self._stood_still = not self._gate.is_open, self._gate.closed_seconds
         await self._caller.open()
 
     async def close(self) -> None:
+        self._gate.unsubscribe(self)
         await self._caller.close()
+
+    # -- the gate's listener: asking it twice a row would cost more than all the rest of the clock
+    def gate_closed(self) -> None:
+        self._gate_is_closed = True
+
+    def gate_opened(self, closed_seconds: float) -> None:
+        self._gate_is_closed, self._stood_still = False, closed_seconds
+
+    def _closed_seconds(self) -> float:
+        return self._gate.closed_seconds if self._gate_is_closed else self._stood_still
 
     def again(self, results: list[Row]) -> bool:
         """The retry predicate."""
@@ -155,7 +176,11 @@ class Asking(AsyncFunction[Row, Row]):
         try:
             answer = await self._ask(asked.key)
             now = self._now_us()
+            if self._ledger is not None:  # before anybody sees it
+                self._ledger.keep(asked.key, answer, now)
             if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
+                if answer is not None and not self._watch.troubled and self._took_at_once(asked, answer, now):
+                    return [value]
                 reply = self._answered(answer, now)
         except (Throttled, CallFailed) as failure:
             if asked.finished is None:
@@ -169,6 +194,24 @@ class Asking(AsyncFunction[Row, Row]):
             if not asked.again:
                 self._settle(asked, now)
         return [value]
+
+    def _took_at_once(self, asked: Asked, answer: Any, now: int) -> bool:
+        """All that follows below for an answer that fits: what happens to nearly every row, in one step instead of six.
+        False, and nothing done, when it does not fit.
+        """
+        try:
+            columns = self._caller.columns(answer)
+        except ValueError:
+            return False
+        assert asked.started is not None
+        started, before = asked.started, asked.attempts
+        self._on_attempt(now - started, bool(before), True, False)
+        asked.attempts = (*before, (started, now, False))
+        asked.started = None
+        asked.status, asked.source, asked.error = "ok", "call", None
+        asked.answer, asked.answered_at, asked.finished = columns, now, now
+        asked.paused = self._closed_seconds() - asked.paused
+        return True
 
     def _without_a_call(self, row: Row) -> list[Row]:
         asked = row.asked[self._place]
@@ -184,18 +227,14 @@ class Asking(AsyncFunction[Row, Row]):
             asked.status = "not_asked"
         return [row]
 
-    async def _call(self, key: Key) -> Any | None:
-        """Within what may be spent. What comes back is on its way to the ledger before anybody sees it."""
+    async def _within_limits(self, key: Key) -> Any | None:
+        """Within what may be spent, and marked before where it must not be asked twice."""
         if self._allowance is not None:
             await self._allowance.spend(self._place)
         try:
-            if self._ledger is None:
-                return await self._caller.call(key)
-            if not self._lookup.idempotent:
+            if self._ledger is not None and not self._lookup.idempotent:
                 await self._ledger.mark(key)
-            answer = await self._caller.call(key)
-            self._ledger.keep(key, answer)
-            return answer
+            return await self._caller.call(key)
         finally:
             if self._allowance is not None:
                 self._allowance.ended()
@@ -204,7 +243,7 @@ class Asking(AsyncFunction[Row, Row]):
         asked.again = False
         asked.started = self._now_us()
         if not asked.attempts:
-            asked.paused = self._gate.closed_seconds
+            asked.paused = self._closed_seconds()
 
     def _end_attempt(self, asked: Asked, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
         """Close the running attempt, once: the time limit may have closed it before the cancelled call ends."""
@@ -293,7 +332,7 @@ class Asking(AsyncFunction[Row, Row]):
 
     def _settle(self, asked: Asked, now: int) -> None:
         asked.finished = now
-        asked.paused = self._gate.closed_seconds - asked.paused
+        asked.paused = self._closed_seconds() - asked.paused
         if asked.status != "ok":
             self._obey_policy(asked)
 

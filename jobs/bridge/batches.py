@@ -5,6 +5,8 @@ Only key columns and the event time become Python objects; every other column is
 
 from __future__ import annotations
 
+import datetime as dt
+import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +21,7 @@ from jobs.bridge.asking import Asked, Row
 from jobs.lookups.answer_types import AnswerColumn
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+_EPOCHS = {None: dt.datetime(1970, 1, 1), "UTC": dt.datetime(1970, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))}  # noqa: DTZ001
 ATTEMPT = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
 
 
@@ -50,10 +53,21 @@ class InputBatch:
 
 def keys_of(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False) -> list[Any]:
     """A tuple per row, or None where a part is null (unless nulls are wanted as a value)."""
-    keys = list(zip(*(batch.column(name).to_pylist() for name in names), strict=True))
+    keys = list(zip(*(values_of(batch.column(name)) for name in names), strict=True))
     if nulls or not any(batch.column(name).null_count for name in names):
         return keys
     return [None if None in key else key for key in keys]
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """As to_pylist, which takes 8 µs for a timestamp with a zone; this takes 0.3."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz not in _EPOCHS:
+        values: list[Any] = column.to_pylist()
+        return values
+    epoch = _EPOCHS[kind.tz]
+    since = column.to_numpy(zero_copy_only=False).view("timedelta64[us]").astype(object).tolist()
+    return [None if passed is None else epoch + passed for passed in since]
 
 
 class EventTimes:
@@ -140,13 +154,11 @@ def _one_chunk(column: Any) -> pa.Array:
 
 def _gathered(rows: list[Row]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
     """The carried columns of these rows, with their input sequence, segments and late flags."""
-    first, last = rows[0], rows[-1]
-    indices = np.array([row.index for row in rows])
+    indices = np.array([row.number for row in rows])
     batches: dict[int, InputBatch] = {id(row.batch): row.batch for row in rows}
     if len(batches) == 1:
-        source: InputBatch = first.batch
-        in_a_row = last.index - first.index == len(rows) - 1 and bool((np.diff(indices) == 1).all())
-        carried = source.carried.slice(first.index, len(rows)) if in_a_row else source.carried.take(pa.array(indices))
+        (source,) = batches.values()
+        carried = _chosen(source.carried, indices)
         return carried, source.first_seq + indices, source.segments[indices], source.late[indices]
     offsets: dict[int, int] = {}
     total = 0
@@ -158,7 +170,14 @@ def _gathered(rows: list[Row]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]
     sequences = np.concatenate([b.first_seq + np.arange(b.carried.num_rows) for b in batches.values()])
     segments = np.concatenate([batch.segments for batch in batches.values()])
     late = np.concatenate([batch.late for batch in batches.values()])
-    return table.take(pa.array(positions)), sequences[positions], segments[positions], late[positions]
+    return _chosen(table, positions), sequences[positions], segments[positions], late[positions]
+
+
+def _chosen(carried: Any, positions: np.ndarray) -> Any:
+    """These rows; in ordered mode they nearly always follow each other, and nothing need be copied."""
+    if positions[-1] - positions[0] == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
+        return carried.slice(int(positions[0]), len(positions))
+    return carried.take(pa.array(positions))
 
 
 def _answer_columns(name: str, answers: tuple[AnswerColumn, ...], asked: Sequence[Asked]) -> dict[str, pa.Array]:

@@ -124,4 +124,4 @@ def rows_at_once(lookup: Lookup, share: int) -> int:
 
 
 def order_key_of(row: Row) -> Any:
-    return row.batch.order_keys[row.index]
+    return row.batch.order_keys[row.number]

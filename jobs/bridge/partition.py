@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from asyncio_core import StreamElement, StreamRecord, Watermark
 from jobs.bridge.allowance import Allowance
-from jobs.bridge.asking import Asked, Row
+from jobs.bridge.asking import Row, rows_of
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
 from jobs.bridge.chain import Link, Operator, calls_in_flight, raise_failure
 from jobs.bridge.desk import DeskAddress
@@ -209,14 +209,14 @@ class PartitionRun:
             timestamps, watermarks = batch.timestamps, batch.watermarks
             keys = [keys_of(item, names) for names in layout.keys]
             known = self._known(item, keys)
-            for index, row_keys in enumerate(zip(*keys, strict=True)):
+            for row in rows_of(batch, keys):
                 if link is not None:
                     await link.room()
-                row = Row(batch, index, tuple(map(Asked, row_keys)))
+                number = row.number
                 for place, found in known:
-                    row.asked[place].stored = found[index]
-                await operator.process_element(StreamRecord(row, timestamps[index] if timestamps else None))
-                if watermarks and (watermark := watermarks[index]) is not None:
+                    row.asked[place].stored = found[number]
+                await operator.process_element(StreamRecord(row, timestamps[number] if timestamps else None))
+                if watermarks and (watermark := watermarks[number]) is not None:
                     await operator.process_element(Watermark(watermark))
         await operator.end_input()
 
@@ -229,13 +229,13 @@ class PartitionRun:
     def _collect(self, element: StreamElement) -> None:
         if isinstance(element, StreamRecord):
             self._ready.append(element.value)
-            self._progress.rows += 1
             if len(self._ready) >= ROWS_PER_BATCH:
                 self._flush()
 
     def _flush(self) -> None:
         """Hand over what is ready, with what to wait for before it may leave: its answers are stored by then."""
         if self._ready:
+            self._progress.rows += len(self._ready)
             stored = [ledger.safe_point() for ledger in self._ledgers if ledger is not None]
             self._out.put((self._assembler.batch(self._ready), stored))
             self._ready = []

@@ -169,7 +169,10 @@ class SharedAsking(Asking):
             answer = await self._ask(call.owner.key)
         except (Throttled, CallFailed) as failure:
             return self._failed(call.owner, failure)
-        return self._answered(answer, self._now_us())
+        now = self._now_us()
+        if self._ledger is not None:  # before anybody sees it
+            self._ledger.keep(call.owner.key, answer, now)
+        return self._answered(answer, now)
 
     def _free(self, call: SharedCall) -> None:
         if call.has_slot:

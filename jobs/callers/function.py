@@ -57,11 +57,11 @@ class FunctionCaller:
             raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
         if exchange is not None:
             exchange.answer = repr(answers)
+        if type(answers) is list and len(answers) == 1 and type(answers[0]) is dict:  # nearly always; a µs a row
+            return answers[0]
         return self._one(answers)
 
     def _one(self, answers: Any) -> Any | None:
-        if type(answers) is list and len(answers) == 1 and type(answers[0]) is dict:  # nearly always; a µs a row
-            return answers[0]
         if not isinstance(answers, list | tuple) or not all(isinstance(answer, dict) for answer in answers):
             raise CallFailed(f"the function gave {type(answers).__name__}; it must give a list of dicts", passing=False)
         if len(answers) > 1:
@@ -69,7 +69,7 @@ class FunctionCaller:
         return answers[0] if answers else None
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
-        return cast_all(self._columns, [answer.get(name) for name in self._returned])
+        return cast_all(self._columns, tuple(map(answer.get, self._returned)))
 
     def fallback(self, key: Key) -> Any | None:
         method = getattr(type(self._function), "timeout", None)

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import schema
+from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.asked_once import AskedOnce
 from jobs.ledger.codec import dump
 from jobs.ledger.index import AnswerIndex, write_index
-from jobs.ledger.keys import key_text
+from jobs.ledger.keys import key_text, key_texts
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
 
@@ -78,7 +79,12 @@ class TaskLedger:
         self._indexes: list[AnswerIndex] = []
         self._asked_once: AskedKeys | None = None
         self._writer: LedgerWriter | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._keys: list[Key] = []  # of the answers that came back in this turn of the loop
+        self._responses: list[bytes] = []
+        self._answered_at: list[int] = []
         self._ticket = 0
+        self._failure: LedgerError | None = None
         self._marked: set[str] = set()  # keys of calls that must not be made twice, asked by this task
         self._waiter: ThreadPoolExecutor | None = None
         self._said_unkept = False
@@ -87,6 +93,7 @@ class TaskLedger:
     def open(self) -> None:
         """Map what is known; begin to write. Before the first clock starts."""
         plan = self._plan
+        self._loop = asyncio.get_running_loop()
         earlier = self._earlier_attempts()
         if plan.index is not None:
             self._indexes.append(AnswerIndex.open(_on_this_host(plan.index)))
@@ -108,6 +115,7 @@ class TaskLedger:
         """Store what is left. Raises LedgerError when that cannot be."""
         try:
             if self._writer is not None:
+                self._hand_over()
                 self._writer.close()
         finally:
             if self._waiter is not None:
@@ -157,32 +165,60 @@ class TaskLedger:
             return AnswerIndex.open(path)
 
     # -- what comes back -----------------------------------------------------------------------------------------------
-    def keep(self, key: Key, answer: Any | None) -> None:
-        """Take the raw answer of a call, or None for a miss; never blocks."""
+    def keep(self, key: Key, answer: Any | None, answered_at: int) -> None:
+        """Take the raw answer of a call, or None for a miss; never blocks. answered_at: µs since the epoch.
+
+        What comes back in one turn of the loop goes to the writer together, at the end of the turn.
+        """
         if answer is None:
-            self._put(self._text(key), "miss", None)
+            self._put(self._text(key), "miss", None, answered_at)
             return
+        if self._failure is not None:
+            raise self._failure
         try:
-            response = dump(answer)
+            response = dump(answer)  # at once: whoever gave it may change it
         except ValueError as error:
             if not self._said_unkept:
                 self._said_unkept = True
                 _log.warning("lookup %s: an answer is not kept, and will be paid again: %s", self._plan.lookup, error)
             return
-        self._put(self._text(key), "ok", response)
+        if not self._keys:
+            self._loop.call_soon(self._end_of_turn)
+        self._keys.append(key)
+        self._responses.append(response)
+        self._answered_at.append(answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
         """Take the error that a key ended in. final: the service answered, so that a mark of the key is settled."""
         if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
-            self._put(self._text(key), "error", dump(reason))
+            self._put(self._text(key), "error", dump(reason), self._now_us())
 
-    def _put(self, text: str, outcome: StoredOutcome, response: bytes | None) -> None:
+    def _put(self, text: str, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
         assert self._writer is not None
-        self._ticket = self._writer.put(text, outcome, response, self._now_us())
+        self._hand_over()  # in the order in which they came
+        self._ticket = self._writer.put(text, outcome, response, answered_at)
+
+    def _end_of_turn(self) -> None:
+        try:
+            self._hand_over()
+        except LedgerError as error:  # nobody hears it here: who keeps the next answer does, or who asks for safety
+            self._failure = error
+
+    def _hand_over(self) -> None:
+        """Give the writer what came back since the last time."""
+        assert self._writer is not None
+        if self._keys:
+            keys, responses, answered_at = self._keys, self._responses, self._answered_at
+            self._keys, self._responses, self._answered_at = [], [], []
+            texts = key_texts(keys, hidden=self._plan.hidden)
+            self._ticket = self._writer.put_answers(texts, responses, answered_at)
 
     def safe_point(self) -> Stored:
         """All that was taken so far; for another thread to wait for."""
         assert self._writer is not None
+        if self._failure is not None:
+            raise self._failure
+        self._hand_over()
         return Stored(self._writer, self._ticket)
 
     # -- calls that must not be made twice -----------------------------------------------------------------------------
@@ -194,7 +230,7 @@ class TaskLedger:
         """Return once "asked" is stored; marks of all who wait meanwhile go into one part."""
         assert self._waiter is not None
         self._marked.add(self._text(key))
-        self._put(self._text(key), "asked", None)
+        self._put(self._text(key), "asked", None, self._now_us())
         await asyncio.get_running_loop().run_in_executor(self._waiter, self.safe_point().wait)
 
     def unmark(self, key: Key) -> None:

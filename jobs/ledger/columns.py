@@ -6,6 +6,8 @@ Half a million tuples that wait for a disk cost 2 to 3 µs each in memory and ga
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from jobs.ledger.answers import OUTCOMES, SCHEMA, StoredOutcome
 
 _NONE = 8  # beside the code of the outcome: there is no response
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+assert _CODES["ok"] == 0
 
 
 class Columns:
@@ -43,6 +46,16 @@ class Columns:
         self._answered_at.append(answered_at)
         self._outcomes.append(code)
         self._keys.append(key)
+
+    def extend(self, keys: Sequence[str], responses: Sequence[bytes], answered_at: Sequence[int]) -> None:
+        """Several records that are "ok"."""
+        ends = accumulate(map(len, responses), initial=len(self._responses))
+        next(ends)
+        self._response_ends.extend(ends)
+        self._responses += b"".join(responses)
+        self._answered_at.extend(answered_at)
+        self._outcomes += bytes(len(keys))  # zeros: the code of "ok"
+        self._keys += keys
 
     def table(self, run_id: str) -> pa.Table:
         """The records in their order; append nothing after it. Raises ValueError for no UTF-8."""

@@ -31,9 +31,22 @@ def key_text(key: Key, *, hidden: bool = False) -> str:
         text = orjson.dumps(key, _plain, _OPTIONS).decode()
     except orjson.JSONEncodeError:  # half a character, a whole number of over 64 bits
         text = json.dumps(_all_plain(key), sort_keys=True, separators=(",", ":"))
-    if "null" in text:  # what orjson writes for NaN and infinity too
-        text = orjson.dumps(_all_plain(key), _plain, _OPTIONS).decode()
+    else:
+        if "null" in text:  # what orjson writes for NaN and infinity too
+            text = orjson.dumps(_all_plain(key), _plain, _OPTIONS).decode()
     return HIDDEN + hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if hidden else text
+
+
+def key_texts(keys: Sequence[Key], *, hidden: bool = False) -> list[str]:
+    """`key_text` of each; many together cost a third of what they cost one by one."""
+    try:
+        together = orjson.dumps(keys, _plain, _OPTIONS).decode()
+    except orjson.JSONEncodeError:
+        together = "null"
+    texts = together[2:-2].split("],[")
+    if hidden or "null" in together or len(texts) != len(keys):  # more of them: a key has such a text, or an array
+        return [key_text(key, hidden=hidden) for key in keys]
+    return [f"[{text}]" for text in texts]
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from asyncio_core import WatermarkStrategy
 from jobs import schema
 from jobs.bridge.asking import Asked, Row
-from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
+from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of, values_of
 from jobs.lookups.answer_types import read_ddl
 
 MILLISECONDS = st.integers(-(10**6), 10**6)
@@ -88,6 +88,15 @@ def test_without_an_event_time_there_are_no_watermarks_and_nothing_is_late():
     assert (stamps, marks) == (None, None)
     assert segments.tolist() == [0, 0, 0]
     assert late.tolist() == [False] * 3
+
+
+@given(
+    moments=st.lists(st.none() | st.datetimes()),
+    kind=st.sampled_from([*(pa.timestamp("us", zone) for zone in (None, "UTC", "Asia/Tokyo")), pa.date32()]),
+)
+def test_times_become_the_objects_that_arrow_itself_makes_of_them(moments, kind):
+    column = pa.array(moments, pa.timestamp("us")).cast(kind)
+    assert list(map(repr, values_of(column))) == list(map(repr, column.to_pylist()))
 
 
 def test_a_key_with_a_null_in_it_is_no_key_unless_nulls_are_wanted():

@@ -109,7 +109,7 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
         finally:
             await operator.close()
         assert operator.in_flight == 0
-        return [(record.value.index, record.value.asked[0]) for record in left]
+        return [(record.value.number, record.value.asked[0]) for record in left]
 
     rows = run_virtual(main)
     assert service.in_flight == 0

@@ -8,8 +8,10 @@ import zoneinfo
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jobs.ledger.keys import key_hashes, key_text
+from jobs.ledger.keys import key_hashes, key_text, key_texts
 
 HOUR = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
 
@@ -30,6 +32,17 @@ HOUR = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
 )
 def test_a_key_is_canonical_json_that_a_person_can_read(key, text):
     assert key_text(key) == text
+
+
+PART = st.one_of(
+    st.none(), st.integers(), st.text(alphabet='a"[],\\\ud800'), st.floats(), st.dates(),
+    st.lists(st.lists(st.integers())), st.sampled_from(["],[", "null", "blake2b:"]),
+)  # fmt: skip
+
+
+@given(keys=st.lists(st.tuples(PART) | st.tuples(PART, PART)), hidden=st.booleans())
+def test_many_keys_have_the_texts_that_each_has_alone(keys, hidden):
+    assert key_texts(keys, hidden=hidden) == [key_text(key, hidden=hidden) for key in keys]
 
 
 def test_the_session_time_zone_does_not_alter_a_key():

@@ -153,6 +153,24 @@ def test_records_of_every_kind_come_out_as_they_went_in(folder, writer):
     assert in_store(folder) == records
 
 
+def test_answers_put_together_are_stored_as_those_put_one_by_one(folder, writer):
+    records = [answer(number) for number in range(5)]
+    one = writer()
+    one.put(*records[0][:4])
+    keys, _, responses, times, _ = zip(*records[1:4], strict=True)
+    assert one.put_answers(keys, responses, times) == 4
+    assert one.put(*records[4][:4]) == 5
+    one.close()
+    assert in_store(folder) == records
+
+
+def test_answers_put_together_fill_a_part_as_those_put_one_by_one(folder, writer, wait_for):
+    one = writer(flush_rows=10, flush_seconds=NEVER)
+    keys, _, responses, times, _ = zip(*map(answer, range(25)), strict=True)
+    one.put_answers(keys, responses, times)
+    wait_for(lambda: one.stored == 25)
+
+
 def test_an_answer_that_is_no_text_is_said_and_not_stored(folder):
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     one.put("[1]", "ok", b"\xff", 1)
