@@ -86,12 +86,19 @@ def write_out(
     Raises what the tasks raise; what they wrote until then is in no list of files.
     """
     plan = _at_the_desk(prepared, plan)
-    files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout))
+    files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return files.written(plan(batches) if sent is None else sent.counted(plan, batches))
 
     return files.taken(_by_tasks(prepared, task, NAMED))
+
+
+def distinct_columns(layout: BatchLayout) -> Iterator[str]:
+    """Those written columns whose values hardly repeat."""
+    yield from (schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SOURCE_ROW)
+    for lookup in layout.lookups:
+        yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))
 
 
 def _at_the_desk(prepared: DataFrame, plan: PartitionPlan) -> PartitionPlan:

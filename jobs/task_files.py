@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,12 +40,15 @@ class TaskFiles:
     folder: str  # every task sees the same one: local, or a shared disk
     schema: pa.Schema
     spark_types: str = "{}"  # the schema as Spark writes it down
+    distinct: frozenset[str] = (
+        frozenset()
+    )  # columns whose values hardly repeat: a dictionary of them is work for nothing
 
     @classmethod
-    def of(cls, folder: str, written: StructType) -> TaskFiles:
+    def of(cls, folder: str, written: StructType, distinct: Iterable[str]) -> TaskFiles:
         """Files that hold rows of these types, and that Spark reads as if it had written them."""
         types = nullable(written)
-        return cls(folder, to_arrow_schema(types, timezone="UTC"), types.json())
+        return cls(folder, to_arrow_schema(types, timezone="UTC"), types.json(), frozenset(distinct))
 
     def written(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: write all batches, then give the one row that names the file.
@@ -57,7 +60,7 @@ class TaskFiles:
         path = Path(self.folder, f"part-{partition:05d}-{secrets.token_hex(8)}.parquet")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with pq.ParquetWriter(path, self.schema, store_schema=False) as writer:
+            with pq.ParquetWriter(path, self.schema, store_schema=False, use_dictionary=self._dictionaries()) as writer:
                 writer.add_key_value_metadata({SPARK_TYPES: self.spark_types})
                 for group in groups(batches, self.schema):
                     writer.write_table(group)
@@ -68,6 +71,14 @@ class TaskFiles:
                 raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
             raise
         yield pa.RecordBatch.from_pydict({"file": [path.name]})
+
+    def _dictionaries(self) -> list[str]:
+        """Parquet's names of the columns that get one; those inside a list or struct have names of their own."""
+        empty = pa.BufferOutputStream()
+        pq.write_table(self.schema.empty_table(), empty)
+        columns = pq.ParquetFile(empty.getvalue()).schema
+        names = [columns.column(number).path for number in range(len(columns))]
+        return [name for name in names if name.partition(".")[0] not in self.distinct]
 
     def taken(self, named: DataFrame) -> tuple[str, ...]:
         """On the driver: run the job. The paths of its files, in the order of their tasks."""

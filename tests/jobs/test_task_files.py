@@ -50,6 +50,16 @@ def test_a_task_holds_no_more_rows_and_bytes_than_a_row_group(monkeypatch, size)
     assert found == ([12, 8] if size > 1 else [4] * 5)
 
 
+def test_columns_that_hardly_repeat_get_no_dictionary_nor_do_the_parts_of_one(tmp_path):
+    pair = pa.struct([("a", pa.int64())])
+    table = pa.table({"n": [1, 1], "m": [1, 1], "p": pa.array([[{"a": 1}], []], pa.list_(pair))})
+    files = TaskFiles(str(tmp_path), table.schema, distinct=frozenset({"m", "p"}))
+    (named,) = files.written(iter(table.to_batches()))
+    columns = pq.read_metadata(tmp_path / named.column("file")[0].as_py()).row_group(0)
+    has_dictionary = [columns.column(number).has_dictionary_page for number in range(columns.num_columns)]
+    assert has_dictionary == [True, False, False]
+
+
 def test_an_attempt_that_fails_removes_what_it_wrote(tmp_path, monkeypatch):
     monkeypatch.setattr(task_files, "ROWS_PER_GROUP", 1)
 
