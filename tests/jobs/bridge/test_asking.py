@@ -108,7 +108,7 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
         told = []
         asking = Asking(
             declared, declared.caller(concurrency), place=0, gate=gate, watch=watch, now_us=now_us,
-            on_attempt=lambda _, retried, *__: told.append(retried),
+            on_attempt=lambda *facts: told.append(facts),
         )  # fmt: skip
         left = []
         strategy = exponential_backoff(
@@ -140,6 +140,19 @@ def test_an_answer_is_ok_with_its_columns_and_when_it_came():
     assert (row.status, row.source, row.answer, row.error) == ("ok", "call", (1.0,), None)
     assert row.attempts == ((0, 100_000, False),)
     assert row.finished == row.answered_at == 100_000
+
+
+def test_an_answer_taken_in_one_step_leaves_what_it_leaves_step_by_step(monkeypatch):
+    answers = reply({"score": 1.0})
+    script = {
+        "at once": [answers], "late": [fail(ValueError("no")), answers], "unfit": [reply({"score": "x"})],
+        "throttled": [fail(Throttled("slow down", 3.0)), reply({"score": 2.0}, after=1.0)], "miss": [reply()],
+        "meanwhile": [reply({"score": 3.0}, after=2.0)],  # the gate closes and opens while it is under way
+    }  # fmt: skip
+    quick = [vars(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.told
+    monkeypatch.setattr(Asking, "_took_at_once", lambda *_: False)
+    assert ([vars(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.told) == quick
+    assert any(row["paused"] > 0 for row in quick[0])
 
 
 def test_no_answer_is_a_miss_that_was_answered():
@@ -188,7 +201,7 @@ def test_what_the_function_raises_is_tried_again_and_then_an_error():
 def test_a_retry_that_succeeds_leaves_no_error():
     (row,) = ask(Scripted({"a": [fail(OSError("broken")), reply({"score": 1.0})]}), "a")
     assert (row.status, row.error, len(row.attempts)) == ("ok", None, 2)
-    assert ask.told == [False, True]
+    assert [retried for _, retried, _, _ in ask.told] == [False, True]
 
 
 def test_an_error_is_kept_in_one_line_that_a_file_can_hold():
