@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
-_DOLLAR = ord("$")  # as a number it is found three times as fast as a text of two letters
+_DOLLAR, _U = ord("$"), ord("u")  # as a number it is found three times as fast as a text is
 _BITS_64 = range(-(1 << 63), 1 << 64)
 
 
@@ -34,7 +34,9 @@ def dump(answer: Any) -> bytes:
             raise error.__cause__ from None
         return orjson.dumps(_escaped(answer))
     # maybe a tag, or a name that looks like one; or null, which is what orjson writes for NaN and infinity too
-    return orjson.dumps(_escaped(answer)) if _DOLLAR in data or data.find(b"null") >= 0 else data
+    if _DOLLAR in data or (_U in data and data.find(b"null") >= 0):
+        return orjson.dumps(_escaped(answer))
+    return data
 
 
 def load(data: bytes) -> Any:
