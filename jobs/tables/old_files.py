@@ -26,7 +26,8 @@ class Removed:
 
 
 def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
-    """Delete the files that were replaced so long ago, and the folders of unpublished runs that are so old.
+    """Delete the files that were replaced so long ago, and the folders of unpublished runs that are so old; in those of
+    published runs, files that are in no version.
 
     Who reads a version older than that cannot any more. The run of a day that is at work keeps its folder, however old
     that is. Needs a folder on a file system. A crash half way leaves files that the next vacuum takes.
@@ -38,7 +39,8 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
     old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
     replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
     root = Path(table).resolve()
-    kept = {Path(uri.removeprefix("file://")).resolve() for uri in opened.file_uris()}
+    named = [uri.removeprefix("file://") for uri in opened.file_uris()]
+    kept = {Path(form).resolve() for name in named for form in (name, unquote(name))}
     kept |= {root / unquote(name) for name in replaced_since}
     return Removed(len(old), _remove_runs(table, kept, older_than))
 
@@ -49,11 +51,20 @@ def _remove_runs(table: str, needed: set[Path], older_than: timedelta) -> int:
     working = at_work(table)
     removed = 0
     for folder in folders:
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        newest = max((path.stat().st_mtime for path in [folder, *files]), default=0.0)
-        young = newest > time.time() - older_than.total_seconds()
-        if folder.name in working or young or any(path.resolve() in needed for path in files):
+        if folder.name in working:
             continue
-        removed += any(path.suffix == ".parquet" for path in files)  # else it is what is left of an old version
-        shutil.rmtree(folder, ignore_errors=True)
+        files = {path: path.stat().st_mtime for path in folder.rglob("*") if path.is_file()}
+        before = time.time() - older_than.total_seconds()
+        if any(path.resolve() in needed for path in files):
+            _remove_strays({path for path, changed in files.items() if changed <= before}, needed)
+        elif max([folder.stat().st_mtime, *files.values()]) <= before:
+            removed += any(path.suffix == ".parquet" for path in files)  # else it is what is left of an old version
+            shutil.rmtree(folder, ignore_errors=True)
     return removed
+
+
+def _remove_strays(files: set[Path], needed: set[Path]) -> None:
+    """What a task wrote that Spark no longer counted on, when the run had ended: it holds rows all the same."""
+    for path in files:
+        if path.resolve() not in needed:
+            path.unlink(missing_ok=True)

@@ -76,8 +76,15 @@ def test_a_run_whose_day_was_replaced_lately_stays_readable_however_old_its_file
         action = AddAction(str(file.relative_to(table)), file.stat().st_size, {}, 0, True, '{"numRecords": 1}')
         opened = DeltaTable(table)
         opened.create_write_transaction([action], mode="overwrite", schema=opened.schema(), partition_by=[])
+    stray = Path(table, "runs", "second", "part-1.parquet")  # of a task that Spark had replaced
+    stray.write_bytes(b"not even whole")
     assert vacuum(table, older_than=WEEK) == Removed(old=0, runs=0)
     assert values(table, version=1) == [9]
+    assert stray.exists()
+    os.utime(stray, (0, 0))
+    vacuum(table, older_than=WEEK)
+    assert not stray.exists()
+    assert values(table) == [9]
     assert vacuum(table, older_than=AT_ONCE) == Removed(old=1, runs=0)
     assert not Path(table, "runs", "first").exists()
     assert values(table) == [9]
