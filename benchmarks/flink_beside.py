@@ -2,9 +2,12 @@
 
     make bench-flink                                  fetches the jars into .flink (330 MB) and needs a JDK (javac)
     python benchmarks/flink_beside.py --rows 2000 --at-once 50000 --runs 1
+    python benchmarks/flink_beside.py --work W2 --runs 3
 
 W1: distinct keys over HTTP, 100 in flight, two tasks, so a capacity of 50 each; act and work as in bridge.py.
-W2: rows whose function completes at once, in rows/s from submitting the job to its end, the JVM's start left out.
+W2: the work of throughput.py, which measures our side: the same two Parquet files, a function that completes at once,
+Parquet files with the same columns, the audit ones as constants like those of its identity. In rows/s from submitting
+the job to its end, without the JVM's start and three whole runs before it. What was written is read and checked.
 """
 
 from __future__ import annotations
@@ -16,31 +19,41 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
+import pyspark
 from bridge import IN_FLIGHT, SEED, TASKS, keys_of
 from contenders import bare_asyncio
+from throughput import table, write_input
 
 from demo import data, weather_service
 from demo.draws import latency
+from jobs import schema
 
 ROOT = Path(__file__).parent.parent
 JARS = ROOT / ".flink" / "pyflink" / "lib"
+PARQUET = (  # Flink brings none; these come with Spark
+    "parquet-column", "parquet-common", "parquet-encoding", "parquet-format-structures", "parquet-hadoop",
+    "parquet-jackson", "hadoop-client-api", "hadoop-client-runtime", "jts-core",
+)  # fmt: skip
 OPENED = ("java.base/java.util", "java.base/java.lang", "java.base/java.util.concurrent", "java.base/java.nio")
 
 
 def classes(folder: Path) -> str:
-    """The class path, with our program compiled."""
-    path = f"{JARS}/*"
-    source = Path(__file__).parent / "flink" / "Lookups.java"
-    subprocess.run(["javac", "-cp", path, "-d", str(folder), str(source)], check=True)
+    """The class path, with our programs compiled."""
+    spark = Path(pyspark.__file__).parent / "jars"
+    path = ":".join([f"{JARS}/*", *(str(next(spark.glob(f"{name}-[0-9]*.jar"))) for name in PARQUET)])
+    sources = sorted(str(source) for source in (Path(__file__).parent / "flink").glob("*.java"))
+    subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(folder), *sources], check=True)
     return f"{folder}:{path}"
 
 
-def flink(path: str, mode: str, keys: Path, url: str, out: Path) -> float:
+def flink(path: str, program: str, *arguments: str) -> float:
     """Seconds from submitting the job to its end."""
     opened = [word for package in OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
     quiet = "-Dlog4j2.level=ERROR"
-    command = ["java", *opened, quiet, "-Xmx1g", "-cp", path, "Lookups", mode, str(keys), url, str(out)]
-    done = subprocess.run([*command, str(TASKS), str(IN_FLIGHT // TASKS)], capture_output=True, text=True, check=False)
+    command = ["java", *opened, quiet, "-Xmx1g", "-cp", path, program, *arguments, str(TASKS), str(IN_FLIGHT // TASKS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"Flink failed:\n{done.stderr[-2000:]}")
     return float(done.stdout.split("seconds ")[-1])
@@ -60,7 +73,7 @@ def over_http(path: str, root: Path, rows: int, runs: int) -> None:
             with weather_service.running(root / "demo", root / f"{here}.jsonl", seed=SEED) as service:
                 started = time.monotonic()
                 if name.startswith("Flink"):
-                    work = flink(path, name.split(", ")[1], listed, service.url, root / here)
+                    work = flink(path, "Lookups", name.split(", ")[1], str(listed), service.url, str(root / here))
                 else:
                     bare_asyncio(keys, service.url, IN_FLIGHT)
                     work = time.monotonic() - started
@@ -72,16 +85,41 @@ def over_http(path: str, root: Path, rows: int, runs: int) -> None:
 
 
 def at_once(path: str, root: Path, rows: int, runs: int) -> None:
-    listed = root / "numbers.txt"
-    listed.write_text("".join(f"{number}\n" for number in range(rows)))
-    print(f"W2: {rows:,} rows whose function completes at once", flush=True)
+    write_input(root / "in", rows)
+    print(f"W2: {rows:,} rows whose function completes at once, {TASKS} tasks, to Parquet", flush=True)
     for mode in ("ordered", "unordered"):
-        seconds = statistics.median(flink(path, mode, listed, "-", root / f"once-{mode}-{run}") for run in range(runs))
-        print(f"{'Flink, ' + mode:24} {rows / seconds:11,.0f} rows/s", flush=True)
+        rates = []
+        for run in range(runs):
+            out = root / f"once-{mode}-{run}"
+            rates.append(rows / flink(path, "AtOnceToParquet", mode, str(root / "in"), str(out)))
+            check(out / "measured", rows, mode)
+        print(f"{'Flink, ' + mode:24} {statistics.median(rates):11,.0f} rows/s", flush=True)
+
+
+def check(written: Path, rows: int, mode: str) -> None:
+    """Fails unless all columns are there and every row once, in "ordered" those of an input file in its order."""
+    names = [
+        *table(0).column_names, "x", schema.published_status("f"), schema.published_answered_at("f"),
+        *schema.ROW_COLUMNS, *schema.audit_columns("f"), schema.key("f"),
+    ]  # fmt: skip
+    parts = [pq.read_table(path) for path in sorted(written.glob("*.parquet"))]
+    ids = [part["id"].to_numpy() for part in parts]
+    swapped = [
+        (np.diff(of_file) < 0).any()
+        for part in ids
+        for of_file in (part[part // (rows // TASKS) == number] for number in range(TASKS))
+    ]
+    if any(part.column_names != names for part in parts):
+        raise SystemExit(f"{written}: these columns are missing, or not in this order: {names}")
+    if not np.array_equal(np.sort(np.concatenate(ids)), np.arange(rows)):
+        raise SystemExit(f"{written}: not every row is there once")
+    if mode == "ordered" and any(swapped):
+        raise SystemExit(f"{written}: the rows of a file are not in its order")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", choices=("W1", "W2"), help="one of them only")
     parser.add_argument("--rows", type=int, default=20_000, help="of W1")
     parser.add_argument("--at-once", type=int, default=500_000, help="rows of W2")
     parser.add_argument("--runs", type=int, default=3)
@@ -90,10 +128,12 @@ def main() -> None:
         raise SystemExit("Flink's jars are not there: `make bench-flink` fetches them.")
     with tempfile.TemporaryDirectory(prefix="tidegate-flink-") as folder:
         root = Path(folder)
-        data.prepare(root, days=[])
         path = classes(root / "classes")
-        over_http(path, root, options.rows, options.runs)
-        at_once(path, root, options.at_once, options.runs)
+        if options.work != "W2":
+            data.prepare(root, days=[])
+            over_http(path, root, options.rows, options.runs)
+        if options.work != "W1":
+            at_once(path, root, options.at_once, options.runs)
 
 
 if __name__ == "__main__":

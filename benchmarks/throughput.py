@@ -61,6 +61,13 @@ def table(rows: int, first: int = 0) -> pa.Table:
     return pa.table(columns | {"g": pa.array(ids, pa.timestamp("us", tz="UTC"))})
 
 
+def write_input(folder: Path, rows: int) -> None:
+    """A file for each task."""
+    folder.mkdir(exist_ok=True)
+    for task in range(TASKS):
+        pq.write_table(table(rows // TASKS, task * rows // TASKS), folder / f"part-{task}.parquet")
+
+
 def constants(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The identity: each batch as it came, and beside it the columns that the bridge adds, all the same value."""
 
@@ -90,9 +97,7 @@ class Bench:
         from jobs.enrich_day import session
 
         self.root, self.rows = root, rows
-        for task in range(TASKS):
-            (root / "in").mkdir(exist_ok=True)
-            pq.write_table(table(rows // TASKS, task * rows // TASKS), root / "in" / f"part-{task}.parquet")
+        write_input(root / "in", rows)
         self.spark = session("bench")
         self.spark.sparkContext.setLogLevel("ERROR")
         self.number = 0

@@ -1,0 +1,2 @@
+/** A row and the function's answer. */
+record AnsweredRow(InputRow row, double x) {}
