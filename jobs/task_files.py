@@ -40,9 +40,8 @@ class TaskFiles:
     folder: str  # every task sees the same one: local, or a shared disk
     schema: pa.Schema
     spark_types: str = "{}"  # the schema as Spark writes it down
-    distinct: frozenset[str] = (
-        frozenset()
-    )  # columns whose values hardly repeat: a dictionary of them is work for nothing
+    # columns whose values hardly repeat: a dictionary of them is work for nothing
+    distinct: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, folder: str, written: StructType, distinct: Iterable[str]) -> TaskFiles:
@@ -58,16 +57,17 @@ class TaskFiles:
         task = TaskContext.get()
         partition = task.partitionId() if task else 0
         path = Path(self.folder, f"part-{partition:05d}-{secrets.token_hex(8)}.parquet")
+        of_the_input: list[OSError] = []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with pq.ParquetWriter(path, self.schema, store_schema=False, use_dictionary=self._dictionaries()) as writer:
                 writer.add_key_value_metadata({SPARK_TYPES: self.spark_types})
-                for group in groups(batches, self.schema):
+                for group in groups(_remembering(batches, of_the_input), self.schema):
                     writer.write_table(group)
         except BaseException as error:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
             raise
         yield pa.RecordBatch.from_pydict({"file": [path.name]})
@@ -87,6 +87,15 @@ class TaskFiles:
             if path.name not in names:
                 path.unlink(missing_ok=True)
         return tuple(str(Path(self.folder, name)) for name in sorted(names))
+
+
+def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> Iterator[pa.RecordBatch]:
+    """The batches; an OSError of theirs is told from one of the disk that they are written to."""
+    try:
+        yield from batches
+    except OSError as error:
+        errors.append(error)
+        raise
 
 
 def nullable(types: StructType) -> StructType:

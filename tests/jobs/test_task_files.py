@@ -60,15 +60,16 @@ def test_columns_that_hardly_repeat_get_no_dictionary_nor_do_the_parts_of_one(tm
     assert has_dictionary == [True, False, False]
 
 
-def test_an_attempt_that_fails_removes_what_it_wrote(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [ValueError, ConnectionResetError])  # the second is no fault of the disk
+def test_an_attempt_that_fails_removes_what_it_wrote(tmp_path, monkeypatch, error):
     monkeypatch.setattr(task_files, "ROWS_PER_GROUP", 1)
 
     def fails():
         yield batch(0, 5)
         assert list(tmp_path.iterdir())
-        raise ValueError("of the run")
+        raise error("of the run")
 
-    with pytest.raises(ValueError, match="of the run"):
+    with pytest.raises(error, match="of the run"):
         list(TaskFiles(str(tmp_path), ROW).written(fails()))
     assert not list(tmp_path.iterdir())
 
