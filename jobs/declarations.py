@@ -29,15 +29,24 @@ class Input:
     partition: str = "date"
     row_id: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        require_folder("input", self.path)
+
     def folder(self, day: str) -> str:
         return f"{self.path.rstrip('/')}/{self.partition}={day}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """A Delta table, partitioned by the input's day; published one whole day at a time."""
+    """A Delta table, partitioned by the input's day; published one whole day at a time.
+
+    path: a folder, local or on a disk that driver and executors share.
+    """
 
     path: str
+
+    def __post_init__(self) -> None:
+        require_folder("output", self.path)
 
 
 @dataclass(frozen=True)
@@ -266,6 +275,17 @@ def written_columns(lookup: Lookup) -> list[str]:
     """The columns that a lookup adds for consumers of the published table."""
     answers = [column.name for column in lookup.columns]
     return [*answers, schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
+
+
+def require_folder(where: str, path: str) -> None:
+    """Raises DeclarationError for a URL: taken as a path, it would be a folder called `s3:` in the current one."""
+    if not path:
+        raise DeclarationError(f"{where}: path is ''; it must be a folder.")
+    if "://" in path:
+        raise DeclarationError(
+            f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: days "
+            "are published under a lock, which object stores have not. Only the ledger may lie at a URL."
+        )
 
 
 def require_day(day: str, where: str = "day") -> str:

@@ -146,6 +146,12 @@ WRONG = {
     "a delay of 0": (lambda: Retry(initial_delay=0), "delays must be over 0"),
     "an endless delay": (lambda: Retry(max_delay=float("inf")), "delays must be over 0"),
     "an outage after 0 failures": (lambda: Outage(after=0), "after must be at least 1"),
+    "an input at a URL": (lambda: Input(path="s3://lake/raw"), "input: path is 's3://lake/raw'; it must be a folder"),
+    "a table at a URL": (
+        lambda: Output(path="file:///lake/table"),
+        "output: path is 'file:///lake/table'; it must be a folder",
+    ),
+    "a table that lies nowhere": (lambda: Output(path=""), "output: path is ''; it must be a folder."),
     "a ledger that lies nowhere": (lambda: Ledger(""), "ledger: path is ''; it must be a folder or a filesystem URL."),
     "a secret in a ledger's URL": (lambda: Ledger("s3://id:secret@bucket/ledger"), "ledger: path holds a secret"),
     "a ledger that is never written": (lambda: Ledger(flush_rows=0), "flush_rows must be a whole number, at least 1"),
