@@ -32,35 +32,39 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
     Who reads a version older than that cannot any more. The run of a day that is at work keeps its folder, however old
     that is. Needs a folder on a file system. A crash half way leaves files that the next vacuum takes.
     """
+    # in this order: a run takes its lease before it makes its folder, and has it until its files are in the table
+    folders = [folder for folder in Path(table, RUNS).glob("*") if folder.is_dir()]
+    working = at_work(table)
+    old, needed = _remove_old_versions(table, older_than)
+    ended = [folder for folder in folders if folder.name not in working]
+    return Removed(old, sum(_remove_run(folder, needed, older_than) for folder in ended))
+
+
+def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Path]]:
+    """How many files went, and those that a version needs which can still be read."""
     if not DeltaTable.is_deltatable(table):
-        return Removed(runs=_remove_runs(table, set(), older_than))
+        return 0, set()
     opened = DeltaTable(table)
     hours = older_than // timedelta(hours=1)
     old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
     replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
     root = Path(table).resolve()
     named = [uri.removeprefix("file://") for uri in opened.file_uris()]
-    kept = {Path(form).resolve() for name in named for form in (name, unquote(name))}
-    kept |= {root / unquote(name) for name in replaced_since}
-    return Removed(len(old), _remove_runs(table, kept, older_than))
+    needed = {Path(form).resolve() for name in named for form in (name, unquote(name))}
+    return len(old), needed | {root / unquote(name) for name in replaced_since}
 
 
-def _remove_runs(table: str, needed: set[Path], older_than: timedelta) -> int:
-    """Folders first, leases after: a run that begins meanwhile takes its lease before it makes its folder."""
-    folders = [folder for folder in Path(table, RUNS).glob("*") if folder.is_dir()]
-    working = at_work(table)
-    removed = 0
-    for folder in folders:
-        if folder.name in working:
-            continue
-        files = {path: path.stat().st_mtime for path in folder.rglob("*") if path.is_file()}
-        before = time.time() - older_than.total_seconds()
-        if any(path.resolve() in needed for path in files):
-            _remove_strays({path for path, changed in files.items() if changed <= before}, needed)
-        elif max([folder.stat().st_mtime, *files.values()]) <= before:
-            removed += any(path.suffix == ".parquet" for path in files)  # else it is what is left of an old version
-            shutil.rmtree(folder, ignore_errors=True)
-    return removed
+def _remove_run(folder: Path, needed: set[Path], older_than: timedelta) -> bool:
+    """Whether it held rows that were never published, and is gone."""
+    files = {path: path.stat().st_mtime for path in folder.rglob("*") if path.is_file()}
+    before = time.time() - older_than.total_seconds()
+    if any(path.resolve() in needed for path in files):
+        _remove_strays({path for path, changed in files.items() if changed <= before}, needed)
+        return False
+    if max([folder.stat().st_mtime, *files.values()]) > before:
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    return any(path.suffix == ".parquet" for path in files)  # else it is what is left of an old version
 
 
 def _remove_strays(files: set[Path], needed: set[Path]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
 
+from jobs.tables import old_files
 from jobs.tables.leases import leased
 from jobs.tables.old_files import Removed, vacuum
 
@@ -35,6 +38,20 @@ def run_folder(table, run_id, *, age=timedelta(0)):
     for path in (folder / "part-0.parquet", folder):
         os.utime(path, (then, then))
     return folder
+
+
+@pytest.fixture
+def runs_only(tmp_path):
+    """A table without any day yet, whose files lie where runs write them."""
+    DeltaTable.create(str(tmp_path), pa.schema([("value", pa.int64())]), mode="error")
+    return str(tmp_path)
+
+
+def publish(table, file):
+    """The file in place of all that the table holds."""
+    action = AddAction(str(file.relative_to(table)), file.stat().st_size, {}, 0, True, '{"numRecords": 1}')
+    opened = DeltaTable(table)
+    opened.create_write_transaction([action], mode="overwrite", schema=opened.schema(), partition_by=[])
 
 
 def values(table, version=None):
@@ -64,18 +81,41 @@ def test_the_folder_of_a_run_at_work_stays_however_old_it_is(table):
     assert vacuum(table, older_than=AT_ONCE).runs == 1
 
 
-def test_a_run_whose_day_was_replaced_lately_stays_readable_however_old_its_files_are(tmp_path):
-    table = str(tmp_path / "table")
-    DeltaTable.create(table, pa.schema([("value", pa.int64())]), mode="error")
-    from deltalake.transaction import AddAction
+@pytest.mark.parametrize("looks", ["for who is at work", "at the table"])
+@pytest.mark.parametrize("ends", ["before", "after"])
+def test_a_run_that_publishes_and_ends_while_vacuum_looks_keeps_its_rows(runs_only, monkeypatch, looks, ends):
+    file = run_folder(runs_only, "first") / "part-0.parquet"
+    with ExitStack() as held:
+        held.enter_context(leased(runs_only, "2013-01-10", "first", wait=0))
+        held.callback(publish, runs_only, file)  # and then the lease goes
 
+        def at_the_moment(look):
+            def looking(*arguments):
+                if ends == "before":
+                    held.close()
+                seen = look(*arguments)
+                held.close()
+                return seen
+
+            return looking
+
+        class Opened(DeltaTable):
+            __init__ = at_the_moment(DeltaTable.__init__)
+
+        if looks == "at the table":
+            monkeypatch.setattr(old_files, "DeltaTable", Opened)
+        else:
+            monkeypatch.setattr(old_files, "at_work", at_the_moment(old_files.at_work))
+        assert vacuum(runs_only, older_than=AT_ONCE).runs == 0
+    assert values(runs_only) == [9]
+
+
+def test_a_run_whose_day_was_replaced_lately_stays_readable_however_old_its_files_are(runs_only):
+    table = runs_only
     for run_id in ("first", "second"):
         Path(table, "runs", run_id).mkdir(parents=True)
         Path(table, "runs", run_id, ".part-0.parquet.crc").write_bytes(b"x")  # as Spark leaves one
-        file = run_folder(table, run_id, age=timedelta(days=30)) / "part-0.parquet"
-        action = AddAction(str(file.relative_to(table)), file.stat().st_size, {}, 0, True, '{"numRecords": 1}')
-        opened = DeltaTable(table)
-        opened.create_write_transaction([action], mode="overwrite", schema=opened.schema(), partition_by=[])
+        publish(table, run_folder(table, run_id, age=timedelta(days=30)) / "part-0.parquet")
     stray = Path(table, "runs", "second", "part-1.parquet")  # of a task that Spark had replaced
     stray.write_bytes(b"not even whole")
     assert vacuum(table, older_than=WEEK) == Removed(old=0, runs=0)
