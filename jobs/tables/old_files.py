@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from jobs.tables.leases import at_work
 
 RUNS = "runs"
+KEYS = "-keys"  # ends the name of the folder beside the run's own, with the keys that it asks
 RETENTION = timedelta(days=7)
 
 
@@ -36,7 +37,7 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
     folders = [folder for folder in Path(table, RUNS).glob("*") if folder.is_dir()]
     working = at_work(table)
     old, needed = _remove_old_versions(table, older_than)
-    ended = [folder for folder in folders if folder.name not in working]
+    ended = [folder for folder in folders if not {folder.name, folder.name.removesuffix(KEYS)} & working.keys()]
     return Removed(old, sum(_remove_run(folder, needed, older_than) for folder in ended))
 
 

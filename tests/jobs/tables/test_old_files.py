@@ -73,12 +73,12 @@ def test_old_runs_that_were_never_published_go_and_young_ones_stay(table):
     assert (old.exists(), young.exists()) == (False, True)
 
 
-def test_the_folder_of_a_run_at_work_stays_however_old_it_is(table):
-    folder = run_folder(table, "working", age=timedelta(days=30))
+def test_the_folders_of_a_run_at_work_stay_however_old_they_are(table):
+    folders = [run_folder(table, name, age=timedelta(days=30)) for name in ("working", "working-keys")]
     with leased(table, "2013-01-11", "working", wait=0):
         assert vacuum(table, older_than=AT_ONCE).runs == 0
-    assert folder.exists()
-    assert vacuum(table, older_than=AT_ONCE).runs == 1
+    assert all(folder.exists() for folder in folders)
+    assert vacuum(table, older_than=AT_ONCE).runs == len(folders)
 
 
 @pytest.mark.parametrize("looks", ["for who is at work", "at the table"])
