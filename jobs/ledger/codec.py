@@ -1,8 +1,8 @@
 """A raw answer as JSON and back, unchanged: rows of a database and dicts of a function too, with tags for their types.
 
 A value that JSON has not is an object with one tag, as {"$decimal": "1.10"}; an object of the answer's own that has
-a name starting with $ is kept as {"$object": [[name, value], ...]}. Everything else stands as it came, so that people
-can query it.
+a name starting with $ is kept as {"$object": [[name, value], ...]}. A UUID is its text, an Enum its value. Everything
+else stands as it came, so that people can query it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
+import enum
 import math
 import uuid
 from collections.abc import Callable, Mapping
@@ -23,7 +24,8 @@ _BITS_64 = range(-(1 << 63), 1 << 64)
 
 
 def dump(answer: Any) -> bytes:
-    """JSON in UTF-8 from which `load` makes an equal answer; a tuple or a database's row comes back as a list.
+    """JSON in UTF-8 from which `load` makes an equal answer; a tuple, a set or a database's row comes back as a list, a
+    UUID as its text, an Enum as its value.
 
     Raises ValueError with a sentence for what cannot be kept, such as an object of a class of somebody's own.
     """
@@ -52,12 +54,9 @@ def _tagged(value: Any) -> Any:
     for kind, tag, text in _TAGS:
         if isinstance(value, kind):
             return {tag: text(value)}
-    if isinstance(value, float):
-        return float(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset):
-        return list(value)
+    for kind, plain in _PLAIN:
+        if isinstance(value, kind):
+            return plain(value)
     if isinstance(value, tuple) or hasattr(value, "_mapping"):  # SQLAlchemy's Row is no tuple by type
         return list(value)
     named = type(value)
@@ -73,7 +72,12 @@ _TAGS: tuple[tuple[Any, str, Callable[[Any], str]], ...] = (
     (dt.timedelta, "$microseconds", lambda value: str(value // dt.timedelta(microseconds=1))),
     (decimal.Decimal, "$decimal", str),
     (bytes | bytearray | memoryview, "$bytes", lambda value: base64.b64encode(value).decode()),
-    (uuid.UUID, "$uuid", str),
+)
+_PLAIN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (float, float),
+    (uuid.UUID, str),
+    (Mapping, dict),
+    (set | frozenset, list),
 )
 _RESTORE: dict[str, Callable[[Any], Any]] = {
     "$datetime": dt.datetime.fromisoformat,
@@ -82,7 +86,7 @@ _RESTORE: dict[str, Callable[[Any], Any]] = {
     "$microseconds": lambda text: dt.timedelta(microseconds=int(text)),
     "$decimal": decimal.Decimal,
     "$bytes": lambda text: base64.b64decode(text, validate=True),
-    "$uuid": uuid.UUID,
+    "$uuid": str,  # of older records
     "$float": float,
     "$int": int,
     "$text": lambda text: base64.b64decode(text).decode("utf-8", "surrogatepass"),
@@ -98,8 +102,10 @@ def _escaped(value: Any) -> Any:
         if all(isinstance(name, str) and name[:1] != "$" and name.isprintable() for name in value):
             return {str(name): _escaped(item) for name, item in value.items()}
         return {"$object": [[_escaped(name), _escaped(item)] for name, item in value.items()]}
+    if isinstance(value, enum.Enum):
+        return _escaped(value.value)  # what orjson writes
     found = value if isinstance(value, list | tuple | set | frozenset) else _tagged(value)
-    return found if isinstance(found, dict) else list(map(_escaped, found))
+    return found if isinstance(found, dict | str) else list(map(_escaped, found))
 
 
 def _escaped_simple(value: Any) -> Any:

@@ -16,6 +16,7 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.errors import DeclarationError
+from jobs.ledger.codec import dump, load
 
 Cast = Callable[[Any], Any]
 LARGEST_PRECISION = 38  # of a DECIMAL, in Spark
@@ -33,20 +34,30 @@ class AnswerColumn:
 
 
 def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of an answer, as many as columns, each as Arrow takes it. Raises ValueError naming the column."""
+    """The values of an answer, as many as columns, each as Arrow takes it. Raises ValueError naming the column.
+
+    What does not fit as it came counts as the ledger gives it back, a UUID as its text, an Enum as its value, a set as
+    a list: whether an answer fits must not depend on whether it was stored.
+    """
     try:
         return tuple([column.cast(value) for column, value in zip(columns, values)])  # noqa: B905  # a cost per row
     except ValueError:
-        _name_the_misfit(columns, values)
-        raise
+        return tuple(_named_cast(column, value) for column, value in zip(columns, _as_kept(values), strict=True))
 
 
-def _name_the_misfit(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> None:
-    for column, value in zip(columns, values, strict=True):
-        try:
-            column.cast(value)
-        except ValueError as error:
-            raise ValueError(f"{column.name}: {error}") from error
+def _as_kept(values: Sequence[Any]) -> Sequence[Any]:
+    try:
+        kept: list[Any] = load(dump(values))
+    except ValueError:  # the ledger cannot keep them, and no run will ever see them otherwise
+        return values
+    return kept
+
+
+def _named_cast(column: AnswerColumn, value: Any) -> Any:
+    try:
+        return column.cast(value)
+    except ValueError as error:
+        raise ValueError(f"{column.name}: {error}") from error
 
 
 def read_ddl(ddl: str) -> tuple[AnswerColumn, ...]:

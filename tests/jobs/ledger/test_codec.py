@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import enum
 import json
 import math
 import uuid
@@ -48,7 +49,7 @@ def same(back, answer):
     if isinstance(answer, list):
         return type(back) is list and len(back) == len(answer) and all(map(same, back, answer))
     if isinstance(answer, uuid.UUID):
-        return str(back) == str(answer)
+        return back == str(answer)
     return type(back) is type(answer) and back == answer
 
 
@@ -62,6 +63,19 @@ def test_not_a_number_is_kept_and_does_not_become_null():
     assert math.isnan(back["a"])
     assert back["b"] is None
     assert back["c"] == -math.inf
+
+
+class Grade(enum.Enum):
+    GOOD = "good"
+    SINCE = dt.date(2013, 1, 10)
+
+
+@pytest.mark.parametrize("beside", [1, None, 1 << 70])
+def test_a_uuid_is_kept_as_its_text_and_an_enum_as_its_value_whatever_stands_beside_them(beside):
+    answer = {"id": uuid.UUID(int=1), "grade": Grade.GOOD, "since": [Grade.SINCE], "n": beside}
+    assert load(dump(answer)) == {
+        "id": "00000000-0000-0000-0000-000000000001", "grade": "good", "since": [dt.date(2013, 1, 10)], "n": beside,
+    }  # fmt: skip
 
 
 def test_names_that_are_no_text_are_kept():

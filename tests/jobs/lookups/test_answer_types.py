@@ -3,16 +3,19 @@
 import base64
 import datetime as dt
 import decimal
+import enum
 import json
+import uuid
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.errors import DeclarationError
-from jobs.lookups.answer_types import read_ddl
+from jobs.ledger.codec import dump, load
+from jobs.lookups.answer_types import cast_all, read_ddl
 
 EVERY_TYPE = (
     "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "DATE", "STRING", "BINARY", "TIMESTAMP",
@@ -39,6 +42,22 @@ driver_values = (
     | st.binary(max_size=8)
     | st.binary(max_size=8).map(bytearray)
     | st.binary(max_size=8).map(memoryview)
+)
+
+
+class Grade(enum.Enum):
+    GOOD = "good"
+    FIRST = 1
+    SINCE = dt.date(2013, 1, 10)
+    NONE = None
+
+
+own_values = st.uuids() | st.sampled_from(Grade) | st.frozensets(st.sampled_from(Grade) | st.integers(0, 9))
+function_values = (
+    own_values
+    | driver_values
+    | st.lists(own_values | st.integers(0, 9) | st.none(), max_size=2)
+    | st.dictionaries(st.sampled_from("ab"), own_values | driver_values, max_size=2)
 )
 
 
@@ -175,3 +194,46 @@ def test_whatever_a_cast_gives_arrow_takes_unchanged(ddl, value):
 @given(value=st.integers(-(2**31), 2**31 - 1) | st.none())
 def test_a_whole_number_survives_json(value):
     assert column("INT").cast(json.loads(json.dumps(value))) == value
+
+
+def taken(ddl, value):
+    """The value as it is written, or that it is refused."""
+    found = column(ddl)
+    try:
+        return repr(pa.array(cast_all([found], [value]), found.arrow_type)[0].as_py())  # NaN is not equal to itself
+    except ValueError:
+        return "refused"
+
+
+@pytest.mark.parametrize("ddl", EVERY_TYPE)
+@settings(deadline=None)
+@given(value=function_values)
+def test_an_answer_gives_from_the_ledger_what_it_gave_when_it_came(ddl, value):
+    try:
+        kept = load(dump(value))
+    except ValueError:
+        return  # it is in no ledger
+    assert taken(ddl, kept) == taken(ddl, value)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "given_back"),
+    [
+        ("STRING", uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        ("STRING", Grade.GOOD, "good"),
+        ("INT", Grade.FIRST, 1),
+        ("DATE", Grade.SINCE, dt.date(2013, 1, 10)),
+        ("INT", Grade.NONE, None),
+        ("ARRAY<INT>", {7}, [7]),
+        ("STRUCT<a: INT, b: STRING>", {"a": None, "b": Grade.GOOD}, {"a": None, "b": "good"}),
+    ],
+)
+def test_what_json_has_not_is_taken_as_the_ledger_keeps_it(ddl, value, given_back):
+    assert cast_all([column(ddl)], [value]) == (given_back,)
+
+
+def test_the_column_that_a_value_does_not_fit_is_named():
+    with pytest.raises(ValueError, match=r"^b: expected INT, got 'good'$"):
+        cast_all(read_ddl("a STRING, b INT"), [Grade.GOOD, Grade.GOOD])
+    with pytest.raises(ValueError, match=r"^b: expected INT, got <object"):
+        cast_all(read_ddl("a STRING, b INT"), ["x", object()])
