@@ -185,7 +185,8 @@ def _erase(enrichment: Enrichment, day: str, lookup: str, texts: set[str]) -> Er
     record = last_published(enrichment.name, day)
     assert record is not None  # looked at before anything began
     with leased(enrichment.output.path, day, run_id) as lease:
-        return without_rows(record, lookup, texts, run_id=run_id, lease=lease)
+        files = [file for of, file in files_of_days(enrichment) if of == day]
+        return without_rows(record, files, lookup, texts, run_id=run_id, lease=lease)
 
 
 def _clean_records(enrichment: Enrichment, days: list[str], words: set[str], quality: Quality) -> int:

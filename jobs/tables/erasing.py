@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,21 +28,26 @@ class Erased:
     identities: frozenset[str]
 
 
-def without_rows(record: DayRecord, lookup: str, keys: Collection[str], *, run_id: str, lease: Lease) -> Erased:
+def without_rows(
+    record: DayRecord, sources: Iterable[Path], lookup: str, keys: Collection[str], *, run_id: str, lease: Lease
+) -> Erased:
     """Publish the day of this record without the rows that asked one of the keys; its verdicts stand.
 
-    Readers see the day with them or without them. A crash leaves files that no reader sees and vacuum takes. Raises
-    PublishConflict when another run published the day meanwhile.
+    sources: the day's files that readers see. The record may name more: those without a row are in no version, and
+    vacuum takes them. Readers see the day with the rows or without them. A crash leaves files that no reader sees and
+    vacuum takes. Raises PublishConflict when another run published the day meanwhile.
     """
     facts = record.facts
     folder = Path(facts.declared.table, "runs", run_id).resolve()
     folder.mkdir(parents=True)
     files, rows, identities = [], 0, set[str]()
-    for number, name in enumerate(facts.files):
-        source = Path(name)
+    for number, source in enumerate(sorted(sources)):
         target = folder / f"part-{number:05}.parquet"
         gone = _copy(source, target, lookup, keys)
-        files.append(str(target))
+        if pq.read_metadata(target).num_rows:
+            files.append(str(target))
+        else:
+            target.unlink()
         rows += gone.num_rows
         spelt = {column.lower(): column for column in gone.column_names}
         for column in facts.declared.row_id:

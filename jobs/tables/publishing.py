@@ -83,14 +83,16 @@ def _table(facts: DayFacts) -> DeltaTable:
 
 
 def replace_day(table: DeltaTable, record: DayRecord) -> int:
-    """One commit on top of `table` as it was loaded: the day's files out, this run's in. Returns its version.
+    """One commit on top of `table` as it was loaded: the day's files out, this run's in, if it has any. Returns its
+    version.
 
     Raises PublishConflict when the day was published by another run since then, or a column changed its type. Other
     days that were published since then are no conflict.
     """
     facts = record.facts
     partition = facts.declared.partition
-    _add_columns(table, _delta_schema(facts))
+    columns = _delta_schema(facts) if facts.files else table.schema()
+    _add_columns(table, columns)
     before = table.transaction_version(_transaction(facts)) or 0
     for _ in range(COMMIT_TRIES):
         try:
@@ -102,7 +104,7 @@ def replace_day(table: DeltaTable, record: DayRecord) -> int:
             table.update_incremental()
             if (table.transaction_version(_transaction(facts)) or 0) != before:
                 break
-            _add_columns(table, _delta_schema(facts))
+            _add_columns(table, columns)
         else:
             return DeltaTable(facts.declared.table).version()
     raise PublishConflict(

@@ -12,12 +12,14 @@ from data_quality import verdict_store
 from jobs import records
 from jobs.commands import forget
 from jobs.commands.ledgers import kept_by
+from jobs.commands.remap import last_published
 from jobs.errors import DeclarationError
 from jobs.ledger.compaction import compact
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.schema import Verdict
+from jobs.tables import old_files, publishing
 from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
 from tidegate.__main__ import main
@@ -35,6 +37,16 @@ def tidegate(*arguments):
 def numbers(day=None):
     rows = DeltaTable(TABLE).to_pyarrow_table().to_pylist()
     return sorted(row["number"] for row in rows if day is None or str(row["date"]) == day)
+
+
+def a_file_for_each_row(record):
+    """The same run, whose tasks had a row each, and the last one none."""
+    (file,) = record.facts.files
+    rows, files = pq.ParquetFile(file).read(), []
+    for number in range(rows.num_rows + 1):
+        files.append(str(Path(file).with_name(f"part-{number}.parquet")))
+        pq.write_table(rows.slice(number, 1), files[-1])
+    return dataclasses.replace(record, facts=dataclasses.replace(record.facts, files=tuple(files)))
 
 
 def files_that_hold(word):
@@ -99,6 +111,22 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     again = capsys.readouterr().out
     assert "ledger: 0 of them were stored" in again
     assert "towns: 0 rows deleted (no day)" in again
+
+
+@pytest.mark.parametrize("vacuumed", [False, True])
+def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_are_gone(towns, vacuumed):
+    publishing.publish(a_file_for_each_row(towns.written(FIRST, [1, 2, 3], "run", {})))
+    towns.publish(SECOND, [4])
+    if vacuumed:
+        old_files.vacuum(TABLE, older_than=forget.AT_ONCE)  # takes the file without a row
+    for gone in (1, 2, 3):
+        assert tidegate("forget", "weather", "--key", f"town=town-{gone}") == 0
+        assert numbers(FIRST) == [number for number in (1, 2, 3) if number > gone]
+        last = last_published("towns", FIRST)
+        assert last.figures.rows_out == 3 - gone
+        assert all(Path(file).exists() for file in last.facts.files)
+    assert numbers(SECOND) == [4]
+    assert DeltaTable("data/published/by_town").to_pyarrow_table().num_rows == 0
 
 
 def test_a_log_that_the_days_of_a_month_share_goes_too(stored):
