@@ -25,8 +25,8 @@ from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.forgetting import forget as forget_in_ledger
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder, open_root
-from jobs.tables.asked_keys import days_that_asked, files_of_days, tells_keys
-from jobs.tables.erasing import Erased, without_rows
+from jobs.tables.asked_keys import files_of_days, tells_keys
+from jobs.tables.erasing import who_asked, without_rows
 from jobs.tables.leases import at_work, leased
 from jobs.tables.summaries import summarize
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jobs.declarations import Enrichment
     from jobs.lookups import Lookup
     from jobs.nightly import Quality
-    from jobs.schema import Verdict
+    from jobs.schema import DayRecord, Verdict
 
 AT_ONCE = timedelta(0)
 FORGOTTEN = "What was said here named a row that was forgotten."
@@ -163,24 +163,59 @@ def _all_versions(folder: LedgerFolder) -> Iterator[LedgerFolder]:
 
 
 def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: set[str], quality: Quality) -> Table:
-    days = days_that_asked(enrichment, lookup, texts)
-    rows, words = 0, set(needles)
+    """First what names the rows, which only they themselves can tell; then the rows, and what is made from them."""
+    asked = _rows_that_asked(enrichment, lookup, texts)
+    cleaned = _clean_records(enrichment, asked, needles, quality)
+    logs = _delete_logs(enrichment, asked)
+    days, rows = _begin(enrichment, asked), 0
     for day in days:
-        erased = _erase(enrichment, day, lookup, texts)
-        rows += erased.rows
-        words |= erased.identities
+        rows += _erase(enrichment, day, lookup, texts)
         for summary in enrichment.summaries:
             summarize(enrichment, summary, day)
     removed = [one.removed for one in vacuum(enrichment, older_than=AT_ONCE)]
-    cleaned = _clean_records(enrichment, days, words, quality)
-    logs = _delete_logs(enrichment, days)
-    if cleaned or days:
-        quality.render(enrichment.name)
+    quality.render(enrichment.name)
+    _begun(enrichment).unlink(missing_ok=True)
     old = sum(one.old for one in removed)
     return Table(enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs)
 
 
-def _erase(enrichment: Enrichment, day: str, lookup: str, texts: set[str]) -> Erased:
+def _rows_that_asked(enrichment: Enrichment, lookup: str, texts: set[str]) -> dict[str, set[str]]:
+    """The published days with rows that asked one of the keys, and what their row_id columns say of these rows."""
+    found: dict[str, set[str]] = {}
+    for record, files in _published(enrichment):
+        facts = record.facts
+        rows = [row for file in files for row in who_asked(file, facts.declared.row_id, lookup, texts)]
+        if rows:
+            found[facts.day] = {str(value) for row in rows for value in row.values() if value is not None}
+    return found
+
+
+def _published(enrichment: Enrichment) -> Iterator[tuple[DayRecord, list[Path]]]:
+    """The run of each published day, with its files that readers see."""
+    files: dict[str, list[Path]] = {}
+    for day, file in files_of_days(enrichment):
+        files.setdefault(day, []).append(file)
+    for day, seen in files.items():
+        record = last_published(enrichment.name, day)
+        assert record is not None  # looked at before anything began
+        yield record, seen
+
+
+def _begun(enrichment: Enrichment) -> Path:
+    """Names the days of a `forget` that is not at its end: what is made from a day may still hold what it has lost."""
+    return records.ROOT / enrichment.name / "forgetting.json"
+
+
+def _begin(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
+    """These days and those of a `forget` that was broken off, noted until all that is made from them is new."""
+    begun = _begun(enrichment)
+    together = sorted({*days, *(json.loads(begun.read_text()) if begun.exists() else ())})
+    if together:
+        records.replace(begun, json.dumps(together))
+    return together
+
+
+def _erase(enrichment: Enrichment, day: str, lookup: str, texts: set[str]) -> int:
     run_id = f"forget-{uuid.uuid4().hex}"
     record = last_published(enrichment.name, day)
     assert record is not None  # looked at before anything began
@@ -189,16 +224,19 @@ def _erase(enrichment: Enrichment, day: str, lookup: str, texts: set[str]) -> Er
         return without_rows(record, files, lookup, texts, run_id=run_id, lease=lease)
 
 
-def _clean_records(enrichment: Enrichment, days: list[str], words: set[str], quality: Quality) -> int:
-    """Take out the evidence and the sentences that hold one of the words."""
+def _clean_records(enrichment: Enrichment, asked: dict[str, set[str]], needles: set[str], quality: Quality) -> int:
+    """Take out the evidence and the sentences that hold a needle, or what names one of the day's rows."""
     cleaned = 0
     for record in records.load(enrichment.name):
-        verdicts = tuple(_clean(verdict, words) if record.facts.day in days else verdict for verdict in record.verdicts)
-        named = record.facts.day in days and _names(record.reason, words)
+        if record.facts.day not in asked:
+            continue
+        words = needles | asked[record.facts.day]
+        verdicts = tuple(_clean(verdict, words) for verdict in record.verdicts)
+        named = _names(record.reason, words)
         if named or verdicts != record.verdicts:
-            reason = FORGOTTEN if named else record.reason
-            new = records.save(dataclasses.replace(record, verdicts=verdicts, reason=reason))
+            new = dataclasses.replace(record, verdicts=verdicts, reason=FORGOTTEN if named else record.reason)
             quality.keep(new)
+            records.save(new)  # last: while it is not done, this is done again
             cleaned += 1
     return cleaned
 
@@ -223,7 +261,7 @@ def _values(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _delete_logs(enrichment: Enrichment, days: list[str]) -> int:
+def _delete_logs(enrichment: Enrichment, days: Iterable[str]) -> int:
     deleted = 0
     for day in days:
         for log in records.folder(enrichment.name, day).glob("*.spark.log"):

@@ -1,37 +1,40 @@
-"""A published day without some of its rows: written again without them, and published in place of the day."""
+"""Rows taken out of a published day: it is written again without them, and published in place of the day."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.schema import DayRecord
 from jobs.tables import publishing
-from jobs.tables.asked_keys import asked
+from jobs.tables.asked_keys import ROWS_AT_ONCE, asked
 
 if TYPE_CHECKING:
     from jobs.tables.leases import Lease
 
 
-@dataclass(frozen=True)
-class Erased:
-    """rows: how many the day lost. identities: the values of their row_id columns, as text."""
-
-    record: DayRecord
-    rows: int
-    identities: frozenset[str]
+def who_asked(file: Path, row_id: Collection[str], lookup: str, keys: Collection[str]) -> list[dict[str, Any]]:
+    """The rows of a file that asked one of the keys: the values of their row_id columns."""
+    spelt = {name.lower(): name for name in pq.read_schema(file).names}
+    columns = [spelt[name.lower()] for name in row_id]
+    rows: list[dict[str, Any]] = []
+    with pq.ParquetFile(file) as opened:
+        batches = opened.iter_batches(ROWS_AT_ONCE, columns=columns)
+        for batch, found in zip(batches, asked(file, lookup, keys), strict=True):
+            rows += batch.filter(pa.array(found, pa.bool_())).to_pylist()
+    return rows
 
 
 def without_rows(
     record: DayRecord, sources: Iterable[Path], lookup: str, keys: Collection[str], *, run_id: str, lease: Lease
-) -> Erased:
-    """Publish the day of this record without the rows that asked one of the keys; its verdicts stand.
+) -> int:
+    """Publish the day of this record without the rows that asked one of the keys; its verdicts stand. Returns how many
+    rows it lost.
 
     sources: the day's files that readers see. The record may name more: those without a row are in no version, and
     vacuum takes them. Readers see the day with the rows or without them. A crash leaves files that no reader sees and
@@ -40,32 +43,29 @@ def without_rows(
     facts = record.facts
     folder = Path(facts.declared.table, "runs", run_id).resolve()
     folder.mkdir(parents=True)
-    files, rows, identities = [], 0, set[str]()
+    files, kept, gone = [], 0, 0
     for number, source in enumerate(sorted(sources)):
         target = folder / f"part-{number:05}.parquet"
-        gone = _copy(source, target, lookup, keys)
-        if pq.read_metadata(target).num_rows:
+        _copy(source, target, lookup, keys)
+        rows = pq.read_metadata(target).num_rows
+        kept, gone = kept + rows, gone + pq.read_metadata(source).num_rows - rows
+        if rows:
             files.append(str(target))
         else:
             target.unlink()
-        rows += gone.num_rows
-        spelt = {column.lower(): column for column in gone.column_names}
-        for column in facts.declared.row_id:
-            identities.update(map(str, gone[spelt[column.lower()]].to_pylist()))
-    figures = dataclasses.replace(record.figures, rows_out=record.figures.rows_out - rows)
+    figures = dataclasses.replace(record.figures, rows_out=kept)
     new_facts = dataclasses.replace(facts, run_id=run_id, folder=str(folder), files=tuple(files))
     written = dataclasses.replace(record, facts=new_facts, figures=figures, state="written", reason="")
-    return Erased(publishing.publish(written, lease), rows, frozenset(identities))
+    publishing.publish(written, lease)
+    return gone
 
 
-def _copy(source: Path, target: Path, lookup: str, keys: Collection[str]) -> pa.Table:
-    """The file without these rows; returns them."""
-    with pq.ParquetFile(source) as opened:
-        gone = [opened.schema_arrow.empty_table()]
-        with pq.ParquetWriter(target, opened.schema_arrow, compression="snappy") as writer:
-            batches = opened.iter_batches(1 << 16)
-            for batch, found in zip(batches, asked(source, lookup, keys), strict=True):
-                mask = pa.array(found, pa.bool_())
-                gone.append(pa.Table.from_batches([batch.filter(mask)]))
-                writer.write_batch(batch.filter(pa.array([not one for one in found], pa.bool_())))
-    return pa.concat_tables(gone)
+def _copy(source: Path, target: Path, lookup: str, keys: Collection[str]) -> None:
+    """The file without these rows."""
+    with (
+        pq.ParquetFile(source) as opened,
+        pq.ParquetWriter(target, opened.schema_arrow, compression="snappy") as writer,
+    ):
+        batches = opened.iter_batches(ROWS_AT_ONCE)
+        for batch, found in zip(batches, asked(source, lookup, keys), strict=True):
+            writer.write_batch(batch.filter(pa.array([not one for one in found], pa.bool_())))
