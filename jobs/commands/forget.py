@@ -13,7 +13,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from jobs.declarations import Enrichment
     from jobs.lookups import Lookup
     from jobs.nightly import Quality
-    from jobs.schema import DayRecord, Verdict
+    from jobs.schema import Verdict
 
 AT_ONCE = timedelta(0)
 FORGOTTEN = "What was said here named a row that was forgotten."
-NOT_OURS = (
-    "the input, the services asked, Dagster's own event log, copies and backups of these folders, and old versions "
-    "that an object store keeps"
+NOT_COVERED = (
+    "the input, the services asked, Dagster's own event log, copies and backups of these folders, old versions that an "
+    "object store keeps, and evidence that names a row not by its key, of runs whose files were gone before"
 )
 
 
@@ -67,7 +67,7 @@ class Certificate:
     stored: int
     ledger_files: int
     tables: tuple[Table, ...]
-    not_covered: str = NOT_OURS
+    not_covered: str = NOT_COVERED
 
 
 def read_keys(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
@@ -162,12 +162,27 @@ def _all_versions(folder: LedgerFolder) -> Iterator[LedgerFolder]:
             yield LedgerFolder(folder.root, folder.lookup, info.base_name)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What the files of the runs tell of the keys. shown: days with rows that asked one, as readers see them. rows: the
+    same of all runs, with what the row_id columns say of such rows. told: day and id of each run whose files are there.
+    """
+
+    shown: set[str] = field(default_factory=set)
+    rows: dict[str, set[str]] = field(default_factory=dict)
+    told: set[tuple[str, str]] = field(default_factory=set)
+
+    def may_be_named(self, day: str, run_id: str) -> bool:
+        """Whether what this run has said may name such a row."""
+        return day in self.rows or (day, run_id) not in self.told
+
+
 def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: set[str], quality: Quality) -> Table:
     """First what names the rows, which only they themselves can tell; then the rows, and what is made from them."""
-    asked = _rows_that_asked(enrichment, lookup, texts)
+    asked = _asked(enrichment, lookup, texts)
     cleaned = _clean_records(enrichment, asked, needles, quality)
     logs = _delete_logs(enrichment, asked)
-    days, rows = _begin(enrichment, asked), 0
+    days, rows = _begin(enrichment, asked.shown), 0
     for day in days:
         rows += _erase(enrichment, day, lookup, texts)
         for summary in enrichment.summaries:
@@ -179,26 +194,29 @@ def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: 
     return Table(enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs)
 
 
-def _rows_that_asked(enrichment: Enrichment, lookup: str, texts: set[str]) -> dict[str, set[str]]:
-    """The published days with rows that asked one of the keys, and what their row_id columns say of these rows."""
-    found: dict[str, set[str]] = {}
-    for record, files in _published(enrichment):
+def _asked(enrichment: Enrichment, lookup: str, texts: set[str]) -> _Asked:
+    found, shown = _Asked(), _shown(enrichment)
+    for record in records.load(enrichment.name):
         facts = record.facts
-        rows = [row for file in files for row in who_asked(file, facts.declared.row_id, lookup, texts)]
-        if rows:
-            found[facts.day] = {str(value) for row in rows for value in row.values() if value is not None}
+        run = facts.day, facts.run_id
+        files = shown.get(run, [Path(name) for name in facts.files])
+        if all(file.exists() for file in files):
+            found.told.add(run)
+            rows = [row for file in files for row in who_asked(file, facts.declared.row_id, lookup, texts)]
+            if rows:
+                identities = found.rows.setdefault(facts.day, set())
+                identities |= {str(value) for row in rows for value in row.values() if value is not None}
+                found.shown.update({facts.day} if run in shown else ())
     return found
 
 
-def _published(enrichment: Enrichment) -> Iterator[tuple[DayRecord, list[Path]]]:
-    """The run of each published day, with its files that readers see."""
+def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[Path]]:
+    """Day and id of each published run -> its files that readers see."""
     files: dict[str, list[Path]] = {}
     for day, file in files_of_days(enrichment):
         files.setdefault(day, []).append(file)
-    for day, seen in files.items():
-        record = last_published(enrichment.name, day)
-        assert record is not None  # looked at before anything began
-        yield record, seen
+    records_of = {day: last_published(enrichment.name, day) for day in files}
+    return {(day, record.facts.run_id): files[day] for day, record in records_of.items() if record is not None}
 
 
 def _begun(enrichment: Enrichment) -> Path:
@@ -224,13 +242,14 @@ def _erase(enrichment: Enrichment, day: str, lookup: str, texts: set[str]) -> in
         return without_rows(record, files, lookup, texts, run_id=run_id, lease=lease)
 
 
-def _clean_records(enrichment: Enrichment, asked: dict[str, set[str]], needles: set[str], quality: Quality) -> int:
+def _clean_records(enrichment: Enrichment, asked: _Asked, needles: set[str], quality: Quality) -> int:
     """Take out the evidence and the sentences that hold a needle, or what names one of the day's rows."""
     cleaned = 0
     for record in records.load(enrichment.name):
-        if record.facts.day not in asked:
+        day = record.facts.day
+        if not asked.may_be_named(day, record.facts.run_id):
             continue
-        words = needles | asked[record.facts.day]
+        words = needles | asked.rows.get(day, set())
         verdicts = tuple(_clean(verdict, words) for verdict in record.verdicts)
         named = _names(record.reason, words)
         if named or verdicts != record.verdicts:
@@ -261,12 +280,14 @@ def _values(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _delete_logs(enrichment: Enrichment, days: Iterable[str]) -> int:
+def _delete_logs(enrichment: Enrichment, asked: _Asked) -> int:
     deleted = 0
-    for day in days:
-        for log in records.folder(enrichment.name, day).glob("*.spark.log"):
+    folder = records.ROOT / enrichment.name
+    for log in sorted(folder.glob("*/*.spark.log")):
+        if asked.may_be_named(log.parent.name, log.name.removesuffix(".spark.log")):
             log.resolve().unlink(missing_ok=True)  # the days of a month share one, in the folder of its first
             log.unlink(missing_ok=True)
             deleted += 1
-        records.progress_file(enrichment.name, day).unlink(missing_ok=True)  # ends with why a run failed
+    for progress in folder.glob("*/progress.json"):  # ends with why a run failed, and is of use while it lasts
+        progress.unlink(missing_ok=True)
     return deleted

@@ -26,7 +26,7 @@ from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
 from tidegate.__main__ import main
 
-FIRST, SECOND = "2013-01-10", "2013-01-11"
+FIRST, SECOND, THIRD, FOURTH = (f"2013-01-{day}" for day in range(10, 14))
 TABLE = "data/published/towns"
 GONE = "town-7654321"  # a word that stands nowhere by chance
 NUMBER = 7654321
@@ -181,12 +181,37 @@ def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_a
 
 
 def test_a_log_that_the_days_of_a_month_share_goes_too(stored):
-    shared = records.spark_log("towns", "2013-01-01", "month-2013-01-01")  # of a day that asked for other keys
-    shared.parent.mkdir(parents=True)
+    stored.publish("2013-01-01", [5], run_id="month")  # a day that asked for other keys
+    shared = records.spark_log("towns", "2013-01-01", "month")
     shared.write_text(f"a row of {GONE}")
-    records.spark_log("towns", SECOND, f"month-{SECOND}").symlink_to(shared.resolve())
+    records.spark_log("towns", SECOND, "again").symlink_to(shared.resolve())
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert files_that_hold(GONE) == []
+
+
+def held_back(towns, day, number, *, run_id):
+    """A run whose checks, reason and log name its row."""
+    name = f"town-{number}"
+    named = Verdict("every_row_once", "failed", "error", f"first: {name}", evidence=({"number": number, "town": name},))
+    record = towns.written(day, [number], run_id, {}, verdicts=[named])
+    verdict_store.save(record)
+    records.hold_back(record, f"first: {name}")
+    records.spark_log("towns", day, run_id).write_text(f"a row of {name}")
+
+
+@pytest.mark.parametrize("vacuumed", [False, True])
+def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stays(stored, vacuumed):
+    held_back(stored, THIRD, NUMBER, run_id="red")
+    records.progress_file("towns", THIRD).write_text(f'{{"kind": "stopped", "reason": "a row of {GONE}"}}')
+    if vacuumed:
+        old_files.vacuum(TABLE, older_than=forget.AT_ONCE)
+    held_back(stored, FOURTH, 5, run_id="red too")
+    records.spark_log("towns", FOURTH, "killed").write_text(f"a row of {GONE}")  # it left no record
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    assert files_that_hold(GONE) == files_that_hold(str(NUMBER)) == []
+    (other,) = records.load("towns", FOURTH)
+    assert (other.reason, other.verdicts[0].evidence) == ("first: town-5", ({"number": 5, "town": "town-5"},))
+    assert records.spark_log("towns", FOURTH, "red too").exists()
 
 
 def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
