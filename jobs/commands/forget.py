@@ -25,9 +25,11 @@ from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.forgetting import forget as forget_in_ledger
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder, open_root
+from jobs.tables import audit, by_run, dead_letters
 from jobs.tables.asked_keys import files_of_days, tells_keys
 from jobs.tables.erasing import who_asked, without_rows
 from jobs.tables.leases import at_work, leased
+from jobs.tables.publishers import alone_with
 from jobs.tables.summaries import summarize
 
 if TYPE_CHECKING:
@@ -187,6 +189,7 @@ def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: 
         rows += _erase(enrichment, day, lookup, texts)
         for summary in enrichment.summaries:
             summarize(enrichment, summary, day)
+    _delete_what_crashes_left(enrichment)
     removed = [one.removed for one in vacuum(enrichment, older_than=AT_ONCE)]
     quality.render(enrichment.name)
     _begun(enrichment).unlink(missing_ok=True)
@@ -240,6 +243,15 @@ def _erase(enrichment: Enrichment, day: str, lookup: str, texts: set[str]) -> in
     with leased(enrichment.output.path, day, run_id) as lease:
         files = [file for of, file in files_of_days(enrichment) if of == day]
         return without_rows(record, files, lookup, texts, run_id=run_id, lease=lease)
+
+
+def _delete_what_crashes_left(enrichment: Enrichment) -> None:
+    """Audit rows and dead letters of runs that readers do not see."""
+    table = enrichment.output.path
+    with alone_with(table):
+        published = {(day, file.parent.name) for day, file in files_of_days(enrichment)}
+        for beside in (audit.table_of(table), dead_letters.table_of(table)):
+            by_run.keep_published(beside, enrichment.input.partition, published)
 
 
 def _clean_records(enrichment: Enrichment, asked: _Asked, needles: set[str], quality: Quality) -> int:

@@ -6,6 +6,8 @@ of the published day once no other run's rows stay.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
@@ -26,16 +28,26 @@ def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader) -> None:
 
 def remove(table: str, facts: DayFacts) -> None:
     """Take the rows of this run out again."""
-    _delete(table, facts, "=")
+    _delete(table, facts.declared.partition, facts.day, "=", facts.run_id)
 
 
 def keep_only(table: str, facts: DayFacts) -> None:
     """This run is the published one now: of its day, no other run's rows stay."""
-    _delete(table, facts, "<>")
+    _delete(table, facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
-def _delete(table: str, facts: DayFacts, comparison: str) -> None:
+def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
+    """No rows stay but those of these days and runs: a publication that crashed leaves others, until its day is
+    published. Not to be called while somebody publishes.
+    """
     if DeltaTable.is_deltatable(table):
-        run = facts.run_id.replace("'", "''")
-        day = f"{facts.declared.partition} = '{facts.day}'"
-        DeltaTable(table).delete(f"{day} AND {RUN} {comparison} '{run}'")
+        for found in DeltaTable(table).partitions():
+            day, run = str(found[partition]), str(found[RUN])
+            if (day, run) not in published:
+                _delete(table, partition, day, "=", run)
+
+
+def _delete(table: str, partition: str, day: str, comparison: str, run_id: str) -> None:
+    if DeltaTable.is_deltatable(table):
+        run = run_id.replace("'", "''")
+        DeltaTable(table).delete(f"{partition} = '{day}' AND {RUN} {comparison} '{run}'")

@@ -21,7 +21,7 @@ from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.schema import Verdict
-from jobs.tables import by_run, old_files, publishing
+from jobs.tables import audit, by_run, dead_letters, old_files, publishing
 from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
 from tidegate.__main__ import main
@@ -35,7 +35,8 @@ NUMBER = 7654321
 # all by which the command changes something outside the ledger, whose own crashes have a test of theirs
 STEPS = (
     (Path, "unlink"), (records, "replace"), (verdict_store, "save"), (report, "render"), (by_run, "write"),
-    (by_run, "keep_only"), (publishing, "replace_day"), (forget, "summarize"), (old_files, "vacuum"),
+    (by_run, "keep_only"), (by_run, "keep_published"), (publishing, "replace_day"), (forget, "summarize"),
+    (old_files, "vacuum"),
 )  # fmt: skip
 
 
@@ -212,6 +213,18 @@ def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stay
     (other,) = records.load("towns", FOURTH)
     assert (other.reason, other.verdicts[0].evidence) == ("first: town-5", ({"number": 5, "town": "town-5"},))
     assert records.spark_log("towns", FOURTH, "red too").exists()
+
+
+def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest_stays(stored):
+    crashed = records.save(stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})).facts
+    stored.publish(FOURTH, [5], statuses={5: "error"})
+    audit.write(crashed)
+    dead_letters.write(crashed)  # and here the process ends
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    assert files_that_hold(GONE) == files_that_hold(str(NUMBER)) == []
+    audited = DeltaTable(f"{TABLE}__audit").to_pyarrow_table()["number"].to_pylist()
+    assert sorted(audited) == numbers() == [1, 2, 3, 5]
+    assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table()["number"].to_pylist() == [5]
 
 
 def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
