@@ -12,18 +12,20 @@ import pyarrow.parquet as pq
 
 from jobs.schema import DayRecord
 from jobs.tables import publishing
-from jobs.tables.asked_keys import ROWS_AT_ONCE, asked
+from jobs.tables.asked_keys import ROWS_AT_ONCE, asked, tells_keys
 
 if TYPE_CHECKING:
     from jobs.tables.leases import Lease
 
 
 def who_asked(file: Path, row_id: Collection[str], lookup: str, keys: Collection[str]) -> list[dict[str, Any]]:
-    """The rows of a file that asked one of the keys: the values of their row_id columns."""
+    """The rows of a file that asked one of the keys: the values of their row_id columns. All where it tells no keys."""
     spelt = {name.lower(): name for name in pq.read_schema(file).names}
     columns = [spelt[name.lower()] for name in row_id]
     rows: list[dict[str, Any]] = []
     with pq.ParquetFile(file) as opened:
+        if not tells_keys(file, lookup):
+            return list(opened.read(columns).to_pylist())
         batches = opened.iter_batches(ROWS_AT_ONCE, columns=columns)
         for batch, found in zip(batches, asked(file, lookup, keys), strict=True):
             rows += batch.filter(pa.array(found, pa.bool_())).to_pylist()

@@ -191,10 +191,10 @@ def test_a_log_that_the_days_of_a_month_share_goes_too(stored):
 
 
 def held_back(towns, day, number, *, run_id):
-    """A run whose checks, reason and log name its row."""
+    """A run whose checks, reason and log name its first row."""
     name = f"town-{number}"
     named = Verdict("every_row_once", "failed", "error", f"first: {name}", evidence=({"number": number, "town": name},))
-    record = towns.written(day, [number], run_id, {}, verdicts=[named])
+    record = towns.written(day, [number, 6], run_id, {}, verdicts=[named])
     verdict_store.save(record)
     records.hold_back(record, f"first: {name}")
     records.spark_log("towns", day, run_id).write_text(f"a row of {name}")
@@ -213,6 +213,16 @@ def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stay
     (other,) = records.load("towns", FOURTH)
     assert (other.reason, other.verdicts[0].evidence) == ("first: town-5", ({"number": 5, "town": "town-5"},))
     assert records.spark_log("towns", FOURTH, "red too").exists()
+
+
+def test_a_run_held_back_whose_files_do_not_tell_what_they_asked_counts_as_one_that_asked(stored):
+    held_back(stored, THIRD, 5, run_id="old")
+    for file in Path(TABLE, "runs", "old").glob("*.parquet"):
+        rows = pq.ParquetFile(file).read().drop_columns(["_weather_key"])
+        pq.write_table(rows, file, row_group_size=1)
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    assert [verdict.evidence for record in records.load("towns", THIRD) for verdict in record.verdicts] == [()]
+    assert not records.spark_log("towns", THIRD, "old").exists()
 
 
 def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest_stays(stored):
