@@ -8,9 +8,6 @@ import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-from deltalake import DeltaTable, Schema
-
 from jobs.declarations import Enrichment
 from jobs.errors import DeclarationError, TidegateError
 from jobs.preflight import preflight
@@ -44,7 +41,6 @@ def _checked(enrichment: Enrichment, day: str | None) -> tuple[str, bool]:
     try:
         day = day or last_day(enrichment)
         input_day = preflight(enrichment, day)
-        check_table(enrichment)
     except TidegateError as error:
         return str(error).removeprefix(f"{enrichment.name}: "), False
     lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
@@ -63,27 +59,3 @@ def last_day(enrichment: Enrichment) -> str:
     if not days:
         raise DeclarationError(f"input: {enrichment.input.path} has no folder of a day, as {prefix}2013-01-10.")
     return max(days).isoformat()
-
-
-def check_table(enrichment: Enrichment) -> None:
-    """The published table, if there is one, has the same days and can take the answers' columns."""
-    path = enrichment.output.path
-    if not DeltaTable.is_deltatable(path):
-        return
-    table = DeltaTable(path)
-    partitions = table.metadata().partition_columns
-    if partitions != [enrichment.input.partition]:
-        raise DeclarationError(
-            f"output: {path} is partitioned by {', '.join(partitions) or 'nothing'}, the input by "
-            f"{enrichment.input.partition}. Publish to another path."
-        )
-    published = {field.name: field.type for field in table.schema().fields}
-    for lookup in enrichment.lookups:
-        declared = Schema.from_arrow(pa.schema([(column.name, column.arrow_type) for column in lookup.columns]))
-        for field, column in zip(declared.fields, lookup.columns, strict=True):
-            known = published.get(field.name, field.type)
-            if known != field.type:
-                raise DeclarationError(
-                    f"lookup {lookup.name}: returns: {field.name} is {column.spark_type}, but in {path} it is "
-                    f"{getattr(known, 'type', known)}. A column keeps its type: give it another name here."
-                )

@@ -18,6 +18,7 @@ from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
 from jobs.lookups import HttpLookup, Lookup, SqlLookup
 from jobs.lookups.lookup import columns_in
+from jobs.published_types import check_types
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 
 TRIES = 3
@@ -39,6 +40,7 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
     check_columns(enrichment, input_day.schema.names)
     check_partition(enrichment, input_day.schema.names)
     check_event_time(enrichment, input_day.schema)
+    check_types(enrichment, input_day.files[0])
     asyncio.run(check_services(enrichment))
     return input_day
 

@@ -156,6 +156,18 @@ def test_files_that_hold_the_partition_column_too_are_refused(project, listener,
     assert "input: the files hold a column 'date', and so do their folders' names" in sentence(wrong)
 
 
+def test_an_input_that_the_table_cannot_take_is_refused_before_a_service_hears_of_it(project, listener, tmp_path):
+    folder = tmp_path / "raw" / f"date={DAY}"
+    folder.mkdir(parents=True)
+    table = pq.ParquetFile(f"data/raw/flights/date={DAY}/part-00000.parquet").read()
+    clocks = pa.nulls(table.num_rows, pa.time64("us"))
+    pq.write_table(table.append_column("boarding", clocks), folder / "part.parquet")
+    said = sentence(of(input=Input(path=str(tmp_path / "raw"), row_id=flights.input.row_id)))
+    assert said.startswith("flights_enriched: input: 'boarding' in ")
+    assert said.endswith("/part.parquet is a time of day, which a Delta table does not hold. Write it as text.")
+    assert listener.connections == 0
+
+
 @pytest.mark.parametrize("value", [None, ""])
 def test_a_missing_secret_is_named_and_said_where_to_set(project, monkeypatch, value):
     monkeypatch.delenv("WEATHER_URL", raising=False)

@@ -1,5 +1,6 @@
 """`python -m tidegate check`: what it says of declarations that are right and wrong, and that it asks nothing."""
 
+import datetime as dt
 import os
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def test_what_is_no_day_is_refused(declare, capsys, day):
 
 def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project):
     package = declare("moods", type="STRING")
-    table = pa.table({"score": [1.0], "date": ["2013-01-09"]})
+    table = pa.table({"score": [1.0], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
     ((_, said, is_right),) = check_package(package)
     assert not is_right
@@ -99,9 +100,22 @@ def test_a_table_of_other_days_is_wrong(declare, project):
     assert said.startswith("output: data/published/moods is partitioned by day, the input by date.")
 
 
+def test_a_column_of_the_input_that_the_published_table_has_otherwise_is_wrong(declare, project):
+    package = declare("moods")
+    table = pa.table({"flight": ["B6 1"], "date": [dt.date(2013, 1, 9)]})
+    write_deltalake(project / "data/published/moods", table, partition_by=["date"])
+    ((_, said, is_right),) = check_package(package)
+    assert not is_right
+    assert said == (
+        "input: 'flight' is integer in data/raw/flights/date=2013-01-10/part-00000.parquet, but in "
+        "data/published/moods it is string. A column keeps its type: write it with that type, or under another name."
+    )
+
+
 def test_a_table_that_fits_is_right(declare, project):
     package = declare("moods")
-    write_deltalake(project / "data/published/moods", pa.table({"score": [1.0], "date": ["x"]}), partition_by=["date"])
+    table = pa.table({"score": [1.0], "date": [dt.date(2013, 1, 9)]})
+    write_deltalake(project / "data/published/moods", table, partition_by=["date"])
     assert [is_right for _, _, is_right in check_package(package)] == [True]
 
 
