@@ -123,6 +123,7 @@ class MonthRun:
         self._begun: set[str] = set()
         self._published: list[str] = []
         self._red: dict[str, str] = {}  # day -> why it is not published
+        self._said_why = False  # whether Spark's last word was of a day that it did not write
         self._unsummarized: dict[str, str] = {}  # summary and day -> why it is not made
 
     def carry_out(self, spark: SparkProgram) -> None:
@@ -135,13 +136,12 @@ class MonthRun:
                 ended = self._with_spark(spark) if self._leases else None
             except dg.DagsterExecutionInterruptedError as cancel:
                 raise self._cancelled() from cancel
-        crashed = False
-        if ended is not None and self._left():
-            crashed = ended.crashed
-            self._broken_off(ended)
+        early = ended if ended is not None and self._left() else None
+        if early is not None:
+            self._broken_off(early)
         render_report(self._declared.name)
         if self._red or self._unsummarized:
-            raise self._failure(allow_retries=crashed)
+            raise self._failure(early=early is not None, allow_retries=early is not None and early.crashed)
 
     def _take(self, held: ExitStack) -> None:
         """Every day that nobody else is running, for as long as the run lasts: its Spark holds them too. All days that
@@ -199,6 +199,7 @@ class MonthRun:
         run = self._runs[day]
         for evaluation in check_evaluations(self._declared, ended.record, run.events.report, day):
             self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes one; its type does not say so
+        self._said_why = ended.record is None
         if ended.record is None:
             run.tell_unwritten(ended)
             self._red[day] = ended.reason
@@ -234,12 +235,12 @@ class MonthRun:
         return [day for day in self._leases if day not in self._red and day not in self._published]
 
     def _broken_off(self, ended: Ended) -> None:
-        """Spark ended before the last day: by a stop that was told, or by a crash in the middle of a day."""
+        """Spark ended before the last day: by a stop that was told, or by a crash in a day or between two."""
         day = self._left()[0]
         if day in self._begun:
             self._runs[day].tell_unwritten(ended)
             self._red[day] = ended.reason
-        elif not self._red:
+        elif ended.crashed or not self._said_why:
             self._red[day] = ended.reason
 
     def _cancelled(self) -> dg.Failure:
@@ -247,12 +248,13 @@ class MonthRun:
         day = next((day for day in self._runs if day not in over), None)
         if day is not None:
             self._red[day], _ = self._runs[day].tell_interrupted()
-        return self._failure(allow_retries=False)
+        return self._failure(early=day is not None, allow_retries=False)
 
-    def _failure(self, *, allow_retries: bool) -> dg.Failure:
+    def _failure(self, *, early: bool, allow_retries: bool) -> dg.Failure:
+        """early: something ended the run before its last day was over; it comes first."""
         left = self._left()
         red = list(self._red.items())
-        red = red[-1:] + red[:-1] if left else red  # what ended the run comes first
+        red = red[-1:] + red[:-1] if early else red
         named = " ".join(f"{day}: {why.rstrip('.')}." for day, why in red[:NAMED])
         more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
         unpublished = f" Not published: {named}{more}" if red else ""

@@ -21,7 +21,7 @@ from demo.weather_service import running
 from enrichments.flights import flights
 from jobs import records
 from jobs.declarations import load
-from jobs.enrich_day import run_id_of
+from jobs.enrich_day import STOPPED, run_id_of
 from jobs.schema import DayFacts, DayFigures, DayRecord
 from jobs.spark_program import Ended
 from jobs.tables.leases import leased
@@ -124,11 +124,35 @@ begun: list[list[str]] = []  # the days of each of its runs
 THREE = dataclasses.replace(flights, start="2013-01-10", end="2013-01-13")
 
 
-def month_without_spark(instance, **config):
-    """The month's job over three days, with a Spark that crashes once. Returns the run and why its step failed."""
+class SparkThatDiesBetweenDays(SparkProgram):
+    """It says of its first day that it has no input, and is killed before it begins the second one."""
+
+    def run_days(self, context, reference, *, days, hear, **others):
+        hear({"kind": "failed", "day": days[0], "reason": "it has no input."})
+        return Ended(-signal.SIGKILL, None, "Spark was killed.")
+
+
+class SparkThatIsStopped(SparkProgram):
+    """It says of its first day that the service is down, and ends; its log ends with a word of Java's."""
+
+    def run_days(self, context, reference, *, days, hear, **others):
+        hear({"kind": "stopped", "day": days[0], "reason": "the service is down.", "state": "stopped: service"})
+        return Ended(STOPPED, None, "WARN ShutdownHookManager: still busy")
+
+
+class SparkThatCannotStart(SparkProgram):
+    def run_days(self, context, reference, **others):
+        return Ended(1, None, "Java was not found.")
+
+
+def month_without_spark(instance, spark=None, **config):
+    """The month's job over three days, by default with a Spark that crashes once. Returns the run and why its step
+    failed.
+    """
     declared = Declared("a:flights", THREE)
     begun.clear()
-    run = definitions_of([declared], SparkThatCrashesOnce()).resolve_job_def(f"{KEY}_month").execute_in_process(
+    definitions = definitions_of([declared], spark or SparkThatCrashesOnce())
+    run = definitions.resolve_job_def(f"{KEY}_month").execute_in_process(
         partition_key=MONTH, instance=instance, raise_on_error=False,
         run_config={"ops": {f"enrich_month_of_{KEY}": {"config": config}}},
     )  # fmt: skip
@@ -147,6 +171,28 @@ def test_a_month_whose_days_are_all_taken_says_so_after_the_wait_of_one(tmp_path
     assert reason.startswith("0 of 3 days published. Not published: 2013-01-10: 2013-01-10 is being run by run their ")
     assert begun == []
     assert steps[0].end_time - steps[0].start_time < 5.0
+
+
+@pytest.mark.parametrize(
+    ("taken", "spark", "said"),
+    [
+        (DAYS[:1], SparkThatCannotStart, "2013-01-11: Java was not found. 2013-01-10: 2013-01-10 is being run by run "),
+        (DAYS[:0], SparkThatDiesBetweenDays, "2013-01-11: Spark was killed. 2013-01-10: it has no input."),
+        (DAYS[:1], SparkThatDiesBetweenDays, "2013-01-12: Spark was killed. 2013-01-10: 2013-01-10 is being run by "),
+        (DAYS[:0], SparkThatIsStopped, "2013-01-10: the service is down. 2 days were not begun."),
+    ],
+)
+def test_what_ended_a_months_spark_is_said_first_whatever_else_is_not_published(
+    tmp_path, monkeypatch, taken, spark, said
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("orchestration.months.WAIT", 0.1)
+    monkeypatch.setattr("orchestration.months.CRASH", None)
+    with ExitStack() as others, dg.DagsterInstance.ephemeral() as instance:
+        for day in taken:
+            others.enter_context(leased(THREE.output.path, day, "their run"))
+        _, reason = month_without_spark(instance, spark())
+    assert reason.startswith(f"0 of 3 days published. Not published: {said}")
 
 
 def test_a_retry_of_a_month_that_runs_all_days_again_leaves_out_those_that_its_first_try_published(
