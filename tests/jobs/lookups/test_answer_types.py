@@ -10,7 +10,7 @@ import uuid
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.errors import DeclarationError
@@ -206,7 +206,6 @@ def taken(ddl, value):
 
 
 @pytest.mark.parametrize("ddl", EVERY_TYPE)
-@settings(deadline=None)
 @given(value=function_values)
 def test_an_answer_gives_from_the_ledger_what_it_gave_when_it_came(ddl, value):
     try:
