@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
 
+KEY_TYPES = (
+    T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType,
+    T.NullType,
+)  # fmt: skip
+
 
 def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The rows of `df`, each once, with answers, published columns and audit columns (jobs.schema).
@@ -190,9 +195,31 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
     )
     try:
-        return df.withColumns(expressions), layout
+        keyed = df.withColumns(expressions)
     except AnalysisException as error:
         raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {str(error).splitlines()[0]}") from error
+    check_key_types(enrichment, layout, keyed.schema)
+    return keyed, layout
+
+
+def check_key_types(enrichment: Enrichment, layout: BatchLayout, types: T.StructType) -> None:
+    """Of every key a text can be made, by which the ledger and the dead letters know it."""
+    for lookup, columns in zip(enrichment.lookups, layout.keys, strict=True):
+        for (name, expression), column in zip(lookup.keys.items(), columns, strict=True):
+            kind = types[column].dataType
+            if not _has_text(kind):
+                raise DeclarationError(
+                    f"{enrichment.name}: lookup {lookup.name}: keys.{name}: {expression!r} is {kind.simpleString()}, "
+                    f'which no key can hold. Cast it: "cast({expression} as string)".'
+                )
+
+
+def _has_text(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _has_text(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return all(_has_text(field.dataType) for field in kind.fields)
+    return isinstance(kind, KEY_TYPES)
 
 
 def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:

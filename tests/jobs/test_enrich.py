@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs import schema
+from jobs.bridge.batches import keys_of
 from jobs.enrich import carry_out, concurrencies, enrich, prepare, shares
 from jobs.enrich_day import own_words
 from jobs.errors import AccessRefused
 from jobs.figures import count
+from jobs.ledger.keys import key_text
 from tidegate import Batch, DeclarationError, Enrichment, EventTime, HttpLookup, Input, Output, Service
 
 
@@ -228,6 +230,44 @@ def test_a_declaration_that_does_not_fit_the_frame_is_refused_before_any_task_ru
         enrich(things, enrichment(lookup(**change)))
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("at - timestamp'2013-01-10'", "interval day to second"),
+        ("make_ym_interval(1)", "interval year to month"),
+        ("make_interval(1)", "interval"),
+        ("array(at - at)", "array<interval day to second>"),
+        ("named_struct('a', at - at)", "struct<a:interval day to second>"),
+        ("map('a', id)", "map<string,bigint>"),
+        ("parse_json('1')", "variant"),
+    ],
+)
+def test_a_key_of_a_type_that_has_no_text_is_refused_with_the_cast(things, expression, kind):
+    with pytest.raises(DeclarationError) as refused:
+        enrich(things, enrichment(lookup(keys={"k": expression})))
+    assert str(refused.value) == (
+        f"things: lookup weather: keys.k: {expression!r} is {kind}, which no key can hold. Cast it: "
+        f'"cast({expression} as string)".'
+    )
+    prepare(things, enrichment(lookup(keys={"k": f"cast({expression} as string)"})))
+
+
+@pytest.mark.spark
+def test_a_key_of_any_other_type_has_a_text(spark, service):
+    made = spark.createDataFrame([exotic(1)], T.StructType.fromDDL(EXOTIC))
+    names = ["id", "text", "price", "at", "local", "day", "bytes", "tiny", "small", "real", "flag", "tags", "place"]
+    declared = enrichment(*(lookup(f"of_{name}", keys={"k": name}) for name in names))
+    prepared, plan = prepare(made, declared)
+    (batch,) = prepared.toArrow().to_batches()
+    texts = [key_text(key) for columns in plan.layout.keys for key in keys_of(batch, columns)]
+    assert texts == [
+        "[1]", '["ü€1"]', '["1.0123456789"]', '["2013-01-10T05:30:00.000001Z"]', '["2013-01-10T05:30:00.000001"]',
+        '["2013-01-10"]', '["Af8="]', "[1]", "[-1]", "[0.3333333432674408]", "[false]", "[[1,null]]",
+        '[{"inner":{"y":[1.5,null]},"x":1}]',
+    ]  # fmt: skip
 
 
 @pytest.mark.spark
