@@ -3,7 +3,7 @@ take every row of it apart and put it together again, which costs more than all 
 
 Each attempt of a task writes one file, under a name that no other has, and tells its name when it is whole. The run's
 files are those that Spark took a task's result from: of a task that ran twice, one. What other attempts left is removed
-by the driver at the end of the job, and with the run's folder by `vacuum` where a driver died.
+by the driver at the end of the job, also of one that fails, and by `vacuum` where a driver died.
 """
 
 from __future__ import annotations
@@ -81,11 +81,17 @@ class TaskFiles:
         return [name for name in names if name.partition(".")[0] not in self.distinct]
 
     def taken(self, named: DataFrame) -> tuple[str, ...]:
-        """On the driver: run the job. The paths of its files, in the order of their tasks."""
-        names = {row["file"] for row in named.collect()}
-        for path in Path(self.folder).glob("part-*.parquet"):
-            if path.name not in names:
-                path.unlink(missing_ok=True)
+        """On the driver: run the job. The paths of its files, in the order of their tasks; of a job that fails, none
+        stays. What cannot be removed is left to `vacuum`.
+        """
+        names: set[str] = set()
+        try:
+            names = {row["file"] for row in named.collect()}
+        finally:
+            for path in Path(self.folder).glob("part-*.parquet"):
+                if path.name not in names:
+                    with suppress(OSError):
+                        path.unlink(missing_ok=True)
         return tuple(str(Path(self.folder, name)) for name in sorted(names))
 
 

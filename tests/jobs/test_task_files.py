@@ -1,17 +1,20 @@
 """The files that tasks write themselves: Spark reads them as its own, and no attempt that died leaves a row in them."""
 
 import subprocess
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import TaskContext
+from pyspark.errors import PythonException
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs import task_files
 from jobs.enrich import enrich, prepare, write_out
 from jobs.errors import TidegateError
-from jobs.task_files import TaskFiles, groups
+from jobs.task_files import NAMED, TaskFiles, groups
 from tests.jobs.test_enrich import EXOTIC, enrichment, exotic, lookup
 from tidegate import Service
 
@@ -107,3 +110,19 @@ def test_spark_reads_the_files_as_those_that_it_writes_itself(spark, service, tm
     )
     assert found == expected
     assert pq.read_schema(files[0]).field("span").type == pa.int64()  # as in Spark's own: Delta knows no interval
+
+
+@pytest.mark.spark
+def test_a_job_that_fails_leaves_no_file_behind(spark, tmp_path):
+    files = TaskFiles(str(tmp_path), ROW)
+
+    def task(batches):
+        if TaskContext.get().partitionId() == 1:
+            while not list(tmp_path.iterdir()):
+                time.sleep(0.01)
+            raise ValueError("of the second task")
+        return files.written(iter([batch(0, 5)]))
+
+    with pytest.raises(PythonException, match="of the second task"):
+        files.taken(spark.range(2, numPartitions=2).mapInArrow(task, NAMED))
+    assert not list(tmp_path.iterdir())
