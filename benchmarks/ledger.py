@@ -42,13 +42,13 @@ def peak_mb():
 
 # -- keeping -----------------------------------------------------------------------------------------------------------
 def keep(rows, root):
-    """As a task does it: key text, raw answer to bytes, record, put; wait before each output batch."""
+    """As a task does it: raw answer to bytes, put; wait before each output batch."""
     folder = LedgerFolder(root, "scores", "f")
     writer = LedgerWriter(folder, "run-1", "0-0")
     began, wall, thread = time.process_time(), time.perf_counter(), time.thread_time()
     for number in range(rows):
         response = dump({"score": number, "grade": "B"})
-        ticket = writer.put(key_text((number,)), "ok", response, 1_700_000_000_000_000 + number)
+        ticket = writer.put((number,), "ok", response, 1_700_000_000_000_000 + number)
         if ticket % BATCH == 0:
             writer.wait(ticket)
     loop = time.thread_time() - thread
@@ -76,7 +76,7 @@ def putting():
         writer = LedgerWriter(LedgerFolder(root, "scores", "f"), "run-1", "0-0", flush_rows=1 << 60, flush_seconds=60.0)
         began = time.thread_time()
         for _ in range(ROWS):
-            writer.put("[1]", "ok", b"1", 1)
+            writer.put((1,), "ok", b"1", 1)
         print(f"put       {(time.thread_time() - began) / ROWS * 1e9:.0f} ns in the calling thread")
         writer.close()
 

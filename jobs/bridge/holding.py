@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jobs.bridge.input_window import InputWindow
 
-ROWS_HELD = 8000  # so many wait together: a part per 1,000 rows would cost more than what is in it
+ROWS_HELD = 16_000  # so many wait together: writing a part of a few rows costs more than what is in it
 LOOK_EVERY = 0.02  # s, while some are held
 
 

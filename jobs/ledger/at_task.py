@@ -7,6 +7,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.asked_once import AskedOnce
 from jobs.ledger.codec import dump
 from jobs.ledger.index import AnswerIndex, write_index
-from jobs.ledger.keys import key_text, key_texts
+from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
 
@@ -107,19 +108,19 @@ class TaskLedger:
             self._folder,
             plan.run_id,
             f"{self._partition}-{self._attempt}",
+            hidden=plan.hidden,
             flush_rows=plan.flush_rows,
             flush_seconds=plan.flush_seconds,
         )
 
     def close(self) -> None:
         """Store what is left. Raises LedgerError when that cannot be."""
-        try:
-            if self._writer is not None:
-                self._hand_over()
-                self._writer.close()
-        finally:
+        with ExitStack() as stack:
             if self._waiter is not None:
-                self._waiter.shutdown(wait=False, cancel_futures=True)
+                stack.callback(self._waiter.shutdown, wait=False, cancel_futures=True)
+            if self._writer is not None:
+                stack.callback(self._writer.close)
+                self._hand_over()
 
     # -- what is known -------------------------------------------------------------------------------------------------
     def find(self, batch: pa.RecordBatch, keys: Sequence[Key | None]) -> list[Found | None] | None:
@@ -171,7 +172,7 @@ class TaskLedger:
         What comes back in one turn of the loop goes to the writer together, at the end of the turn.
         """
         if answer is None:
-            self._put(self._text(key), "miss", None, answered_at)
+            self._put(key, "miss", None, answered_at)
             return
         if self._failure is not None:
             raise self._failure
@@ -191,12 +192,12 @@ class TaskLedger:
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
         """Take the error that a key ended in. final: the service answered, so that a mark of the key is settled."""
         if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
-            self._put(self._text(key), "error", dump(reason), self._now_us())
+            self._put(key, "error", dump(reason), self._now_us())
 
-    def _put(self, text: str, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
+    def _put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
         assert self._writer is not None
         self._hand_over()  # in the order in which they came
-        self._ticket = self._writer.put(text, outcome, response, answered_at)
+        self._ticket = self._writer.put(key, outcome, response, answered_at)
 
     def _end_of_turn(self) -> None:
         try:
@@ -205,19 +206,15 @@ class TaskLedger:
             self._failure = error
 
     def _hand_over(self) -> None:
-        """Give the writer what came back since the last time."""
+        """Give the writer what came back since the last time; once it has failed, each time again LedgerError."""
         assert self._writer is not None
         if self._keys:
-            keys, responses, answered_at = self._keys, self._responses, self._answered_at
+            self._ticket = self._writer.put_answers(self._keys, self._responses, self._answered_at)
             self._keys, self._responses, self._answered_at = [], [], []
-            texts = key_texts(keys, hidden=self._plan.hidden)
-            self._ticket = self._writer.put_answers(texts, responses, answered_at)
 
     def safe_point(self) -> Stored:
         """All that was taken so far; for another thread to wait for."""
         assert self._writer is not None
-        if self._failure is not None:
-            raise self._failure
         self._hand_over()
         return Stored(self._writer, self._ticket)
 
@@ -230,7 +227,7 @@ class TaskLedger:
         """Return once "asked" is stored; marks of all who wait meanwhile go into one part."""
         assert self._waiter is not None
         self._marked.add(self._text(key))
-        self._put(self._text(key), "asked", None, self._now_us())
+        self._put(key, "asked", None, self._now_us())
         await asyncio.get_running_loop().run_in_executor(self._waiter, self.safe_point().wait)
 
     def unmark(self, key: Key) -> None:

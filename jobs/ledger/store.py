@@ -83,7 +83,7 @@ class LedgerFolder:
         """
         table = answers if isinstance(answers, pa.Table) else as_table(answers)
         part = f"{run_id}/{name}.parquet"
-        self.write(f"{PARTS}/{part}", as_parquet(table))
+        self.write(f"{PARTS}/{part}", as_parquet(table, rows_per_group=max(1, len(table))))  # it is read as a whole
         return part
 
     def write(self, name: str, data: bytes | pa.Buffer) -> None:
@@ -227,8 +227,8 @@ def open_root(root: str) -> tuple[fs.FileSystem, str]:
     return fs.LocalFileSystem(), os.path.abspath(root)  # noqa: PTH100  # without following links, as from_uri
 
 
-def as_parquet(table: pa.Table) -> pa.Buffer:
-    """The bytes of a part: format and checksums inside, small row groups whose footers say which keys they hold."""
+def as_parquet(table: pa.Table, *, rows_per_group: int = ROWS_PER_GROUP) -> pa.Buffer:
+    """The bytes of a file: format and checksums inside, small row groups whose footers say which keys they hold."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -240,7 +240,7 @@ def as_parquet(table: pa.Table) -> pa.Buffer:
         write_page_checksum=True,
         store_schema=False,
     ) as writer:
-        writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+        writer.write_table(table, row_group_size=rows_per_group)
         writer.add_key_value_metadata({FORMAT_KEY: str(FORMAT)})
     return sink.getvalue()
 

@@ -6,11 +6,15 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredOutcome
 from jobs.ledger.columns import Columns
 from jobs.ledger.store import LedgerFolder
+
+if TYPE_CHECKING:
+    from jobs.callers.caller import Key
 
 LARGEST_SHARE = 0.05  # of its time that the thread spends writing, while nobody waits for it
 
@@ -24,12 +28,22 @@ class LedgerWriter:
     """
 
     def __init__(
-        self, folder: LedgerFolder, run_id: str, prefix: str, *, flush_rows: int = 200, flush_seconds: float = 0.5
+        self,
+        folder: LedgerFolder,
+        run_id: str,
+        prefix: str,
+        *,
+        hidden: bool = False,
+        flush_rows: int = 200,
+        flush_seconds: float = 0.5,
     ) -> None:
-        """prefix: `<partition>-<attempt>`. A token is added, so that no two writers ever give a part one name."""
+        """prefix: `<partition>-<attempt>`. A token is added, so that no two writers ever give a part one name.
+        hidden: of each key a digest is stored in its place.
+        """
         self._folder = folder
         self._run_id = run_id
         self._prefix = f"{prefix}-{secrets.token_hex(4)}"
+        self._hidden = hidden
         self._flush_rows = flush_rows
         self._flush_seconds = flush_seconds
         self._lock = threading.Lock()
@@ -46,9 +60,9 @@ class LedgerWriter:
         self._thread = threading.Thread(target=self._run, name="ledger writer", daemon=True)
         self._thread.start()
 
-    def put(self, key: str, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> int:
-        """Take one answer, as StoredAnswer has it; from any thread, without waiting for a disk. The ticket is for
-        `wait`.
+    def put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> int:
+        """Take one answer, as StoredAnswer has it but for its key; from any thread, without waiting for a disk. The
+        ticket is for `wait`.
 
         Raises LedgerError once a part could not be written: a call whose answer cannot be kept is not to be made.
         """
@@ -57,7 +71,7 @@ class LedgerWriter:
             self._pending.append(key, outcome, response, answered_at)
             return self._took(1)
 
-    def put_answers(self, keys: Sequence[str], responses: Sequence[bytes], answered_at: Sequence[int]) -> int:
+    def put_answers(self, keys: Sequence[Key], responses: Sequence[bytes], answered_at: Sequence[int]) -> int:
         """The same for several answers that are "ok", in one go. The ticket is that of the last."""
         with self._lock:
             self._check()
@@ -132,7 +146,8 @@ class LedgerWriter:
             return
         failure = None
         try:
-            self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", answers.table(self._run_id))
+            table = answers.table(self._run_id, hidden=self._hidden)
+            self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", table)
         except LedgerError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import itertools
+import threading
 from datetime import timedelta
 
 import pyarrow as pa
@@ -157,6 +158,17 @@ def test_a_ledger_that_cannot_be_written_ends_the_task_with_a_sentence(tmp_path)
     with pytest.raises(LedgerError, match="answers cannot be stored") as error:
         collected(planned, batches(2000))
     assert "\n" not in str(error.value)
+
+
+def test_rows_whose_answers_cannot_be_stored_do_not_leave_and_the_writer_ends(folder):
+    planned = with_ledger(plan(lookup(Function(answer=lambda key: [{"first_x": 1}]))), folder)
+    given = batch(0, 3)
+    spans = given.set_column(given.schema.get_field_index("k"), "k", given["k"].cast(pa.duration("us")))
+    left = []
+    with pytest.raises(LedgerError, match="answers cannot be stored: TypeError"):
+        in_time(lambda: left.extend(PartitionRun(planned, 0, 0).run(iter([spans]))))
+    assert left == []
+    assert "ledger writer" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_keys_from_personal_columns_stand_hashed_in_the_ledger_and_are_found_again(folder):

@@ -9,13 +9,19 @@ import pytest
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers
+from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
 
 NEVER = 3600.0  # s: what is stored is stored for another reason
 
 
+def given(number):
+    return (number,), "ok", b"%d" % number, number
+
+
 def answer(number):
+    """The same, as it is stored."""
     return StoredAnswer(f"[{number}]", "ok", b"%d" % number, number, "run-1")
 
 
@@ -38,7 +44,7 @@ def in_store(folder):
 
 def test_wait_returns_when_the_answer_and_all_before_it_are_stored(folder, writer):
     one = writer(flush_seconds=NEVER)
-    tickets = [one.put(*answer(number)[:4]) for number in range(10)]
+    tickets = [one.put(*given(number)) for number in range(10)]
     assert tickets == list(range(1, 11))
     one.wait(tickets[4])
     assert in_store(folder)[:5] == [answer(number) for number in range(5)]
@@ -49,21 +55,21 @@ def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_fo
     one = writer(flush_rows=5, flush_seconds=NEVER)
     for start in (0, 5, 10):
         for number in range(start, start + 5):
-            one.put(*answer(number)[:4])
+            one.put(*given(number))
         wait_for(lambda wanted=start + 5: one.stored == wanted)
     assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [answer(number) for number in range(15)]
 
 
 def test_after_so_many_seconds_what_there_is_is_stored(folder, writer, wait_for):
     one = writer(flush_rows=1_000_000, flush_seconds=0.05)
-    one.put(*answer(1)[:4])
+    one.put(*given(1))
     wait_for(lambda: one.stored == 1)
     assert in_store(folder) == [answer(1)]
 
 
 def test_close_stores_what_is_left_ends_the_thread_and_may_be_called_twice(folder, writer):
     one = writer(flush_seconds=NEVER)
-    one.put(*answer(1)[:4])
+    one.put(*given(1))
     one.close()
     one.close()
     assert in_store(folder) == [answer(1)]
@@ -80,7 +86,7 @@ def test_answers_put_by_many_threads_are_all_stored_once(folder, writer):
 
     def put(start):
         for number in range(start, start + 500):
-            one.wait(one.put(*answer(number)[:4])) if number % 100 == 0 else one.put(*answer(number)[:4])
+            one.wait(one.put(*given(number))) if number % 100 == 0 else one.put(*given(number))
 
     threads = [threading.Thread(target=put, args=(start,)) for start in range(0, 4000, 500)]
     for thread in threads:
@@ -94,7 +100,7 @@ def test_answers_put_by_many_threads_are_all_stored_once(folder, writer):
 def test_two_writers_of_one_name_overwrite_nothing(folder, writer):
     for number in range(3):
         one = writer()
-        one.put(*answer(number)[:4])
+        one.put(*given(number))
         one.close()
     assert sorted(in_store(folder)) == [answer(number) for number in range(3)]
     assert len(folder.parts("run-1", "3-0-")) == 3
@@ -102,16 +108,16 @@ def test_two_writers_of_one_name_overwrite_nothing(folder, writer):
 
 def test_a_store_that_breaks_is_told_to_whoever_waits_puts_or_closes(remote, objects):
     one = LedgerWriter(remote, "run-1", "3-0", flush_seconds=NEVER)
-    one.wait(one.put(*answer(1)[:4]))
+    one.wait(one.put(*given(1)))
     objects.changes_left = 0
-    ticket = one.put(*answer(2)[:4])
+    ticket = one.put(*given(2))
     said = (
         r"^ledger 'bucket': answers cannot be stored: .*the store is gone.* what was stored before is kept and used\.$"
     )
     with pytest.raises(LedgerError, match=said):
         one.wait(ticket)
     with pytest.raises(LedgerError, match=said):
-        one.put(*answer(3)[:4])
+        one.put(*given(3))
     with pytest.raises(LedgerError, match=said):
         one.close()
     one.wait(1)  # that one is stored, and stays so
@@ -126,9 +132,9 @@ from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
 one = LedgerWriter(LedgerFolder({str(tmp_path)!r}, "weather", "f"), "run-1", "0-0", flush_seconds=3600.0)
 for number in range(1000):
-    ticket = one.put(f"[{{number}}]", "ok", b"%d" % number, number)
+    ticket = one.put((number,), "ok", b"%d" % number, number)
 one.wait(ticket)
-one.put("[1000]", "ok", b"1", 1)
+one.put((1000,), "ok", b"1", 1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[3])
@@ -139,41 +145,47 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_records_of_every_kind_come_out_as_they_went_in(folder, writer):
     records = [
-        StoredAnswer('["Z\u00fcrich"]', "ok", '{"\u00e9":"\U0001d4b3"}'.encode(), 2**60, "run-1"),
-        StoredAnswer("", "miss", None, -1, "run-1"),
-        StoredAnswer('["a"]', "error", b'"500"', 0, "run-1"),
-        StoredAnswer('["a"]', "timeout", None, 1, "run-1"),
-        StoredAnswer('["a"]', "asked", None, 1, "run-1"),
-        StoredAnswer('["a"]', "expired", b"", 1, "run-1"),
+        (("Z\u00fcrich",), "ok", '{"\u00e9":"\U0001d4b3"}'.encode(), 2**60),
+        (("",), "miss", None, -1),
+        (("a",), "error", b'"500"', 0),
+        (("a", 1), "timeout", None, 1),
+        (("a",), "asked", None, 1),
+        (("a",), "expired", b"", 1),
     ]
     one = writer()
     for record in records:
-        one.put(*record[:4])
+        one.put(*record)
     one.close()
-    assert in_store(folder) == records
+    assert in_store(folder) == [StoredAnswer(key_text(key), *rest, "run-1") for key, *rest in records]
+
+
+def test_of_a_hidden_key_a_digest_is_stored(folder, writer):
+    one = writer(hidden=True)
+    one.put(*given(1))
+    one.close()
+    assert in_store(folder) == [answer(1)._replace(key=key_text((1,), hidden=True))]
 
 
 def test_answers_put_together_are_stored_as_those_put_one_by_one(folder, writer):
-    records = [answer(number) for number in range(5)]
     one = writer()
-    one.put(*records[0][:4])
-    keys, _, responses, times, _ = zip(*records[1:4], strict=True)
+    one.put(*given(0))
+    keys, _, responses, times = zip(*map(given, range(1, 4)), strict=True)
     assert one.put_answers(keys, responses, times) == 4
-    assert one.put(*records[4][:4]) == 5
+    assert one.put(*given(4)) == 5
     one.close()
-    assert in_store(folder) == records
+    assert in_store(folder) == [answer(number) for number in range(5)]
 
 
 def test_answers_put_together_fill_a_part_as_those_put_one_by_one(folder, writer, wait_for):
     one = writer(flush_rows=10, flush_seconds=NEVER)
-    keys, _, responses, times, _ = zip(*map(answer, range(25)), strict=True)
+    keys, _, responses, times = zip(*map(given, range(25)), strict=True)
     one.put_answers(keys, responses, times)
     wait_for(lambda: one.stored == 25)
 
 
 def test_an_answer_that_is_no_text_is_said_and_not_stored(folder):
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
-    one.put("[1]", "ok", b"\xff", 1)
-    with pytest.raises(LedgerError, match=r"cannot be stored: .*UTF8"):
+    one.put((1,), "ok", b"\xff", 1)
+    with pytest.raises(LedgerError, match=r"cannot be stored: .*utf8"):
         one.close()
     assert folder.parts() == []
