@@ -18,7 +18,6 @@ from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
 from jobs.lookups import HttpLookup, Lookup, SqlLookup
 from jobs.lookups.lookup import columns_in
-from jobs.published_types import check_types
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 
 TRIES = 3
@@ -36,6 +35,8 @@ class InputDay:
 
 def preflight(enrichment: Enrichment, day: str) -> InputDay:
     """Everything that can be checked without Spark and without asking for an answer. Raises DeclarationError."""
+    from jobs.published_types import check_types  # it takes deltalake, which the definitions load without
+
     input_day = find_input(enrichment, day)
     check_columns(enrichment, input_day.schema.names)
     check_partition(enrichment, input_day.schema.names)
