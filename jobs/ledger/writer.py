@@ -16,7 +16,7 @@ from jobs.ledger.store import LedgerFolder
 if TYPE_CHECKING:
     from jobs.callers.caller import Key
 
-LARGEST_SHARE = 0.05  # of its time that the thread spends writing, while nobody waits for it
+LARGEST_SHARE = 0.01  # of its time that the thread spends writing, while nobody waits for it
 
 
 class LedgerWriter:
@@ -24,7 +24,7 @@ class LedgerWriter:
 
     Somebody who waits is served at once. A killed process loses what was put since the last stored part was begun: the
     answers of `flush_seconds` and of the time that a write takes. Answers that come faster than 200 in a few ms go in
-    larger parts, so that writing takes at most a twentieth of a core; no later than after `flush_seconds`, though.
+    larger parts, so that writing takes at most a hundredth of a core; no later than after `flush_seconds`, though.
     """
 
     def __init__(
