@@ -23,7 +23,7 @@ ui: java $(READY) ## Dagster, the lookup service and the reports on the demo's d
 	@$(BIN)/python -m demo.ui
 
 test: java $(READY) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not proof and not ui" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
 
 proof: java $(READY) ## everything the tests can show, the long ones too
 	$(BIN)/python -m pytest -m "not ui" $(ARGS)

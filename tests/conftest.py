@@ -12,6 +12,12 @@ hypothesis.settings.load_profile("tidegate")
 DAY = "2013-01-10"
 
 
+def pytest_collection_modifyitems(items):
+    """Files that start Spark come first: of two processes none is left alone with a long one at the end."""
+    with_spark = {item.path for item in items if item.get_closest_marker("spark")}
+    items.sort(key=lambda item: item.path not in with_spark)
+
+
 @pytest.fixture(scope="session")
 def spark():
     """One small local Spark for the whole session: two task slots, UTC, no page."""

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from jobs import records
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[3]
 IN_FLIGHT = 10  # of each run
 DECLARATION = """
@@ -63,7 +63,9 @@ def backfill(tmp_path, monkeypatch, service):
     return days
 
 
-def held(service, found, *, days, keys):
+def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_same_moment(backfill, service):
+    days, keys = 10, 5000
+    found = backfill(days, keys)
     distinct = keys * 6 // 10 + days * (keys * 4 // 10)
     asked = Counter(service.log)
     assert len(asked) == distinct
@@ -74,12 +76,3 @@ def held(service, found, *, days, keys):
         assert figures.outcomes["ok"] == record.figures.rows_in == 3 * keys
         assert record.facts.asked_by == (f"distinct keys: {keys:,} of {3 * keys:,} rows",)
     assert sum(record.figures.lookups[0].calls for record in found) == sum(asked.values())
-
-
-def test_two_days_at_once_ask_each_key_once_but_for_those_in_flight_at_the_same_moment(backfill, service):
-    held(service, backfill(2, 500), days=2, keys=500)
-
-
-@pytest.mark.proof
-def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_same_moment(backfill, service):
-    held(service, backfill(10, 5000), days=10, keys=5000)
