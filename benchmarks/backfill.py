@@ -1,6 +1,6 @@
 """What Dagster costs: a backfill of the demo's days through daemon and queue, beside days by the bare command.
 
-    python benchmarks/backfill.py              30 days through Dagster, 6 of them bare; 16 and 4 took 12 minutes
+    python benchmarks/backfill.py              30 days through Dagster, 6 of them bare: 20 to 40 minutes
     python benchmarks/backfill.py --days 3 --bare 3
 
 The weather answers at once and every way has a ledger of its own, so that the days cost what the machinery costs. Both
