@@ -181,8 +181,8 @@ class PartitionRun:
                 await chained.finish()
                 for task in (ticker, *watches):
                     task.cancel()
-            self._tell(operators)
-        self._flush()
+            self._flush()
+            self._tell(operators)  # the last word: it counts all rows
 
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
         """The ledgers opened, to be closed after the operators; and what this task may spend on calls."""

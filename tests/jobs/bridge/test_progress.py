@@ -1,6 +1,9 @@
 """What the driver tells while keys are asked first, and then the rows: nothing that was called is forgotten."""
 
+from dataclasses import replace
+
 from jobs.bridge.progress import ProgressListener, ProgressSender, TaskProgress
+from tests.jobs.bridge.test_partition import Function, batch, collected, lookup, plan
 
 
 def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(wait_for):
@@ -24,3 +27,10 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(wa
         assert (figures["calls"], figures["retries"]) == (52, 2)
         assert figures["p50_ms"] is not None
         sender.close()
+
+
+def test_the_last_word_of_a_task_counts_all_its_rows(wait_for):
+    with ProgressListener("127.0.0.1", 30, lambda _: None) as listener:
+        quick = replace(plan(lookup(Function())), progress=listener.address)  # ends before the first word is due
+        assert collected(quick, [batch(0, 30)]).num_rows == 30
+        wait_for(lambda: listener.figures()["rows"] == 30)
