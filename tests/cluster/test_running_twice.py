@@ -55,7 +55,7 @@ SPECULATION = {
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.1",
-    "spark.speculation.minTaskRuntime": "1s",
+    "spark.speculation.minTaskRuntime": "6s",  # of the first attempt: its worker starts, and some answers are stored
     "spark.speculation.efficiency.enabled": "false",
 }
 
