@@ -181,6 +181,7 @@ def held_back(project, day: str, name: str, fault: str) -> dict:
     return {name: one for name, one in judged.items() if not one.passed and one.metadata["status"].value == "failed"}
 
 
+@pytest.mark.proof
 def test_a_row_doubled_in_the_files_keeps_the_day_back_and_is_a_failed_check_with_the_row(dagster_project, published):
     red = held_back(dagster_project, "2013-01-11", "row_doubled", ROW_DOUBLED)
     doubled = red["every_row_once"]
@@ -210,6 +211,7 @@ def stopped(project, outcome, day: str) -> list[dict]:
     return project.observed(outcome.run_id)
 
 
+@pytest.mark.proof
 def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succeeds_when_it_is_back(
     dagster_project, published, monkeypatch
 ):

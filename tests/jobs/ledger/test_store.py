@@ -77,7 +77,7 @@ def test_a_part_truncated_at_any_byte_is_skipped_with_a_warning_and_the_others_a
         path_of(folder, torn).write_bytes(data[:length])
         caplog.clear()
         assert as_answers(folder.read([torn, whole])) == ANSWERS[:1], length
-        assert [record.message.split(" is skipped: ")[0] for record in caplog.records] == [
+        assert [record.getMessage().split(" is skipped: ")[0] for record in caplog.records] == [
             f"ledger {folder.path}/parts/{torn}"
         ]
     path_of(folder, torn).write_bytes(data)
