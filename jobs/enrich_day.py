@@ -237,11 +237,12 @@ def _write(
     """Enrich and write; the folder is one that no reader who lists days ever looks into."""
     from jobs.enrich import prepare, write_out
     from jobs.ledger.driving import driven
+    from jobs.tables.old_files import KEYS
 
     rows, plan = prepare(spark.read.parquet(*facts.input_files), enrichment)
     plan = ruled(plan, enrichment, facts.run_id, rules)
     host = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
-    scratch = Path(f"{facts.folder}-keys")
+    scratch = Path(f"{facts.folder}{KEYS}")
     with (
         ProgressListener(host, rows_in, report) as listener,
         driven(

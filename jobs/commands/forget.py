@@ -209,7 +209,8 @@ def _asked(enrichment: Enrichment, lookup: str, texts: set[str]) -> _Asked:
             if rows:
                 identities = found.rows.setdefault(facts.day, set())
                 identities |= {str(value) for row in rows for value in row.values() if value is not None}
-                found.shown.update({facts.day} if run in shown else ())
+                if run in shown:
+                    found.shown.add(facts.day)
     return found
 
 
