@@ -26,7 +26,7 @@ test: java $(READY) ## the tests, one proof per promise (at most 12 minutes on 2
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
 
 proof: java $(READY) ## everything the tests can show, the long ones too
-	$(BIN)/python -m pytest -m "not ui" $(ARGS)
+	$(BIN)/python -m pytest -m "not ui" --hypothesis-profile=explore $(ARGS)
 	$(BIN)/python -m tests.asyncio_core.plant_faults
 
 test-ui: java $(READY) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)

@@ -7,7 +7,9 @@ from hypothesis import Phase, settings
 from asyncio_core import AsyncWaitOperator, OutputMode, StreamRecord
 from asyncio_core.testing import ScriptedFunction
 
-settings.register_profile("plant-faults", phases=(Phase.explicit, Phase.generate))  # that it fails is enough there
+settings.register_profile(  # that it fails is enough there
+    "plant-faults", settings.get_profile("explore"), phases=(Phase.explicit, Phase.generate)
+)
 
 
 class Run:

@@ -50,6 +50,8 @@ def same(back, answer):
         return type(back) is list and len(back) == len(answer) and all(map(same, back, answer))
     if isinstance(answer, uuid.UUID):
         return back == str(answer)
+    if isinstance(answer, dt.datetime) and answer.tzinfo:  # a zone's hour that comes twice equals no other (PEP 495)
+        return back.utcoffset() == answer.utcoffset() and back.replace(tzinfo=None) == answer.replace(tzinfo=None)
     return type(back) is type(answer) and back == answer
 
 
