@@ -23,6 +23,16 @@ def spark_log(enrichment: str, day: str, run_id: str) -> Path:
     return folder(enrichment, day) / f"{run_id}.spark.log"
 
 
+def spark_logs(enrichment: str) -> list[tuple[str, str, Path]]:
+    """Day, run id and path of every log of Spark that is here."""
+    found = sorted((ROOT / enrichment).glob("*/*.spark.log"))
+    return [(path.parent.name, path.name.removesuffix(".spark.log"), path) for path in found]
+
+
+def progress_files(enrichment: str) -> list[Path]:
+    return sorted((ROOT / enrichment).glob("*/progress.json"))
+
+
 def replace(path: Path, text: str) -> None:
     """Write a file whole or not at all: a reader sees the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,28 +6,25 @@ key, or what it was made from. The input is not ours: a row that stays there com
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import dataclasses
-import itertools
 import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs import records
+from jobs.commands.forgotten_evidence import clean_records, delete_logs, rows_that_asked
+from jobs.commands.forgotten_keys import texts_of
 from jobs.commands.remap import last_published
 from jobs.commands.vacuum import vacuum
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.forgetting import forget as forget_in_ledger
-from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder, open_root
 from jobs.tables import audit, by_run, dead_letters
 from jobs.tables.asked_keys import files_of_days, tells_keys
-from jobs.tables.erasing import who_asked, without_rows
+from jobs.tables.erasing import without_rows
 from jobs.tables.leases import at_work, leased
 from jobs.tables.publishers import alone_with
 from jobs.tables.summaries import summarize
@@ -35,12 +32,9 @@ from jobs.tables.summaries import summarize
 if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
     from jobs.declarations import Enrichment
-    from jobs.lookups import Lookup
     from jobs.nightly import Quality
-    from jobs.schema import Verdict
 
 AT_ONCE = timedelta(0)
-FORGOTTEN = "What was said here named a row that was forgotten."
 NOT_COVERED = (
     "the input, the services asked, Dagster's own event log, copies and backups of these folders, old versions that an "
     "object store keeps, and evidence that names a row not by its key, of runs whose files were gone before"
@@ -70,47 +64,6 @@ class Certificate:
     ledger_files: int
     tables: tuple[Table, ...]
     not_covered: str = NOT_COVERED
-
-
-def read_keys(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
-    """The keys of a CSV file whose header names the parts of the lookup's key. Raises DeclarationError."""
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            names = set(reader.fieldnames or ())
-            if names != set(lookup.keys):
-                raise DeclarationError(
-                    f"{path}: its first line names {', '.join(sorted(names)) or 'nothing'}; it must name the parts of "
-                    f"the key of lookup {lookup.name}: {', '.join(lookup.keys)}."
-                )
-            found = [tuple((row[name] or "") for name in lookup.keys) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DeclarationError(f"--key-file {path}: it cannot be read: {error}.") from error
-    if not found:
-        raise DeclarationError(f"{path} holds no key.")
-    return found
-
-
-def texts_of(keys: Iterable[tuple[str, ...]]) -> set[str]:
-    """How the ledger may have written these keys: a part that reads as a number or a truth value may have been one,
-    and a key that is personal now may have stood openly before.
-    """
-    found = set()
-    for key in keys:
-        for parts in itertools.product(*map(_readings, key)):
-            found |= {key_text(parts), key_text(parts, hidden=True)}
-    return found
-
-
-def _readings(part: str) -> list[Any]:
-    readings: list[Any] = [part]
-    with contextlib.suppress(ValueError):
-        value = json.loads(part)
-        if isinstance(value, bool | int | float):
-            readings.append(value)
-            if isinstance(value, int) and not isinstance(value, bool):
-                readings.append(float(value))
-    return readings
 
 
 def forget(ledgers: Iterable[Kept], keys: Collection[tuple[str, ...]], quality: Quality) -> Certificate:
@@ -164,26 +117,11 @@ def _all_versions(folder: LedgerFolder) -> Iterator[LedgerFolder]:
             yield LedgerFolder(folder.root, folder.lookup, info.base_name)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the files of the runs tell of the keys. shown: days with rows that asked one, as readers see them. rows: the
-    same of all runs, with what the row_id columns say of such rows. told: day and id of each run whose files are there.
-    """
-
-    shown: set[str] = field(default_factory=set)
-    rows: dict[str, set[str]] = field(default_factory=dict)
-    told: set[tuple[str, str]] = field(default_factory=set)
-
-    def may_be_named(self, day: str, run_id: str) -> bool:
-        """Whether what this run has said may name such a row."""
-        return day in self.rows or (day, run_id) not in self.told
-
-
 def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: set[str], quality: Quality) -> Table:
     """First what names the rows, which only they themselves can tell; then the rows, and what is made from them."""
-    asked = _asked(enrichment, lookup, texts)
-    cleaned = _clean_records(enrichment, asked, needles, quality)
-    logs = _delete_logs(enrichment, asked)
+    asked = rows_that_asked(enrichment, lookup, texts)
+    cleaned = clean_records(enrichment, asked, needles, quality)
+    logs = delete_logs(enrichment, asked)
     days, rows = _begin(enrichment, asked.shown), 0
     for day in days:
         rows += _erase(enrichment, day, lookup, texts)
@@ -195,32 +133,6 @@ def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: 
     _begun(enrichment).unlink(missing_ok=True)
     old = sum(one.old for one in removed)
     return Table(enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs)
-
-
-def _asked(enrichment: Enrichment, lookup: str, texts: set[str]) -> _Asked:
-    found, shown = _Asked(), _shown(enrichment)
-    for record in records.load(enrichment.name):
-        facts = record.facts
-        run = facts.day, facts.run_id
-        files = shown.get(run, [Path(name) for name in facts.files])
-        if all(file.exists() for file in files):
-            found.told.add(run)
-            rows = [row for file in files for row in who_asked(file, facts.declared.row_id, lookup, texts)]
-            if rows:
-                identities = found.rows.setdefault(facts.day, set())
-                identities |= {str(value) for row in rows for value in row.values() if value is not None}
-                if run in shown:
-                    found.shown.add(facts.day)
-    return found
-
-
-def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[Path]]:
-    """Day and id of each published run -> its files that readers see."""
-    files: dict[str, list[Path]] = {}
-    for day, file in files_of_days(enrichment):
-        files.setdefault(day, []).append(file)
-    records_of = {day: last_published(enrichment.name, day) for day in files}
-    return {(day, record.facts.run_id): files[day] for day, record in records_of.items() if record is not None}
 
 
 def _begun(enrichment: Enrichment) -> Path:
@@ -253,54 +165,3 @@ def _delete_what_crashes_left(enrichment: Enrichment) -> None:
         published = {(day, file.parent.name) for day, file in files_of_days(enrichment)}
         for beside in (audit.table_of(table), dead_letters.table_of(table)):
             by_run.keep_published(beside, enrichment.input.partition, published)
-
-
-def _clean_records(enrichment: Enrichment, asked: _Asked, needles: set[str], quality: Quality) -> int:
-    """Take out the evidence and the sentences that hold a needle, or what names one of the day's rows."""
-    cleaned = 0
-    for record in records.load(enrichment.name):
-        day = record.facts.day
-        if not asked.may_be_named(day, record.facts.run_id):
-            continue
-        words = needles | asked.rows.get(day, set())
-        verdicts = tuple(_clean(verdict, words) for verdict in record.verdicts)
-        named = _names(record.reason, words)
-        if named or verdicts != record.verdicts:
-            new = dataclasses.replace(record, verdicts=verdicts, reason=FORGOTTEN if named else record.reason)
-            quality.keep(new)
-            records.save(new)  # last: while it is not done, this is done again
-            cleaned += 1
-    return cleaned
-
-
-def _clean(verdict: Verdict, words: set[str]) -> Verdict:
-    said = {str(value) for row in verdict.evidence for value in _values(row)}
-    if not said & words and not _names(verdict.sentence, words):
-        return verdict
-    return dataclasses.replace(verdict, evidence=(), sentence=FORGOTTEN)
-
-
-def _names(sentence: str, words: set[str]) -> bool:
-    return any(word in sentence for word in words if len(word) > 1)
-
-
-def _values(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        yield from itertools.chain.from_iterable(map(_values, value.values()))
-    elif isinstance(value, list | tuple):
-        yield from itertools.chain.from_iterable(map(_values, value))
-    else:
-        yield value
-
-
-def _delete_logs(enrichment: Enrichment, asked: _Asked) -> int:
-    deleted = 0
-    folder = records.ROOT / enrichment.name
-    for log in sorted(folder.glob("*/*.spark.log")):
-        if asked.may_be_named(log.parent.name, log.name.removesuffix(".spark.log")):
-            log.resolve().unlink(missing_ok=True)  # the days of a month share one, in the folder of its first
-            log.unlink(missing_ok=True)
-            deleted += 1
-    for progress in folder.glob("*/progress.json"):  # ends with why a run failed, and is of use while it lasts
-        progress.unlink(missing_ok=True)
-    return deleted

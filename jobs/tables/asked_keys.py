@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from jobs import schema
-from jobs.tables.dead_letters import key_texts
+from jobs.ledger.keys import key_text
 
 if TYPE_CHECKING:
     from jobs.declarations import Enrichment
@@ -48,10 +48,18 @@ def asked(file: Path, lookup: str, keys: Collection[str]) -> Iterator[list[bool]
                 yield [True] * batch.num_rows
                 continue
             column = batch.column(0)
-            plain, hidden = key_texts(column, hidden=False), key_texts(column, hidden=True)
+            plain, hidden = asked_texts(column, hidden=False), asked_texts(column, hidden=True)
             yield [one in keys or other in keys for one, other in zip(plain, hidden, strict=True)]
 
 
 def tells_keys(file: Path, lookup: str) -> bool:
     """Whether the file says what its rows asked; those of an older version do not."""
     return schema.key(lookup) in pq.read_schema(file).names
+
+
+def asked_texts(keys: pa.Array, *, hidden: bool) -> list[str | None]:
+    """The column of `schema.key` as the ledger writes keys; None where nothing was asked."""
+    return [
+        None if key is None or None in key.values() else key_text(tuple(key.values()), hidden=hidden)
+        for key in keys.to_pylist()
+    ]

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from jobs import schema
-from jobs.ledger.keys import key_text
 from jobs.schema import DayFacts, LookupFacts
 from jobs.tables import by_run
+from jobs.tables.asked_keys import asked_texts
 
 OWN_COLUMNS = (
     pa.field("_lookup", pa.string()),
@@ -91,7 +91,7 @@ def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.Re
     columns = {name: found.column(name) for name in identity}
     own = [
         pa.array([lookup.name] * rows, pa.string()),
-        pa.array(key_texts(found.column("_key"), hidden=lookup.hidden_key), pa.string()),
+        pa.array(asked_texts(found.column("_key"), hidden=lookup.hidden_key), pa.string()),
         *(found.column(name).cast(pa.string()) for name in ("_status", "_error")),
         pa.array([len(made) for made in attempts], pa.int32()),
         pa.array(ends, pa.int64()).cast(pa.timestamp("us", "UTC")),
@@ -101,11 +101,3 @@ def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.Re
     day = dt.date.fromisoformat(facts.day)
     columns[facts.declared.partition] = pa.array([day] * rows, pa.date32())
     return pa.RecordBatch.from_pydict(columns)
-
-
-def key_texts(keys: pa.Array, *, hidden: bool) -> list[str | None]:
-    """The column of `schema.key` as the ledger writes keys; None where nothing was asked."""
-    return [
-        None if key is None or None in key.values() else key_text(tuple(key.values()), hidden=hidden)
-        for key in keys.to_pylist()
-    ]

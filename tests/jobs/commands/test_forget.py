@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from data_quality import report, verdict_store
 from jobs import records
-from jobs.commands import forget
+from jobs.commands import forget, forgotten_keys
 from jobs.commands.ledgers import kept_by
 from jobs.commands.remap import last_published
 from jobs.errors import DeclarationError
@@ -272,9 +272,9 @@ def test_wrong_keys_on_the_command_line_are_refused(towns, capsys):
 
 
 def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
-    assert forget.texts_of([("7", "x")]) >= {'["7","x"]', '[7,"x"]', '[7.0,"x"]'}
-    assert key_text((True,)) in forget.texts_of([("true",)])
-    assert key_text(("NaN",)) in forget.texts_of([("NaN",)])
+    assert forgotten_keys.texts_of([("7", "x")]) >= {'["7","x"]', '[7,"x"]', '[7.0,"x"]'}
+    assert key_text((True,)) in forgotten_keys.texts_of([("true",)])
+    assert key_text(("NaN",)) in forgotten_keys.texts_of([("NaN",)])
 
 
 def test_a_day_whose_files_tell_no_keys_is_not_half_forgotten(stored):

@@ -1,0 +1,58 @@
+"""The keys that are to be forgotten: read from a file, and how the ledger may have written them."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DeclarationError
+from jobs.ledger.keys import key_text
+
+if TYPE_CHECKING:
+    from jobs.lookups import Lookup
+
+
+def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
+    """The keys of a CSV file whose header names the parts of the lookup's key. Raises DeclarationError."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            names = set(reader.fieldnames or ())
+            if names != set(lookup.keys):
+                raise DeclarationError(
+                    f"{path}: its first line names {', '.join(sorted(names)) or 'nothing'}; it must name the parts of "
+                    f"the key of lookup {lookup.name}: {', '.join(lookup.keys)}."
+                )
+            found = [tuple((row[name] or "") for name in lookup.keys) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DeclarationError(f"--key-file {path}: it cannot be read: {error}.") from error
+    if not found:
+        raise DeclarationError(f"{path} holds no key.")
+    return found
+
+
+def texts_of(keys: Iterable[tuple[str, ...]]) -> set[str]:
+    """How the ledger may have written these keys: a part that reads as a number or a truth value may have been one,
+    and a key that is personal now may have stood openly before.
+    """
+    found = set()
+    for key in keys:
+        for parts in itertools.product(*map(_readings, key)):
+            found |= {key_text(parts), key_text(parts, hidden=True)}
+    return found
+
+
+def _readings(part: str) -> list[Any]:
+    readings: list[Any] = [part]
+    with contextlib.suppress(ValueError):
+        value = json.loads(part)
+        if isinstance(value, bool | int | float):
+            readings.append(value)
+            if isinstance(value, int) and not isinstance(value, bool):
+                readings.append(float(value))
+    return readings
