@@ -4,6 +4,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+CLASSES := .venv/spark.jsa
 UV := 0.13.8
 export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := 1
@@ -16,23 +17,23 @@ help: ## print this list
 setup: $(READY) ## only set up .venv
 	@echo "ready: source $(BIN)/activate"
 
-demo: java $(READY) ## three real days of flights: data, services, Spark through Dagster, checks, published table, report
+demo: $(CLASSES) ## three real days of flights: data, services, Spark through Dagster, checks, published table, report
 	@$(BIN)/python -m demo $(ARGS)
 
-ui: java $(READY) ## Dagster, the lookup service and the reports on the demo's data, until Ctrl-C
+ui: $(CLASSES) ## Dagster, the lookup service and the reports on the demo's data, until Ctrl-C
 	@$(BIN)/python -m demo.ui
 
-test: java $(READY) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
+test: $(CLASSES) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
 
-proof: java $(READY) ## everything the tests can show, the long ones too
+proof: $(CLASSES) ## everything the tests can show, the long ones too
 	$(BIN)/python -m pytest -m "not ui" --hypothesis-profile=explore $(ARGS)
 	$(BIN)/python -m tests.asyncio_core.plant_faults
 
-test-ui: java $(READY) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
+test-ui: $(CLASSES) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m ui $(ARGS)
 
-bench: java $(READY) ## speed and memory of the core, the bridge and the ledger beside what one would pick instead (an hour)
+bench: $(CLASSES) ## speed and memory of the core, the bridge and the ledger beside what one would pick instead (an hour)
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/bridge.py
 	$(BIN)/python benchmarks/throughput.py
@@ -66,6 +67,11 @@ $(READY): requirements.txt pyproject.toml $(BIN)/uv
 	@echo "setting up .venv (about a minute, 1.4 GB)"
 	@$(BIN)/uv pip sync -q --require-hashes --python $(BIN)/python requirements.txt
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(CLASSES): $(READY) | java
+	@echo "archiving Spark's classes, so that its programs start faster (a minute, 180 MB)"
+	@$(BIN)/python -m jobs.class_archive
 	@touch $@
 
 java:

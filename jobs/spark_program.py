@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs import class_archive
 from jobs.enrich_day import FAILED, STOPPED, WRONG
 from jobs.guard import command_under_guard
 from jobs.schema import DayRecord
@@ -81,10 +82,13 @@ class SparkSubmit:
 
     def _command(self, reference: str, days: Sequence[str], run_id: str) -> list[str]:
         spark_submit = Path(sys.executable).parent / "spark-submit"
+        logging = f"-Dlog4j2.configurationFile=file:{LOGGING}"
         conf = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOGGING} {self.java_options}".strip(),
+            "spark.driver.extraJavaOptions": " ".join(
+                filter(None, [logging, class_archive.java_options(), self.java_options])
+            ),
         } | dict(self.conf)
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         return [

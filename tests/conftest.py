@@ -7,6 +7,8 @@ import sys
 import hypothesis
 import pytest
 
+from jobs.class_archive import java_options
+
 # Machines are busy: a slow example says nothing. `make test` draws the same examples each time, so that it is green or
 # red for what was changed; `make proof` draws new ones.
 hypothesis.settings.register_profile("explore", deadline=None)
@@ -19,6 +21,10 @@ def pytest_collection_modifyitems(items):
     """Files that start Spark come first: of two processes none is left alone with a long one at the end."""
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in with_spark)
+
+
+# for every Java that the tests start: most end before their code is worth compiling well
+os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}"
 
 
 @pytest.fixture(scope="session")
