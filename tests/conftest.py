@@ -24,7 +24,8 @@ def pytest_collection_modifyitems(items):
 
 
 # for every Java that the tests start: most end before their code is worth compiling well
-os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}"
+QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}"
+os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK_JAVA} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
 
 
 @pytest.fixture(scope="session")
