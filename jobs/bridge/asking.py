@@ -179,7 +179,7 @@ class Asking(AsyncFunction[Row, Row]):
             if self._ledger is not None:  # before anybody sees it
                 self._ledger.keep(asked.key, answer, now)
             if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
-                if answer is not None and not self._watch.troubled and self._took_at_once(asked, answer, now):
+                if self._took_at_once(asked, answer, now):
                     return [value]
                 reply = self._answered(answer, now)
         except (Throttled, CallFailed) as failure:
@@ -197,8 +197,10 @@ class Asking(AsyncFunction[Row, Row]):
 
     def _took_at_once(self, asked: Asked, answer: Any, now: int) -> bool:
         """All that follows below for an answer that fits: what happens to nearly every row, in one step instead of six.
-        False, and nothing done, when it does not fit.
+        False, and nothing done, when it does not fit, or is a miss, or the watch is to be told.
         """
+        if answer is None or self._watch.troubled:
+            return False
         try:
             columns = self._caller.columns(answer)
         except ValueError:

@@ -57,11 +57,13 @@ class KnownAnswers:
             asked.source = source
 
     def _reply(self, stored: StoredAnswer) -> Reply:
-        reply = self._mapped.get(stored.key)
-        if reply is None or reply.answered_at != stored.answered_at:
-            reply = self._read(stored)
-            if reply.answered_at is not None:
-                self._mapped.put(stored.key, reply)
+        mapped = self._mapped.get(stored.key)
+        if mapped is not None and mapped.answered_at == stored.answered_at:
+            self._mapped.may_be_used(stored.key, mapped)
+            return mapped
+        reply = self._read(stored)
+        if reply.answered_at is not None:
+            self._mapped.put(stored.key, reply)
         return reply
 
     def _read(self, stored: StoredAnswer) -> Reply:

@@ -28,38 +28,41 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
-class KeptAnswers:
-    """Answers and misses by key, the least recently used leaving first, none older than the time to live."""
+class KeptAnswers(OrderedDict[Any, "Reply"]):
+    """Answers and misses by key, the least recently used leaving first.
+
+    Look with `get`, which nearly always finds nothing and runs in C; then ask `may_be_used`.
+    """
 
     def __init__(self, rule: Cache, now_us: Callable[[], int]) -> None:
+        super().__init__()
         self._max_entries = rule.max_entries
         self._ttl_us = None if rule.ttl is None else rule.ttl.total_seconds() * 1e6
         self._now_us = now_us
-        self._replies: OrderedDict[Any, Reply] = OrderedDict()
 
-    def get(self, key: Any) -> Reply | None:
-        reply = self._replies.get(key)
-        if reply is None:
-            return None
+    def may_be_used(self, key: Any, reply: Reply) -> bool:
+        """Whether it is not older than the time to live; it stays for longer then, and is dropped if not."""
         assert reply.answered_at is not None
         if self._ttl_us is not None and self._now_us() - reply.answered_at >= self._ttl_us:
-            del self._replies[key]
-            return None
-        self._replies.move_to_end(key)
-        return reply
+            del self[key]
+            return False
+        self.move_to_end(key)
+        return True
 
     def put(self, key: Any, reply: Reply) -> None:
-        self._replies[key] = reply
-        self._replies.move_to_end(key)
-        if len(self._replies) > self._max_entries:
-            self._replies.popitem(last=False)
+        before = len(self)
+        self[key] = reply
+        if len(self) == before:
+            self.move_to_end(key)
+        elif before == self._max_entries:
+            self.popitem(last=False)
 
 
 class CallSlots:
     """How many calls may be at the service at once. Whoever waits in `take` comes before whoever tries."""
 
     def __init__(self, count: int) -> None:
-        self.on_free: Callable[[], object] = lambda: None  # called when a slot is free that nobody waits for
+        self.on_free: Callable[[], object] | None = None  # called when a slot is free that nobody waits for
         self._count = self._free = count
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -93,29 +96,32 @@ class CallSlots:
                 turn.set_result(None)
                 return
         self._free += 1
-        self.on_free()
+        if self.on_free is not None:
+            self.on_free()
 
 
 class SharedCall:
     """One call, and the rows that wait for it, the one that makes it included."""
 
-    __slots__ = ("_error", "_reply", "_turns", "ended", "has_slot", "hashed_key", "owner", "task", "waiting")
+    # defaults of the class: one of these is made per call, and nobody joins most of them
+    task: asyncio.Task[Any] | None = None  # the one that the call runs in
+    waiting = 1
+    ended = False
+    _reply: Reply | None = None
+    _error: Exception | None = None
+    _turns: list[asyncio.Future[None]] | None = None  # of those who wait
 
-    def __init__(self, owner: Asked, hashed_key: Any, *, has_slot: bool) -> None:
+    def __init__(self, owner: Asked, hashed_key: Any, has_slot: bool) -> None:  # noqa: FBT001  # by name costs more
         self.owner = owner  # the row that makes the call, in whose attempts it is counted
         self.hashed_key = hashed_key
         self.has_slot = has_slot
-        self.task: asyncio.Task[Any] | None = None  # the one that the call runs in
-        self.waiting = 1
-        self.ended = False
-        self._reply: Reply | None = None
-        self._error: Exception | None = None
-        self._turns: list[asyncio.Future[None]] = []
 
     async def over(self) -> None:
         """Wait until the call ended, in whatever way."""
         if not self.ended:
             turn = asyncio.get_running_loop().create_future()
+            if self._turns is None:
+                self._turns = []
             self._turns.append(turn)
             await turn
 
@@ -133,6 +139,6 @@ class SharedCall:
         if reply is None and error is None and self._turns:
             error = RuntimeError("the call was cancelled from elsewhere")
         self._reply, self._error = reply, error
-        for turn in self._turns:
+        for turn in self._turns or ():
             if not turn.done():
                 turn.set_result(None)

@@ -6,7 +6,7 @@ A row that joins a call, or waits for a retry of its own, holds no slot: slots c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from asyncio_core import AsyncWaitOperator, StreamElement, StreamRecord
@@ -56,26 +56,26 @@ class SharedAsking(Asking):
             return True
         if not self.slots.try_take():
             return False
-        self._own_call(asked, key, has_slot=True)
+        asked.call = self._in_flight[key] = SharedCall(asked, key, True)
         return True
 
     def _find(self, asked: Asked, key: Any) -> bool:
         """A kept answer, or a call to join."""
+        assert asked.key is not None
         call = self._in_flight.get(key)
         if call is not None:
             call.waiting += 1
             asked.call = call
             asked.source = "shared"
             return True
-        asked.reply = self._kept.get(key)
-        if asked.reply is None and self._ledger is not None:
-            assert asked.key is not None
-            if self._ledger.was_asked(asked.key):
-                asked.reply = ASKED_ONCE
-        return asked.reply is not None
-
-    def _own_call(self, asked: Asked, key: Any, *, has_slot: bool) -> None:
-        asked.call = self._in_flight[key] = SharedCall(asked, key, has_slot=has_slot)
+        reply = self._kept.get(key)
+        if reply is not None and self._kept.may_be_used(key, reply):
+            asked.reply = reply
+            return True
+        if self._ledger is not None and self._ledger.was_asked(asked.key):
+            asked.reply = ASKED_ONCE
+            return True
+        return False
 
     async def async_invoke(self, value: Row) -> list[Row]:
         asked = value.asked[self._place]
@@ -85,7 +85,7 @@ class SharedAsking(Asking):
         if asked.call is None and asked.reply is None:  # a further attempt
             key = hashed(asked.key)
             if not self._find(asked, key):
-                self._own_call(asked, key, has_slot=False)
+                asked.call = self._in_flight[key] = SharedCall(asked, key, False)
         call, source = asked.call, "shared"
         if call is None:
             assert asked.reply is not None
@@ -115,25 +115,47 @@ class SharedAsking(Asking):
     async def _make(self, call: SharedCall) -> Reply:
         """Make the call and tell all who wait for it. The attempt ends before its slot is given back."""
         asked = call.owner
+        assert asked.key is not None
         call.task = asyncio.current_task(self._loop)
         if call.has_slot:
             self._begin_attempt(asked)
         reply = error = None
+        now = 0
         try:
-            reply = await self._reply(call)
+            try:
+                if call.has_slot or await self._take_slot(call):
+                    answer = await self._ask(asked.key)
+                    now = self._now_us()
+                    if self._ledger is not None:  # before anybody sees it
+                        self._ledger.keep(asked.key, answer, now)
+                    if asked.finished is None and self._took_at_once(asked, answer, now):
+                        reply = Reply("ok", asked.answer, now)
+                    else:
+                        reply = self._answered(answer, now)
+                else:
+                    reply = COME_AGAIN
+            except (Throttled, CallFailed) as failure:
+                reply = self._failed(asked, failure)
         except Exception as raised:  # it ends the run: every row that waits raises it
             error = raised
             raise
         finally:
             if asked.started is not None:
-                self._end_attempt(asked, self._now_us(), reply)
-            if reply is not None and reply.outcome in ("ok", "miss"):
-                self._kept.put(call.hashed_key, reply)
-            self._forget(call)
+                self._end_attempt(asked, now or self._now_us(), reply)
+            self._hand_round(call, reply, error)
+        return reply
+
+    def _hand_round(self, call: SharedCall, reply: Reply | None, error: Exception | None) -> None:
+        """What came of the call, to all who wait for it and all who will ask the same."""
+        if reply is not None and reply.outcome in ("ok", "miss"):
+            self._kept.put(call.hashed_key, reply)
+        self._forget(call)
+        if call.waiting > 1 or self._left_behind:  # else nobody but the row itself has it
             self._left_behind.discard(call)
             call.end(reply, error)
-            self._free(call)
-        return reply
+        if call.has_slot:
+            call.has_slot = False
+            self.slots.give_back()
 
     def survives_timeout(self, value: Row) -> bool:
         """Whether the call that this row makes goes on without it."""
@@ -160,24 +182,6 @@ class SharedAsking(Asking):
             return False
         assert call.owner.key is not None
         return not isinstance(self._caller, Collecting) or self._caller.has_sent(call.owner.key)
-
-    async def _reply(self, call: SharedCall) -> Reply:
-        if not call.has_slot and not await self._take_slot(call):
-            return COME_AGAIN
-        assert call.owner.key is not None
-        try:
-            answer = await self._ask(call.owner.key)
-        except (Throttled, CallFailed) as failure:
-            return self._failed(call.owner, failure)
-        now = self._now_us()
-        if self._ledger is not None:  # before anybody sees it
-            self._ledger.keep(call.owner.key, answer, now)
-        return self._answered(answer, now)
-
-    def _free(self, call: SharedCall) -> None:
-        if call.has_slot:
-            call.has_slot = False
-            self.slots.give_back()
 
     async def _take_slot(self, call: SharedCall) -> bool:
         """Begin a further attempt when a slot is free; False when the gate closed meanwhile, or the owner's time is up:
@@ -210,28 +214,45 @@ class SharingOperator:
         self._capacity = capacity
         self._inside = 0
         self._changed = asyncio.Event()
+        self._held_up = False  # somebody waits for a change
         self._failed = False
         self._on_failure: Callable[[], object] | None = None
-        asking.slots.on_free = self._changed.set
         self._operator = AsyncWaitOperator(asking, self._emit, capacity=capacity, **options)
         self._operator.call_on_failure(self._fail)
 
     async def open(self) -> None:
         await self._operator.open()
 
-    async def process_element(self, element: StreamElement) -> None:
-        if isinstance(element, StreamRecord):
-            # a slot is taken only when there is a place too: else a row in front might wait for it in vain
-            while not self._failed and (self._inside >= self._capacity or not self._asking.admit(element.value)):
-                self._changed.clear()
-                await self._changed.wait()
+    def process_element(self, element: StreamElement) -> Coroutine[Any, Any, None]:  # a coroutine less for most rows
+        # a slot is taken only when there is a place too: else a row in front might wait for it in vain
+        if isinstance(element, StreamRecord) and not (
+            self._inside < self._capacity and self._asking.admit(element.value)
+        ):
+            return self._process_when_admitted(element)
+        self._inside += 1
+        return self._operator.process_element(element)
+
+    async def _process_when_admitted(self, element: StreamRecord) -> None:
+        while not self._failed:
+            self._changed.clear()
+            self._held_up = True
+            self._asking.slots.on_free = self._wake
+            await self._changed.wait()
+            if self._inside < self._capacity and self._asking.admit(element.value):
+                break
         self._inside += 1
         await self._operator.process_element(element)
 
     def _emit(self, element: StreamElement) -> None:
         self._inside -= 1
-        self._changed.set()
+        if self._held_up:
+            self._wake()
         self._output(element)
+
+    def _wake(self) -> None:
+        self._held_up = False
+        self._asking.slots.on_free = None
+        self._changed.set()
 
     async def end_input(self) -> None:
         await self._operator.end_input()
@@ -244,7 +265,7 @@ class SharingOperator:
 
     def _fail(self) -> None:
         self._failed = True
-        self._changed.set()
+        self._wake()
         if self._on_failure is not None:
             self._on_failure()
 
