@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredOutcome
-from jobs.ledger.columns import Columns
+from jobs.ledger.columns import Columns, Responses
 from jobs.ledger.store import LedgerFolder
 
 if TYPE_CHECKING:
@@ -66,21 +67,29 @@ class LedgerWriter:
 
         Raises LedgerError once a part could not be written: a call whose answer cannot be kept is not to be made.
         """
-        with self._lock:
-            self._check()
+        with self._taking():
             self._pending.append(key, outcome, response, answered_at)
             return self._took(1)
 
-    def put_answers(self, keys: Sequence[Key], responses: Sequence[bytes], answered_at: Sequence[int]) -> int:
+    def put_answers(self, keys: Sequence[Key], responses: Responses) -> int:
         """The same for several answers that are "ok", in one go. The ticket is that of the last."""
-        with self._lock:
-            self._check()
-            self._pending.extend(keys, responses, answered_at)
+        with self._taking():
+            self._pending.extend(keys, responses)
             return self._took(len(keys))
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    @contextmanager
+    def _taking(self) -> Iterator[None]:
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                yield
+            except TypeError as error:
+                self._failure = self._cannot_store(error)
+                raise self._failure from error
+
+    def _cannot_store(self, error: Exception) -> LedgerError:
+        return LedgerError(f"ledger {self._folder.root!r}: answers cannot be stored: {error!r}.")
 
     def _took(self, count: int) -> int:
         before = self._taken
@@ -151,9 +160,9 @@ class LedgerWriter:
         except LedgerError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
-            failure = LedgerError(f"ledger {self._folder.root!r}: answers cannot be stored: {error!r}.")
+            failure = self._cannot_store(error)
         with self._lock:
             self._parts += 1
-            self._failure = failure
+            self._failure = self._failure or failure
             self._stored += len(answers) if failure is None else 0
             self._stored_more.notify_all()

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers
+from jobs.ledger.columns import Responses
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
@@ -166,11 +167,18 @@ def test_of_a_hidden_key_a_digest_is_stored(folder, writer):
     assert in_store(folder) == [answer(1)._replace(key=key_text((1,), hidden=True))]
 
 
+def together(numbers):
+    """What put_answers takes: several of what `given` gives."""
+    responses = Responses()
+    for number in numbers:
+        responses.append(*given(number)[2:])
+    return [given(number)[0] for number in numbers], responses
+
+
 def test_answers_put_together_are_stored_as_those_put_one_by_one(folder, writer):
     one = writer()
     one.put(*given(0))
-    keys, _, responses, times = zip(*map(given, range(1, 4)), strict=True)
-    assert one.put_answers(keys, responses, times) == 4
+    assert one.put_answers(*together(range(1, 4))) == 4
     assert one.put(*given(4)) == 5
     one.close()
     assert in_store(folder) == [answer(number) for number in range(5)]
@@ -178,14 +186,25 @@ def test_answers_put_together_are_stored_as_those_put_one_by_one(folder, writer)
 
 def test_answers_put_together_fill_a_part_as_those_put_one_by_one(folder, writer, wait_for):
     one = writer(flush_rows=10, flush_seconds=NEVER)
-    keys, _, responses, times = zip(*map(given, range(25)), strict=True)
-    one.put_answers(keys, responses, times)
+    one.put_answers(*together(range(25)))
     wait_for(lambda: one.stored == 25)
+
+
+def test_a_key_that_has_no_text_is_said_and_what_was_put_before_is_stored(folder):
+    one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
+    one.put(*given(1))
+    with pytest.raises(LedgerError, match=r"cannot be stored: .*a key cannot hold a complex"):
+        one.put_answers([(1j,)], together([2])[1])
+    with pytest.raises(LedgerError, match="a key cannot hold a complex"):
+        one.put(*given(3))
+    with pytest.raises(LedgerError, match="a key cannot hold a complex"):
+        one.close()
+    assert in_store(folder) == [answer(1)]
 
 
 def test_an_answer_that_is_no_text_is_said_and_not_stored(folder):
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     one.put((1,), "ok", b"\xff", 1)
-    with pytest.raises(LedgerError, match=r"cannot be stored: .*utf8"):
+    with pytest.raises(LedgerError, match=r"cannot be stored: .*UTF8"):
         one.close()
     assert folder.parts() == []
