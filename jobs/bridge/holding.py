@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import pyarrow as pa
@@ -35,22 +36,20 @@ def safe_batches(
     """The batches in their order, until None comes; raises what comes in their place.
 
     The ledger is left to store at its own pace, in parts worth writing. It is made to hurry only when enough rows
-    wait, when there are no more, or when nothing can come in before something has left.
+    wait, when there are no more, or when rows so large that few have room in the window wait for half of it.
     """
     held: deque[Finished] = deque()
     while True:
-        idle = ended = False
-        try:
+        ended = False
+        with suppress(queue.Empty):
             item = finished.get(timeout=LOOK_EVERY if held else None)
-        except queue.Empty:
-            idle = True
-        else:
             if isinstance(item, BaseException):
                 raise item
             ended = item is None
             if item is not None:
                 held.append(item)
-        if held and (ended or (idle and window.is_full) or sum(batch.num_rows for batch, _ in held) >= ROWS_HELD):
+        rows = sum(batch.num_rows for batch, _ in held)
+        if held and (ended or rows >= ROWS_HELD or (window.is_full and 2 * rows >= window.rows)):
             for point in held[-1][1]:
                 point.wait()
         while held and all(point.reached for point in held[0][1]):

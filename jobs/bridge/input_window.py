@@ -12,7 +12,7 @@ class InputWindow:
         self._max_rows = rows
         self._max_size = size
         self._changed = threading.Condition()
-        self._rows = 0  # taken and not given back
+        self.rows = 0  # taken and not given back
         self._rows_ever = 0
         self._size_ever = 0
         self._ended = False
@@ -24,18 +24,18 @@ class InputWindow:
             self.is_full = not (self._ended or self._has_room())
             self._changed.wait_for(lambda: self._ended or self._has_room())
             self.is_full = False
-            self._rows += rows
+            self.rows += rows
             self._rows_ever += rows
             self._size_ever += size
             return not self._ended
 
     def _has_room(self) -> bool:
-        size = self._rows * self._size_ever / self._rows_ever if self._rows_ever else 0
-        return self._rows < self._max_rows and size < self._max_size
+        size = self.rows * self._size_ever / self._rows_ever if self._rows_ever else 0
+        return self.rows < self._max_rows and size < self._max_size
 
     def give_back(self, rows: int) -> None:
         with self._changed:
-            self._rows -= rows
+            self.rows -= rows
             self._changed.notify()
 
     def end(self) -> None:
