@@ -41,7 +41,7 @@ def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_
     assert "watermarks_not_crossed" not in {verdict.check for verdict in found}
 
 
-@pytest.mark.parametrize("batch_size", [1, 2])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 2])
 def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_size):
     """Eight keys at a time between barriers, none of our operator: within its limits, until it takes one more.
 
