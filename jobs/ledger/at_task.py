@@ -208,9 +208,8 @@ class TaskLedger:
         """Give the writer what came back since the last time; once it has failed, each time again LedgerError."""
         assert self._writer is not None
         if self._keys:
-            keys, responses = self._keys, self._responses
+            self._ticket = self._writer.put_answers(self._keys, self._responses)
             self._keys, self._responses = [], Responses()
-            self._ticket = self._writer.put_answers(keys, responses)
 
     def safe_point(self) -> Stored:
         """All that was taken so far; for another thread to wait for."""
