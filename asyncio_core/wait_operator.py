@@ -192,6 +192,28 @@ class AsyncWaitOperator:
         else:
             self._enter(entry)
 
+    def try_process_element(self, element: StreamElement, *, as_a_call_ends: bool = False) -> bool:
+        """Take the element as process_element does, if there is room; else False at once, and it is not taken.
+
+        For producers that are no coroutine. as_a_call_ends: this is called from within async_invoke, which returns or
+        raises without another await; then its own worker makes the next call, and no other is woken for it. Raises as
+        process_element.
+        """
+        if not self._accepting:
+            self._check_producer("try_process_element")
+            if self._ended:
+                raise RuntimeError("try_process_element() after end_input(): the input has ended")
+            return False
+        entry = self._queue.try_put(element)
+        if entry is None:
+            return False
+        if as_a_call_ends and type(element) is StreamRecord:
+            self._records += 1
+            self._backlog.append(entry)
+        else:
+            self._enter(entry)
+        return True
+
     async def _put_when_there_is_room(self, element: StreamElement) -> None:
         self._waiting = element
         with self._as_the_producer():

@@ -63,12 +63,12 @@ class CallSlots:
 
     def __init__(self, count: int) -> None:
         self.on_free: Callable[[], object] | None = None  # called when a slot is free that nobody waits for
-        self._count = self._free = count
+        self.count = self._free = count
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def taken(self) -> int:
-        return self._count - self._free
+        return self.count - self._free
 
     def try_take(self) -> bool:
         if self._free == 0:

@@ -423,3 +423,74 @@ def test_statistics_after_close_tell_emitted_from_dropped(opened):
 
     end = run_virtual(main)
     assert (end.records, end.watermarks, end.emitted, end.queued, end.attempts, end.cancelled) == (3, 1, 1, 0, 3, 1)
+
+
+def test_try_process_element_takes_what_there_is_room_for_and_never_waits(opened):
+    async def main():
+        async with opened(slow(1, 2, 3), capacity=2) as run:
+            taken = [run.operator.try_process_element(StreamRecord(value)) for value in (1, 2, 3)]
+            assert run.operator.statistics().records == 2
+            await run.operator.end_input()
+            return taken, run.values
+
+    assert run_virtual(main) == ([True, True, False], [1, 2])
+
+
+def test_try_process_element_keeps_watermarks_in_their_place(opened):
+    async def main():
+        async with opened(slow(1) | slow(2, after=0.5), mode=OutputMode.UNORDERED) as run:
+            for element in (StreamRecord(1), Watermark(5), StreamRecord(2)):
+                assert run.operator.try_process_element(element)
+            await run.operator.end_input()
+            return run.values
+
+    assert run_virtual(main) == [1, Watermark(5), 2]
+
+
+def test_try_process_element_is_refused_where_process_element_is(opened):
+    async def main():
+        async with opened(slow(1, 2), capacity=1) as run:
+            assert run.operator.try_process_element(StreamRecord(1))
+            waiting = asyncio.create_task(run.operator.process_element(StreamRecord(2)))
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="one producer at a time"):
+                run.operator.try_process_element(StreamRecord(3))
+            await waiting
+            await run.operator.end_input()
+            with pytest.raises(RuntimeError, match="the input has ended"):
+                run.operator.try_process_element(StreamRecord(3))
+        with pytest.raises(RuntimeError, match="closed"):
+            run.operator.try_process_element(StreamRecord(3))
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("ends", ["returns", "raises"])
+def test_what_is_taken_as_a_call_ends_is_called_in_the_same_turn_of_the_loop(ends):
+    class Chain(AsyncFunction):
+        async def async_invoke(self, value):
+            seen.append(value)
+            await asyncio.sleep(1.0)
+            if value == 1 and seen.count(1) == 1:
+                asyncio.get_running_loop().call_soon(seen.append, "next turn")
+                assert operator.try_process_element(StreamRecord(2), as_a_call_ends=True)
+                if ends == "raises":
+                    raise OSError("again")
+            return [value]
+
+    async def main():
+        nonlocal operator
+        strategy = fixed_delay(max_retries=1, delay=5.0, on_exception=lambda _: True)
+        operator = AsyncWaitOperator(
+            Chain(), lambda _: None, mode=OutputMode.ORDERED, capacity=10, concurrency=5, timeout=60.0,
+            retry_strategy=strategy,
+        )  # fmt: skip
+        await operator.open()
+        await operator.process_element(StreamRecord(1))
+        await asyncio.sleep(2.0)
+        await operator.end_input()
+        await operator.close()
+
+    seen, operator = [], None
+    run_virtual(main)
+    assert seen == [1, 2, "next turn", *([1] if ends == "raises" else [])]

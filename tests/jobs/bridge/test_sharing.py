@@ -288,3 +288,50 @@ def test_whatever_the_service_does_every_row_leaves_once_and_the_promises_hold(s
 def test_a_cache_that_cannot_be_is_refused_in_one_sentence(wrong):
     with pytest.raises(DeclarationError, match="max_entries must be a whole number, at least 1, and ttl over 0"):
         Cache(**wrong)
+
+
+class Turns(Service):
+    """Notes, between its calls, the turns of the loop that follow the end of each."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    async def async_invoke(self, value):
+        self.seen.append(value["k"])
+        answer = await super().async_invoke(value)
+        asyncio.get_running_loop().call_soon(self.seen.append, "turn")
+        return answer
+
+
+@pytest.mark.parametrize("mode", [OutputMode.ORDERED, OutputMode.UNORDERED])
+def test_the_end_of_a_call_is_the_start_of_the_next_one_with_no_turn_of_the_loop_between(mode):
+    service = Turns()
+    ask(service, list(range(6)), share=2, mode=mode)
+    assert service.seen == [0, 1, 2, 3, "turn", "turn", 4, 5, "turn", "turn", "turn", "turn"]
+
+
+def test_rows_that_need_no_call_do_not_overtake_the_rows_that_wait_for_a_slot_before_them():
+    service = Service()
+    rows = ask(service, ["a", "b", "c", None, "a"], share=1)
+    assert [(row.status, row.source) for row in rows] == [
+        ("ok", "call"), ("ok", "call"), ("ok", "call"), ("skipped", None), ("ok", "shared"),
+    ]  # fmt: skip
+    assert [start for _, start, _ in service.calls] == [0.0, 0.1, 0.2]
+
+
+@pytest.mark.parametrize("share", [1, 2, 7])
+@pytest.mark.parametrize("capacity", [1, 2, 50])
+@pytest.mark.parametrize("mode", [OutputMode.ORDERED, OutputMode.UNORDERED])
+def test_every_row_leaves_once_with_any_number_of_slots_and_places(share, capacity, mode):
+    draw = random.Random(share * 100 + capacity)
+    keys = [draw.choice([None, *range(20)]) for _ in range(200)]
+    service = Service(default=(0.1, {"score": 1.0}))
+    rows = ask(service, keys, share=share, capacity=capacity, mode=mode)
+    assert len(rows) == len(keys)
+    if mode is not OutputMode.ORDERED:
+        assert sorted(number for number, _ in rows) == list(range(len(keys)))
+        rows = [row for _, row in sorted(rows, key=lambda row: row[0])]
+    assert [row.status for row in rows] == ["skipped" if key is None else "ok" for key in keys]
+    assert called(service) == dict.fromkeys(set(keys) - {None}, 1)
+    assert service.highest_in_flight <= share
