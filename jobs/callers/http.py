@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -140,4 +141,7 @@ def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any],
 
 def escaped(value: Any) -> str:
     """A key's value as it stands in a path."""
-    return quote(as_text(value), safe="")
+    return _quoted(as_text(value))
+
+
+_quoted = lru_cache(4096)(partial(quote, safe=""))  # parts of keys repeat: airports, hours, currencies

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -88,7 +89,9 @@ class ServiceSession:
         self._max_answer_bytes = max_answer_bytes
         self._throttled = throttled
         self._counts = counts
-        self._declared_headers = dict(headers)
+        self._headers = CIMultiDict(headers)
+        self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
+        self._headers_of_json.update(headers)
         self._authorizer = authorizer(service.auth, service.name)
         self._session: aiohttp.ClientSession | None = None
 
@@ -136,10 +139,11 @@ class ServiceSession:
     ) -> Response:
         assert self._session is not None
         headers = await self._authorizer.headers()
-        sent = CIMultiDict({} if body is None else {"Content-Type": "application/json"})
-        sent.update(self._declared_headers)
-        sent.update(headers)
-        exchange = trace("http", f"{method} {url}", body, self.masked)
+        sent = self._headers if body is None else self._headers_of_json
+        if headers:
+            sent = sent.copy()
+            sent.update(headers)
+        exchange = trace("http", partial(_request_line, method, url), body, self.masked)
         try:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
                 if exchange is not None:
@@ -153,7 +157,7 @@ class ServiceSession:
                 answer = await self._body(response, received)
                 if exchange is not None:
                     exchange.answer = self.masked(answer.decode("utf-8", "replace"))
-                content = json.loads(answer, parse_constant=refuse_constant)
+                content = loaded(answer)
                 pause = retry_after(response.headers.get("Retry-After"))
                 return Response(response.status, content, False, pause, response.headers, len(answer))
         except TimeoutError as error:
@@ -182,6 +186,11 @@ class ServiceSession:
     async def _body(self, response: aiohttp.ClientResponse, received: int) -> bytes:
         """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
         largest = self._max_answer_bytes
+        if response.content.is_eof():  # all of it came with the headers: a short answer
+            answer = response.content.read_nowait()
+            if received + len(answer) > largest:
+                raise AnswerTooLarge(largest)
+            return answer
         body = bytearray()
         async for part in response.content.iter_any():
             body += part
@@ -197,8 +206,20 @@ class ServiceSession:
         return CallFailed(self.masked(reason), passing=passing)
 
 
-def refuse_constant(name: str) -> Any:
+def _request_line(method: str, url: URL) -> str:
+    return f"{method} {url}"
+
+
+def loaded(answer: bytes) -> Any:
+    """The JSON. Raises ValueError for what is none, NaN and infinity too."""
+    return _DECODER.decode(answer.decode(json.detect_encoding(answer), "surrogatepass"))
+
+
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)  # json.loads makes one each time
 
 
 def retry_after(header: str | None) -> float:

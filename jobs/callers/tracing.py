@@ -25,11 +25,13 @@ class Exchange:
 EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=None)
 
 
-def trace(kind: str, request: str, sent: object = None, masked: Callable[[str], str] = str) -> Exchange | None:
+def trace(
+    kind: str, request: str | Callable[[], str], sent: object = None, masked: Callable[[str], str] = str
+) -> Exchange | None:
     """Note a request for the row whose call it is; None when nobody listens. masked: takes secrets out of a text."""
     heard = EXCHANGES.get()
     if heard is None:
         return None
     text = sent.decode("utf-8", "replace") if isinstance(sent, bytes) else "" if sent is None else repr(sent)
-    heard.append(Exchange(kind, masked(request), masked(text)))
+    heard.append(Exchange(kind, masked(request if isinstance(request, str) else request()), masked(text)))
     return heard[-1]
