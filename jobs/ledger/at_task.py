@@ -20,7 +20,6 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.asked_once import AskedOnce
 from jobs.ledger.codec import dump
-from jobs.ledger.columns import Responses
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
@@ -83,7 +82,8 @@ class TaskLedger:
         self._writer: LedgerWriter | None = None
         self._loop: asyncio.AbstractEventLoop
         self._keys: list[Key] = []  # of the answers that came back in this turn of the loop
-        self._responses = Responses()
+        self._responses: list[bytes] = []
+        self._answered_at: list[int] = []
         self._ticket = 0
         self._failure: LedgerError | None = None
         self._marked: set[str] = set()  # keys of calls that must not be made twice, asked by this task
@@ -186,7 +186,8 @@ class TaskLedger:
         if not self._keys:
             self._loop.call_soon(self._end_of_turn)
         self._keys.append(key)
-        self._responses.append(response, answered_at)
+        self._responses.append(response)
+        self._answered_at.append(answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
         """Take the error that a key ended in. final: the service answered, so that a mark of the key is settled."""
@@ -208,8 +209,8 @@ class TaskLedger:
         """Give the writer what came back since the last time; once it has failed, each time again LedgerError."""
         assert self._writer is not None
         if self._keys:
-            self._ticket = self._writer.put_answers(self._keys, self._responses)
-            self._keys, self._responses = [], Responses()
+            self._ticket = self._writer.put_answers(self._keys, self._responses, self._answered_at)
+            self._keys, self._responses, self._answered_at = [], [], []
 
     def safe_point(self) -> Stored:
         """All that was taken so far; for another thread to wait for."""

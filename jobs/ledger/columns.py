@@ -27,39 +27,17 @@ _NONE = -1  # the length of a response that there is not
 _LARGEST = 1 << 30  # bytes of text in one array of Arrow, which counts them in 32 bits
 
 
-class Responses:
-    """Raw answers as JSON in UTF-8, one behind the other, and when each was there, in µs since the epoch."""
-
-    __slots__ = ("answered_at", "lengths", "text")
-
-    def __init__(self) -> None:
-        self.text = bytearray()
-        self.lengths = array("q")
-        self.answered_at = array("q")
-
-    def append(self, response: bytes | None, answered_at: int) -> None:
-        if response is None:
-            self.lengths.append(_NONE)
-        else:
-            self.text += response
-            self.lengths.append(len(response))
-        self.answered_at.append(answered_at)
-
-    def extend(self, others: Responses) -> None:
-        self.text += others.text
-        self.lengths += others.lengths
-        self.answered_at += others.answered_at
-
-
 class Columns:
     """Takes records and gives them as a table, once. Not for two threads at one time."""
 
-    __slots__ = ("_keys", "_outcomes", "_responses")
+    __slots__ = ("_answered_at", "_keys", "_lengths", "_outcomes", "_responses")
 
     def __init__(self) -> None:
         self._keys = bytearray()
         self._outcomes = bytearray()
-        self._responses = Responses()
+        self._responses = bytearray()
+        self._lengths = array("q")  # of the responses
+        self._answered_at = array("q")
 
     def __len__(self) -> int:
         return len(self._outcomes)
@@ -68,26 +46,29 @@ class Columns:
         """A record, as StoredAnswer has it but for its key. Raises TypeError for a key that has no text."""
         self._keys += joined([key])
         self._outcomes.append(_CODES[outcome])
-        self._responses.append(response, answered_at)
+        self._responses += response or b""
+        self._lengths.append(_NONE if response is None else len(response))
+        self._answered_at.append(answered_at)
 
-    def extend(self, keys: Sequence[Key], responses: Responses) -> None:
+    def extend(self, keys: Sequence[Key], responses: Sequence[bytes], answered_at: Sequence[int]) -> None:
         """Several records that are "ok". Raises TypeError for a key that has no text."""
         self._keys += joined(keys)
         self._outcomes += bytes(len(keys))  # zeros: the code of "ok"
-        self._responses.extend(responses)
+        self._responses += b"".join(responses)
+        self._lengths.extend(map(len, responses))
+        self._answered_at.extend(answered_at)
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:
         """The records in their order; append nothing after it. hidden: of each key a digest stands in its place.
 
         Raises ValueError for a response that is no UTF-8.
         """
-        responses = self._responses
         codes = pa.array(np.frombuffer(self._outcomes, np.uint8))
         columns = [
             texts_in(self._keys, len(self), hidden=hidden),
             pa.array(OUTCOMES).take(codes),
-            pa.chunked_array(_strings(responses.text, np.frombuffer(responses.lengths, np.int64)), pa.string()),
-            pa.array(np.frombuffer(responses.answered_at, np.int64)).cast(SCHEMA.field("answered_at").type),
+            pa.chunked_array(_strings(self._responses, np.frombuffer(self._lengths, np.int64)), pa.string()),
+            pa.array(np.frombuffer(self._answered_at, np.int64)).cast(SCHEMA.field("answered_at").type),
             pa.repeat(run_id, len(self)),
         ]
         return pa.table(columns, schema=SCHEMA)

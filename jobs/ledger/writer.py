@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredOutcome
-from jobs.ledger.columns import Columns, Responses
+from jobs.ledger.columns import Columns
 from jobs.ledger.store import LedgerFolder
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ class LedgerWriter:
             self._pending.append(key, outcome, response, answered_at)
             return self._took(1)
 
-    def put_answers(self, keys: Sequence[Key], responses: Responses) -> int:
+    def put_answers(self, keys: Sequence[Key], responses: Sequence[bytes], answered_at: Sequence[int]) -> int:
         """The same for several answers that are "ok", in one go. The ticket is that of the last."""
         with self._taking():
-            self._pending.extend(keys, responses)
+            self._pending.extend(keys, responses, answered_at)
             return self._took(len(keys))
 
     @contextmanager

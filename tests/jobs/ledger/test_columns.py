@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ledger import columns
-from jobs.ledger.columns import Columns, Responses
+from jobs.ledger.columns import Columns
 from jobs.ledger.keys import key_text
 
 RECORD = st.tuples(
@@ -32,11 +32,8 @@ def test_records_are_those_that_were_given_in_as_many_pieces_as_arrow_needs(reco
 
 
 def test_several_answers_together_are_as_each_alone():
-    answers = Responses()
-    answers.append(b"1", 10)
-    answers.append(b"", 11)
     one, other = Columns(), Columns()
-    one.extend([("a",), ("b",)], answers)
+    one.extend([("a",), ("b",)], [b"1", b""], [10, 11])
     other.append(("a",), "ok", b"1", 10)
     other.append(("b",), "ok", b"", 11)
     assert one.table("run-1", hidden=False) == other.table("run-1", hidden=False)

@@ -9,7 +9,6 @@ import pytest
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers
-from jobs.ledger.columns import Responses
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
@@ -169,10 +168,8 @@ def test_of_a_hidden_key_a_digest_is_stored(folder, writer):
 
 def together(numbers):
     """What put_answers takes: several of what `given` gives."""
-    responses = Responses()
-    for number in numbers:
-        responses.append(*given(number)[2:])
-    return [given(number)[0] for number in numbers], responses
+    keys, _, responses, answered_at = zip(*map(given, numbers), strict=True)
+    return keys, responses, answered_at
 
 
 def test_answers_put_together_are_stored_as_those_put_one_by_one(folder, writer):
@@ -194,7 +191,7 @@ def test_a_key_that_has_no_text_is_said_and_what_was_put_before_is_stored(folder
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     one.put(*given(1))
     with pytest.raises(LedgerError, match=r"cannot be stored: .*a key cannot hold a complex"):
-        one.put_answers([(1j,)], together([2])[1])
+        one.put_answers([(1j,)], *together([2])[1:])
     with pytest.raises(LedgerError, match="a key cannot hold a complex"):
         one.put(*given(3))
     with pytest.raises(LedgerError, match="a key cannot hold a complex"):
