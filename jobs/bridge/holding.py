@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from jobs.bridge.input_window import InputWindow
 
-ROWS_HELD = 16_000  # so many wait together: writing a part of a few rows costs more than what is in it
+# So many wait together: more than come in one flush interval (0.5 s) where a function returns at once, so that the
+# ledger keeps its own pace. With half of it each part was hurried, and the rows stood still meanwhile.
+ROWS_HELD = 32_000
 LOOK_EVERY = 0.02  # s, while some are held
 
 
