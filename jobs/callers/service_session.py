@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -143,7 +142,7 @@ class ServiceSession:
         if headers:
             sent = sent.copy()
             sent.update(headers)
-        exchange = trace("http", partial(_request_line, method, url), body, self.masked)
+        exchange = trace("http", lambda: f"{method} {url}", body, self.masked)
         try:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
                 if exchange is not None:
@@ -185,18 +184,13 @@ class ServiceSession:
 
     async def _body(self, response: aiohttp.ClientResponse, received: int) -> bytes:
         """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
-        largest = self._max_answer_bytes
-        if response.content.is_eof():  # all of it came with the headers: a short answer
-            answer = response.content.read_nowait()
-            if received + len(answer) > largest:
-                raise AnswerTooLarge(largest)
-            return answer
-        body = bytearray()
-        async for part in response.content.iter_any():
-            body += part
-            if received + len(body) > largest:
-                raise AnswerTooLarge(largest)
-        return bytes(body)
+        largest, content = self._max_answer_bytes, response.content
+        body = bytearray(content.read_nowait())  # what came with the headers: of a short answer all
+        while received + len(body) <= largest:
+            if content.at_eof():
+                return bytes(body)
+            body += await content.readany()
+        raise AnswerTooLarge(largest)
 
     def masked(self, text: str) -> str:
         """What others said, without our secrets, should they have said one."""
@@ -204,10 +198,6 @@ class ServiceSession:
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         return CallFailed(self.masked(reason), passing=passing)
-
-
-def _request_line(method: str, url: URL) -> str:
-    return f"{method} {url}"
 
 
 def loaded(answer: bytes) -> Any:
