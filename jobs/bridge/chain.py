@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from asyncio_core import AsyncWaitOperator, StreamElement
-from jobs.bridge.sharing import SharingOperator
+from jobs.bridge.sharing_operator import SharingOperator
 
 Operator = AsyncWaitOperator | SharingOperator
 

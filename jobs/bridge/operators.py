@@ -12,7 +12,8 @@ from jobs.bridge.asking import Asking, OnAttempt, Row
 from jobs.bridge.chain import Link, Operator
 from jobs.bridge.known import KnownAnswers
 from jobs.bridge.outage import OutageWatch
-from jobs.bridge.sharing import SharedAsking, SharingOperator
+from jobs.bridge.sharing import SharedAsking
+from jobs.bridge.sharing_operator import SharingOperator
 
 if TYPE_CHECKING:
     from jobs.bridge.partition import PartitionPlan

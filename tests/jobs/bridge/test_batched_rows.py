@@ -9,7 +9,8 @@ from asyncio_core import Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
 from jobs.bridge.asking import Asked, Row
 from jobs.bridge.outage import OutageWatch
-from jobs.bridge.sharing import SharedAsking, SharingOperator
+from jobs.bridge.sharing import SharedAsking
+from jobs.bridge.sharing_operator import SharingOperator
 from jobs.callers.batching import Batching
 from jobs.callers.caller import CallFailed, Throttled
 from tidegate import Batch, HttpLookup, Outage, Retry, Service

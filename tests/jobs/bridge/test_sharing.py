@@ -11,7 +11,8 @@ from asyncio_core import AsyncInvokeError, Gate, OutputMode, StreamRecord, expon
 from asyncio_core.testing import run_virtual
 from jobs.bridge.asking import Asked, Row
 from jobs.bridge.outage import OutageWatch
-from jobs.bridge.sharing import SharedAsking, SharingOperator
+from jobs.bridge.sharing import SharedAsking
+from jobs.bridge.sharing_operator import SharingOperator
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.errors import DeclarationError, RunStopped
 from tidegate import AsyncFunctionLookup, Cache, Outage, Retry
