@@ -176,9 +176,7 @@ class AsyncWaitOperator:
         operator is not open, the input has ended, or another process_element is waiting.
         """
         if not self._accepting:
-            self._check_producer("process_element")
-            if self._ended:
-                raise RuntimeError("process_element() after end_input(): the input has ended")
+            self._check_takes("process_element")
             await self._put_when_there_is_room(element)
             return
         entry = self._queue.try_put(element)
@@ -200,9 +198,7 @@ class AsyncWaitOperator:
         process_element.
         """
         if not self._accepting:
-            self._check_producer("try_process_element")
-            if self._ended:
-                raise RuntimeError("try_process_element() after end_input(): the input has ended")
+            self._check_takes("try_process_element")
             return False
         entry = self._queue.try_put(element)
         if entry is None:
@@ -270,6 +266,11 @@ class AsyncWaitOperator:
         self._check_usable()
         if self._producing:
             raise RuntimeError(f"{method}() while another call is waiting: an operator has one producer at a time")
+
+    def _check_takes(self, method: str) -> None:
+        self._check_producer(method)
+        if self._ended:
+            raise RuntimeError(f"{method}() after end_input(): the input has ended")
 
     def _check_usable(self) -> None:
         if self._stage is not _Stage.OPEN:
