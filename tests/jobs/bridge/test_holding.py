@@ -25,14 +25,18 @@ class Point:
         self.hurried.set()
 
 
-def full_window(rows):
-    """A window that has so many rows, and a reader who waits for room."""
-    window = InputWindow(rows, 1 << 30)
-    window.take(rows, rows)
-    threading.Thread(target=window.take, args=(10, 10), daemon=True).start()
-    while not window.is_full:
-        pass
-    return window
+@pytest.fixture
+def full_window(wait_for):
+    """Makes a window that has so many rows, and a reader who waits for room."""
+
+    def made(rows):
+        window = InputWindow(rows, 1 << 30)
+        window.take(rows, rows)
+        threading.Thread(target=window.take, args=(10, 10), daemon=True).start()
+        wait_for(lambda: window.is_full)
+        return window
+
+    return made
 
 
 @pytest.fixture
@@ -52,7 +56,7 @@ def leaving(monkeypatch):
         thread.join()
 
 
-def test_batches_that_come_slowly_leave_the_ledger_its_pace_though_the_window_is_full(leaving):
+def test_batches_that_come_slowly_leave_the_ledger_its_pace_though_the_window_is_full(leaving, full_window):
     finished, window, point = queue.SimpleQueue(), full_window(40), Point()
     finished.put((TEN_ROWS, [point]))
     left = leaving(finished, window)
@@ -63,7 +67,7 @@ def test_batches_that_come_slowly_leave_the_ledger_its_pace_though_the_window_is
     window.end()
 
 
-def test_when_half_of_a_full_window_waits_the_ledger_must_hurry(leaving):
+def test_when_half_of_a_full_window_waits_the_ledger_must_hurry(leaving, full_window):
     finished, window, points = queue.SimpleQueue(), full_window(40), [Point(), Point()]
     for point in points:
         finished.put((TEN_ROWS, [point]))
@@ -84,12 +88,11 @@ def test_enough_rows_hurry_it_in_any_window(leaving, monkeypatch):
     finished.put(None)
 
 
-def test_a_batch_whose_answers_are_stored_leaves_at_once(leaving):
+def test_a_batch_whose_answers_are_stored_leaves_at_once(leaving, wait_for):
     finished, point = queue.SimpleQueue(), Point()
     point.reached = True
     finished.put((TEN_ROWS, [point]))
     left = leaving(finished, InputWindow(1000, 1 << 30))
-    while not left:
-        pass
+    wait_for(lambda: left)
     assert not point.hurried.is_set()
     finished.put(None)
