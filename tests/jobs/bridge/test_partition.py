@@ -54,6 +54,10 @@ class Function(AsyncFunction):
         finally:
             self.running -= 1
 
+    def stands_after(self, count):
+        """Whether `count` calls have ended and four run: four run at many moments before that, too."""
+        return lambda: (self.calls, self.running) == (count + 4, 4)
+
     def close(self):
         self.closed += 1
 
@@ -351,7 +355,7 @@ def test_a_run_that_is_left_early_cancels_its_calls_and_leaves_no_thread(monkeyp
     def leave():
         rows = PartitionRun(plan(lookup(function)), 0, 0).run(endless)
         next(rows)
-        wait_for(lambda: function.running == 4)
+        wait_for(function.stands_after(10))
         rows.close()
 
     in_time(leave)

@@ -48,7 +48,7 @@ def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_pat
     planned = with_ledger(plan(lookup(function)), folder, flush_rows=10**6, flush_seconds=3600.0)
     run = PartitionRun(planned, 0, 0)
     rows = run.run(iter(batches(400)))
-    taking = threading.Thread(target=lambda: wait_for(lambda: function.running == 4) or run.stop("Spark hung up"))
+    taking = threading.Thread(target=lambda: wait_for(function.stands_after(100)) or run.stop("Spark hung up"))
     taking.start()
     with pytest.raises(RunCancelled, match="Spark hung up; rows under way are not written"):
         in_time(lambda: list(rows))
