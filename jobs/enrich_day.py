@@ -190,6 +190,9 @@ def session(name: str) -> SparkSession:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "8",
         "spark.ui.showConsoleProgress": "false",
+        # Arrow keeps the memory that it has: rows that wait for the ledger come in waves, and giving it back after each
+        # had the kernel clear it anew for the next one
+        "spark.executorEnv.MIMALLOC_PURGE_DELAY": "-1",
     }
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
         settings |= {

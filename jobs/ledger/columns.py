@@ -55,8 +55,9 @@ class Columns:
         self._keys += joined(keys)
         self._outcomes += bytes(len(keys))  # zeros: the code of "ok"
         self._responses += b"".join(responses)
-        self._lengths.extend(map(len, responses))
-        self._answered_at.extend(answered_at)
+        # numpy reads a list thrice as fast as array does
+        self._lengths.frombytes(np.fromiter(map(len, responses), np.int64, len(responses)).tobytes())
+        self._answered_at.frombytes(np.array(answered_at, np.int64).tobytes())
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:
         """The records in their order; append nothing after it. hidden: of each key a digest stands in its place.
