@@ -48,20 +48,25 @@ def plant(fault: Fault, copy: Path) -> None:
 def noticed_by(copy: Path) -> str:
     """The first test that fails, or an empty string."""
     for arguments in ([f"--ignore={TESTS / SLOW}", str(TESTS)], [str(TESTS / SLOW)]):
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", PROFILE, *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
-            run = subprocess.run(
-                command, cwd=copy, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
-            )
+            run = run_tests(copy, "-x", *arguments)
         except subprocess.TimeoutExpired:
             return f"(no end within {SECONDS} s)"
         if run.returncode == 1:
             failed = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+::\S+)", run.stdout, re.MULTILINE)
             return failed[1] if failed else run.stdout[-300:]
         if run.returncode != 0:
-            return f"(the tests do not even start: {run.stdout[-200:]})"
+            return f"(the tests do not even start: {(run.stdout + run.stderr)[-200:]})"
     return ""
+
+
+def run_tests(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """pytest over the copy, and nothing of the tree that it was made from."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", PROFILE, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        command, cwd=copy, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
 
 
 def fresh_copy(folder: Path) -> Path:
