@@ -1,6 +1,7 @@
 """What the ledger adds to a run whose function returns at once: the same rows with and without it, in turns.
 
 python benchmarks/ledger_in_run.py                      500,000 rows, three turns, with a cache and without
+python benchmarks/ledger_in_run.py --turns 20           a single turn says little: the medians of twenty
 python benchmarks/ledger_in_run.py --rows 100000 --turns 1
 
 CPU is that of the driver, Spark's JVM and its workers together; on a machine with other work trust it and not the wall.
@@ -21,11 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = str(ROOT)
 
-from asyncio_core import AsyncFunction  # noqa: E402  # the path is set above, for the workers too
-from jobs.enrich import carry_out, prepare  # noqa: E402
+from whole_run import write_enriched  # noqa: E402  # the path is set above, for the workers too
+
+from asyncio_core import AsyncFunction  # noqa: E402
 from jobs.enrich_day import session  # noqa: E402
-from jobs.ledger.driving import driven  # noqa: E402
-from jobs.run_rules import RunRules, ruled  # noqa: E402
 from tidegate import AsyncFunctionLookup, Cache, Enrichment, Input, Ledger, Output  # noqa: E402
 
 
@@ -47,7 +47,7 @@ def cpu_s():
     return spent
 
 
-def run(spark, folder, number, *, cache, ledger):
+def run(spark, folder, *, cache, ledger):
     """One run over all rows: CPU s, wall s."""
     lookup = AsyncFunctionLookup(
         name="first", function=AtOnce, keys={"k": "k"}, returns="answer BIGINT", timeout=30.0, max_concurrency=100,
@@ -60,11 +60,29 @@ def run(spark, folder, number, *, cache, ledger):
     for left in ("written", "ledger"):
         shutil.rmtree(folder / left, ignore_errors=True)
     cpu, wall = cpu_s(), time.perf_counter()
-    rows, plan = prepare(spark.read.parquet(str(folder / "rows")), declared)
-    plan = ruled(plan, declared, f"run-{number}", RunRules())
-    with driven(rows, plan, scratch=folder / "scratch") as driving:
-        carry_out(rows, driving.plan).write.parquet(str(folder / "written"))
+    write_enriched(spark.read.parquet(str(folder / "rows")), declared, folder / "written")
     return cpu_s() - cpu, time.perf_counter() - wall
+
+
+def compared(said, spark, folder, *, cache, turns):
+    """Print each turn, and what the ledger adds in the median."""
+    found = {False: [], True: []}
+    for turn in range(-1, turns):  # the first is cold
+        for ledger in (False, True) if turn % 2 else (True, False):
+            figures = run(spark, folder, cache=cache, ledger=ledger)
+            if turn >= 0:
+                found[ledger].append(figures)
+        if turn >= 0:
+            (cpu, wall), (cpu_with, wall_with) = found[False][-1], found[True][-1]
+            print(f"{said}  without: {cpu:.1f} s CPU {wall:.1f} s", end="   ")
+            print(f"with the ledger: {cpu_with:.1f} s CPU {wall_with:.1f} s", flush=True)
+    pairs = [[b / a for a, b in zip(*both, strict=True)] for both in zip(found[False], found[True], strict=True)]
+    cpu, wall = map(statistics.median, zip(*pairs, strict=True))
+    print(f"{said}  x {cpu:.3f} CPU, x {wall:.3f} wall (medians of {turns} turns)", end="; ")
+    (cpu, wall), (cpu_with, wall_with) = (
+        [statistics.median(c) for c in zip(*found[of], strict=True)] for of in (False, True)
+    )
+    print(f"ratios of the medians x {cpu_with / cpu:.3f} CPU, x {wall_with / wall:.3f} wall")
 
 
 def main():
@@ -80,22 +98,8 @@ def main():
         rows.selectExpr("id", "id AS k", "uuid() AS a", "uuid() AS b", "id % 7 AS c").write.parquet(
             str(folder / "rows")
         )
-        number = 0
         for cache in (True, False):
-            ratios = []
-            said = f"cache {'on ' if cache else 'off'}"
-            for turn in range(-1, options.turns):  # the first is cold
-                found = []
-                for ledger in (False, True):
-                    number += 1
-                    found.append(run(spark, folder, number, cache=cache, ledger=ledger))
-                if turn >= 0:
-                    (cpu, wall), (cpu_with, wall_with) = found
-                    ratios.append((cpu_with / cpu, wall_with / wall))
-                    print(f"{said}  without: {cpu:.1f} s CPU {wall:.1f} s", end="   ")
-                    print(f"with the ledger: {cpu_with:.1f} s CPU {wall_with:.1f} s", flush=True)
-            cpu, wall = (statistics.median(of) for of in zip(*ratios, strict=True))
-            print(f"{said}  x {cpu:.3f} CPU, x {wall:.3f} wall (medians of {options.turns})")
+            compared(f"cache {'on ' if cache else 'off'}", spark, folder, cache=cache, turns=options.turns)
     spark.stop()
 
 
