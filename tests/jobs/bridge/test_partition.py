@@ -55,7 +55,7 @@ class Function(AsyncFunction):
             self.running -= 1
 
     def stands_after(self, count):
-        """Whether `count` calls have ended and four run: four run at many moments before that, too."""
+        """The condition that `count` calls have ended and four run; four run at moments before that, too."""
         return lambda: (self.calls, self.running) == (count + 4, 4)
 
     def close(self):
