@@ -55,9 +55,8 @@ class Columns:
         self._keys += joined(keys)
         self._outcomes += bytes(len(keys))  # zeros: the code of "ok"
         self._responses += b"".join(responses)
-        # numpy reads a list thrice as fast as array does
-        self._lengths.frombytes(np.fromiter(map(len, responses), np.int64, len(responses)).tobytes())
-        self._answered_at.frombytes(np.array(answered_at, np.int64).tobytes())
+        self._lengths.extend(map(len, responses))
+        self._answered_at.frombytes(np.array(answered_at, np.int64).tobytes())  # extend would take thrice as long
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:
         """The records in their order; append nothing after it. hidden: of each key a digest stands in its place.
