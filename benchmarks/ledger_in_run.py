@@ -67,22 +67,26 @@ def run(spark, folder, *, cache, ledger):
 def compared(said, spark, folder, *, cache, turns):
     """Print each turn, and what the ledger adds in the median."""
     found = {False: [], True: []}
-    for turn in range(-1, turns):  # the first is cold
-        for ledger in (False, True) if turn % 2 else (True, False):
-            figures = run(spark, folder, cache=cache, ledger=ledger)
-            if turn >= 0:
-                found[ledger].append(figures)
-        if turn >= 0:
-            (cpu, wall), (cpu_with, wall_with) = found[False][-1], found[True][-1]
-            print(f"{said}  without: {cpu:.1f} s CPU {wall:.1f} s", end="   ")
-            print(f"with the ledger: {cpu_with:.1f} s CPU {wall_with:.1f} s", flush=True)
-    pairs = [[b / a for a, b in zip(*both, strict=True)] for both in zip(found[False], found[True], strict=True)]
-    cpu, wall = map(statistics.median, zip(*pairs, strict=True))
+    for ledger in found:  # cold
+        run(spark, folder, cache=cache, ledger=ledger)
+    for turn in range(turns):
+        for ledger in (True, False) if turn % 2 else (False, True):
+            found[ledger].append(run(spark, folder, cache=cache, ledger=ledger))
+        (cpu, wall), (cpu_with, wall_with) = found[False][-1], found[True][-1]
+        print(f"{said}  without: {cpu:.1f} s CPU {wall:.1f} s", end="   ")
+        print(f"with the ledger: {cpu_with:.1f} s CPU {wall_with:.1f} s", flush=True)
+    cpu, wall = medians([ratios(*turn) for turn in zip(found[False], found[True], strict=True)])
     print(f"{said}  x {cpu:.3f} CPU, x {wall:.3f} wall (medians of {turns} turns)", end="; ")
-    (cpu, wall), (cpu_with, wall_with) = (
-        [statistics.median(c) for c in zip(*found[of], strict=True)] for of in (False, True)
-    )
-    print(f"ratios of the medians x {cpu_with / cpu:.3f} CPU, x {wall_with / wall:.3f} wall")
+    cpu, wall = ratios(medians(found[False]), medians(found[True]))
+    print(f"ratios of the medians x {cpu:.3f} CPU, x {wall:.3f} wall")
+
+
+def ratios(without, with_it):
+    return [after / before for before, after in zip(without, with_it, strict=True)]
+
+
+def medians(figures):
+    return [statistics.median(column) for column in zip(*figures, strict=True)]
 
 
 def main():
