@@ -215,7 +215,7 @@ class TokenHeaders:
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.post(auth.token_url, data=form, headers=headers, allow_redirects=False) as response,
             ):
-                status, body = response.status, await response.content.read(TOKEN_BYTES)
+                status, body = response.status, await _read_whole(response.content)
         except TimeoutError:
             raise CallFailed(f"{auth.token_url} gave no token within {TOKEN_TIMEOUT:g} s", passing=True) from None
         except aiohttp.ClientError as error:
@@ -250,13 +250,21 @@ class TokenHeaders:
         self._renew_at, self._ends_at = token.renew_at, token.ends_at
 
 
+async def _read_whole(content: aiohttp.StreamReader) -> bytes:
+    """The body, which may come in pieces; of one that is too long for a token, not all."""
+    body = b""
+    while len(body) < TOKEN_BYTES and not content.at_eof():
+        body += await content.readany()
+    return body
+
+
 def _token(body: bytes) -> tuple[str | None, float]:
     """The bearer token in an answer, if it is one, and how many seconds it lives."""
     try:
         answer = json.loads(body)
         token, life = answer["access_token"], float(answer.get("expires_in", "inf"))
-        is_bearer = answer["token_type"].lower() == "bearer" and token.isprintable()
-    except (ValueError, KeyError, TypeError, AttributeError):
+        is_bearer = answer["token_type"].lower() == "bearer" and token != "" and token.isprintable()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None, 0.0
     return (token if is_bearer else None), life
 
@@ -265,6 +273,6 @@ def _reason(body: bytes) -> str:
     """The error code of RFC 6749, section 5.2, if it is one; nothing else of what came back."""
     try:
         code = json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return f" {code}" if isinstance(code, str) and code.replace("_", "").isalpha() and len(code) < 40 else ""

@@ -307,14 +307,47 @@ def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", '{"access_token": "x"}', '{"access_token": 3, "token_type": "bearer"}',
-             '{"access_token": "x", "token_type": "mac"}', '{"access_token": "x\\n", "token_type": "bearer"}'],
+    "body", ["", "[]", "[" * 30_000, '{"access_token": "x"}', '{"access_token": 3, "token_type": "bearer"}',
+             '{"access_token": "x", "token_type": "mac"}', '{"access_token": "x\\n", "token_type": "bearer"}',
+             '{"access_token": "", "token_type": "bearer"}'],
 )  # fmt: skip
 def test_what_is_no_bearer_token_stops_the_run(body):
     api = Api()
     api.token_answer = lambda: web.Response(text=body)
     with pytest.raises(RunStopped, match="gave something else than a bearer token"):
         asking(api, oauth2, once)
+
+
+async def in_pieces(request, *, cut_off=False):
+    """A token as a server writes it that answers in chunks; cut_off: the connection goes before the last one."""
+    body = json.dumps({"access_token": "token-in-pieces", "token_type": "Bearer", "expires_in": 3600}).encode()
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for piece in (body[:20], body[20:]):
+        await response.write(piece)
+        await asyncio.sleep(0.02)
+    if cut_off:
+        request.transport.abort()
+    return response
+
+
+def test_a_token_that_comes_in_pieces_is_read_to_its_end():
+    api = Api(valid=lambda said: said == "Bearer token-in-pieces")
+    api.token = in_pieces
+    assert asking(api, oauth2, once) == {"score": 1.0}
+
+
+def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
+    monkeypatch.setattr("jobs.callers.authorizing.TOKEN_PAUSE", 0.0)
+    cut_off = [True, False]
+
+    async def token(request):
+        return await in_pieces(request, cut_off=cut_off.pop(0))
+
+    api = Api(valid=lambda said: said == "Bearer token-in-pieces")
+    api.token = token
+    assert asking(api, oauth2, once) == {"score": 1.0}
+    assert cut_off == []
 
 
 def test_a_server_of_tokens_that_fails_is_tried_again_when_a_task_starts(monkeypatch):
