@@ -23,6 +23,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 OK, MISS, ERROR, TIMEOUT, ASKED, EXPIRED = range(len(OUTCOMES))
 NEVER = -(1 << 62)  # before all times
+LONGEST = 1 << 62  # µs that anything is used
 
 
 def outcome_codes(table: pa.Table) -> Ints:
@@ -126,4 +127,4 @@ def _by_outcome(keys: Ints, table: pa.Table, count: int) -> tuple[Ints, Ints]:
 
 
 def _limit(age_us: int | None) -> Any:
-    return 1 << 62 if age_us is None else age_us
+    return LONGEST if age_us is None else min(age_us, LONGEST)  # the longest timedelta has over 64 bits

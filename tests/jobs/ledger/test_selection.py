@@ -77,6 +77,13 @@ def test_by_default_an_answer_holds_for_ever_a_miss_a_day_and_an_error_never(fol
     assert sorted(ledgers.known(folder, ["a", "m", "e", "t"], now_us=day + 1, ttl=Ttl())) == ["a"]
 
 
+@pytest.mark.parametrize("ages", [timedelta.max, timedelta(days=365 * 300_000)], ids=str)
+def test_the_longest_time_to_live_that_can_be_written_is_for_ever(folder, ledgers, ages):
+    folder.write_part("r", "0-0-0", [ledgers.stored("a", "ok", NOW), ledgers.stored("m", "miss", NOW)])
+    ttl = Ttl(ok=ages, miss=ages, error=ages)
+    assert sorted(ledgers.known(folder, ["a", "m", "new"], now_us=2 * NOW, ttl=ttl)) == ["a", "m"]
+
+
 def test_of_two_at_one_moment_the_greater_run_counts_whatever_the_order_of_the_parts(folder, ledgers):
     folder.write_part("a", "0", [ledgers.stored("k", response=b"2", run_id="run-2")])
     folder.write_part("b", "0", [ledgers.stored("k", response=b"1", run_id="run-1")])
