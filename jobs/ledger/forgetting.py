@@ -23,7 +23,7 @@ from jobs.ledger.generations import (
     name_after,
 )
 from jobs.ledger.matching import Wanted
-from jobs.ledger.store import PARTS, NotOurs, one_line
+from jobs.ledger.store import PARTS, NotOurs, as_parquet, one_line
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -105,8 +105,8 @@ class _Forgetting:
             if rest is None:
                 continue
             if len(rest) and part not in there.parts_taken_in:  # else the generation has its other answers
-                run_id, name = part.removesuffix(".parquet").split("/")
-                self._folder.write_part(run_id, f"{name}-{secrets.token_hex(4)}", rest)
+                beside = f"{part.removesuffix('.parquet')}-{secrets.token_hex(4)}.parquet"
+                self._folder.write(f"{PARTS}/{beside}", as_parquet(rest, rows_per_group=len(rest)))
             self._folder.delete(f"{PARTS}/{part}")
 
     def _forget_compacted(self, base: Generation | None, known: frozenset[str], now_us: int) -> bool:

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does
     assert ledgers.known(folder, KEYS) == {key: record for key, record in before.items() if key not in GONE}
     assert folder.names("runs") == ["runs/run-9/other.arrow"]
     assert forget(folder, GONE) == Forgotten(0, 0)
+
+
+def test_parts_that_somebody_copied_elsewhere_below_the_folder_lose_the_keys_too(folder, ledgers):
+    fill(folder, ledgers)
+    parts = Path(folder.path, "parts")
+    (parts / "backup" / "run-3").mkdir(parents=True)
+    shutil.copy(parts / "run-3" / "0-0.parquet", parts / "backup" / "run-3")
+    shutil.copy(parts / "run-3" / "0-0.parquet", parts / "copy.parquet")
+    before = ledgers.known(folder, KEYS)
+    assert forget(folder, GONE).keys == 10
+    assert ledgers.known(folder, KEYS) == {key: record for key, record in before.items() if key not in GONE}
 
 
 def test_an_empty_ledger_and_keys_that_are_not_there_are_no_error(folder, ledgers):
