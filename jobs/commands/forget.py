@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from jobs.commands.remap import last_published
 from jobs.commands.vacuum import vacuum
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.forgetting import forget as forget_in_ledger
-from jobs.ledger.store import LedgerFolder, open_root
+from jobs.ledger.request_notes import versions
 from jobs.tables import audit, by_run, dead_letters
 from jobs.tables.asked_keys import files_of_days, tells_keys
 from jobs.tables.erasing import without_rows
@@ -66,9 +66,15 @@ class Certificate:
     not_covered: str = NOT_COVERED
 
 
-def forget(ledgers: Iterable[Kept], keys: Collection[tuple[str, ...]], quality: Quality) -> Certificate:
+def forget(
+    ledgers: Iterable[Kept],
+    keys: Collection[tuple[str, ...]],
+    quality: Quality,
+    *,
+    without_ledger: Iterable[Enrichment] = (),
+) -> Certificate:
     """Take the keys of one lookup out of everything that is ours. Run again, it finds nothing; after a crash run it
-    again.
+    again. without_ledger: enrichments that ask by a lookup of this name too and keep no answers: they have tables.
 
     Raises DayTaken while a run of one of the tables is at work, DeclarationError for a day that cannot be rewritten,
     LedgerError.
@@ -77,12 +83,13 @@ def forget(ledgers: Iterable[Kept], keys: Collection[tuple[str, ...]], quality: 
     name = ledgers[0].lookup.name
     texts = texts_of(keys)
     readers: list[Enrichment] = []
-    for kept in ledgers:
-        readers += [one for _, one in kept.read_by if not any(one is other for other in readers)]
+    for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *without_ledger):
+        if not any(one is other for other in readers):
+            readers.append(one)
     for enrichment in readers:
         _refuse(enrichment, name)
     stored, files = 0, 0
-    for folder in {found for kept in ledgers for found in _all_versions(kept.folder)}:
+    for folder in {found for kept in ledgers for found in versions(kept.folder)}:
         done = forget_in_ledger(folder, texts)
         stored, files = stored + done.keys, files + done.files
     needles = {part for key in keys for part in key if part} | texts
@@ -104,17 +111,6 @@ def _refuse(enrichment: Enrichment, lookup: str) -> None:
                 f"{enrichment.name}: there is no record of the run that published {day}; nothing was forgotten. Run "
                 "that day, then forget."
             )
-
-
-def _all_versions(folder: LedgerFolder) -> Iterator[LedgerFolder]:
-    """The folders of the lookup for every request it ever declared."""
-    from pyarrow import fs
-
-    filesystem, root = open_root(folder.root)
-    below = fs.FileSelector(f"{root}/{folder.lookup}", allow_not_found=True)
-    for info in filesystem.get_file_info(below):
-        if info.type == fs.FileType.Directory:
-            yield LedgerFolder(folder.root, folder.lookup, info.base_name)
 
 
 def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: set[str], quality: Quality) -> Table:

@@ -37,8 +37,8 @@ def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
 
 
 def texts_of(keys: Iterable[tuple[str, ...]]) -> set[str]:
-    """How the ledger may have written these keys: a part that reads as a number or a truth value may have been one,
-    and a key that is personal now may have stood openly before.
+    """How the ledger may have written these keys: a part that reads as a number, a truth value, an array or a struct
+    may have been one, and a key that is personal now may have stood openly before.
     """
     found = set()
     for key in keys:
@@ -51,7 +51,7 @@ def _readings(part: str) -> list[Any]:
     readings: list[Any] = [part]
     with contextlib.suppress(ValueError):
         value = json.loads(part)
-        if isinstance(value, bool | int | float):
+        if isinstance(value, bool | int | float | list | dict):
             readings.append(value)
             if isinstance(value, int) and not isinstance(value, bool):
                 readings.append(float(value))

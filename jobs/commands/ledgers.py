@@ -40,6 +40,15 @@ def kept_by(enrichments: Iterable[tuple[str, Enrichment]]) -> list[Kept]:
     return [Kept(lookup, folder, tuple(read_by)) for folder, (lookup, read_by) in found.items()]
 
 
+def without_ledger(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Enrichment]:
+    """Those that have a lookup of this name and keep no answers."""
+    return [
+        enrichment
+        for _, enrichment in enrichments
+        if enrichment.ledger is None and any(one.name == lookup for one in enrichment.lookups)
+    ]
+
+
 def named(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Kept]:
     """Those of the lookup of this name. Raises DeclarationError when no enrichment with a ledger has one."""
     kept = kept_by(enrichments)

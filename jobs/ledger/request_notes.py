@@ -36,7 +36,12 @@ def read_note(folder: LedgerFolder) -> dict[str, Any] | None:
 
 
 def siblings(folder: LedgerFolder) -> list[LedgerFolder]:
-    """The folders of the same lookup under other fingerprints."""
+    """The folders of the same lookup under other fingerprints. Raises LedgerError."""
+    return [found for found in versions(folder) if found.fingerprint != folder.fingerprint]
+
+
+def versions(folder: LedgerFolder) -> list[LedgerFolder]:
+    """The folders of the lookup for every request that it ever declared. Raises LedgerError."""
     try:
         filesystem, root = open_root(folder.root)
         selector = fs.FileSelector(f"{root.rstrip('/')}/{folder.lookup}", allow_not_found=True)
@@ -45,7 +50,7 @@ def siblings(folder: LedgerFolder) -> list[LedgerFolder]:
         )
     except (pa.ArrowException, OSError, ValueError) as error:
         raise LedgerError(f"ledger {folder.root!r}: it cannot be listed: {one_line(error)}.") from error
-    return [LedgerFolder(folder.root, folder.lookup, name) for name in found if name != folder.fingerprint]
+    return [LedgerFolder(folder.root, folder.lookup, name) for name in found]
 
 
 def what_changed(before: dict[str, Any] | None, now: dict[str, Any]) -> str:

@@ -26,13 +26,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import forget, forgotten_keys, ledgers
 
-    kept = ledgers.named(all_declared(options.package), options.lookup)
+    declared = all_declared(options.package)
+    kept = ledgers.named(declared, options.lookup)
     lookup = kept[0].lookup
     if (options.key_file is None) == (options.key is None):
         raise DeclarationError("name the keys: --key-file keys.csv, or --key NAME=VALUE for each part of one.")
     given = options.key or ()
     keys = forgotten_keys.read(lookup, options.key_file) if options.key_file else [_key(lookup, one) for one in given]
-    _say(forget.forget(kept, keys, quality()))
+    without = ledgers.without_ledger(declared, options.lookup)
+    _say(forget.forget(kept, keys, quality(), without_ledger=without))
     return RIGHT
 
 

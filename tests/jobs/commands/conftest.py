@@ -51,6 +51,15 @@ class Towns:
         Path("declared").mkdir(exist_ok=True)
         Path("declared/__init__.py").touch()
         Path("declared/towns.py").write_text(DECLARATION.format(returns=returns, pii=list(pii), on_miss=on_miss))
+        self._read_anew()
+
+    def declare_too(self, *lines):
+        """More of the declaration, in which `replace` and `Ledger` are known."""
+        with Path("declared/towns.py").open("a") as declaration:
+            declaration.write("\n".join(["from dataclasses import replace", "from tidegate import Ledger", *lines, ""]))
+        self._read_anew()
+
+    def _read_anew(self):
         for name in ("declared", "declared.towns"):
             sys.modules.pop(name, None)  # the next command reads it anew, as a new process would
         importlib.invalidate_caches()

@@ -1,8 +1,10 @@
 """Forget: no byte of a key stays in anything that is ours, and nothing else goes."""
 
 import dataclasses
+import datetime as dt
 import itertools
 import shutil
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -275,6 +277,33 @@ def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
     assert forgotten_keys.texts_of([("7", "x")]) >= {'["7","x"]', '[7,"x"]', '[7.0,"x"]'}
     assert key_text((True,)) in forgotten_keys.texts_of([("true",)])
     assert key_text(("NaN",)) in forgotten_keys.texts_of([("NaN",)])
+
+
+def test_a_part_that_is_an_array_or_a_struct_is_given_as_json():
+    given = ('{"born": "1980-01-02", "age": null}', "[1, 2]")
+    assert key_text(({"age": None, "born": dt.date(1980, 1, 2)}, [1, 2])) in forgotten_keys.texts_of([given])
+
+
+def test_the_table_of_an_enrichment_that_keeps_no_answers_loses_the_rows_too(towns, capsys):
+    towns.declare_too(
+        "bare = replace(towns, name='bare', ledger=None, output=Output(path='data/published/bare'), summaries=[])"
+    )
+    towns.publish(FIRST, [1, 2])
+    bare = sys.modules["declared.towns"].bare.facts()
+    record = towns.written(SECOND, [1, 2], "run", {})
+    folder = Path("data/published/bare/runs/run").resolve()
+    shutil.copytree(record.facts.folder, folder)
+    facts = dataclasses.replace(record.facts, declared=bare, files=(str(folder / "part-0.parquet"),))
+    publishing.publish(dataclasses.replace(record, facts=facts))
+    assert tidegate("forget", "weather", "--key", "town=town-1") == 0
+    assert DeltaTable("data/published/bare").to_pyarrow_table()["number"].to_pylist() == numbers() == [2]
+    assert f"  bare: 1 rows deleted ({SECOND})" in capsys.readouterr().out
+
+
+def test_a_ledger_that_cannot_be_opened_is_said_in_one_sentence(towns, capsys):
+    towns.declare_too("towns = replace(towns, ledger=Ledger('s4://bucket'))")
+    assert tidegate("forget", "weather", "--key", "town=town-1") == 1
+    assert capsys.readouterr().err.startswith("ledger 's4://bucket': it cannot be ")
 
 
 def test_a_day_whose_files_tell_no_keys_is_not_half_forgotten(stored):
