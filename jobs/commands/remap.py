@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from jobs import records
+from jobs import records, schema
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
     from jobs.commands.target import Target
     from jobs.declarations import Enrichment
     from jobs.nightly import DayOutcome
-    from jobs.schema import DayRecord, LookupFigures
+    from jobs.schema import DayRecord
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
 ANSWERED = ("ok", "miss", "fallback")
+NOT_ANSWERED = ("not_asked",)
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
@@ -56,10 +61,12 @@ def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
     """Why the day must not replace the published one, if it has answers that are not stored any more; else empty."""
     if before is None:
         return ""
-    had = {lookup.name: lookup for lookup in before.figures.lookups}
     for lookup in now.figures.lookups:
-        lost = _answered(had[lookup.name]) - _answered(lookup) if lookup.name in had else 0
-        if lost > 0 and lookup.outcomes.get("not_asked", 0):
+        if not lookup.outcomes.get("not_asked", 0):
+            continue
+        without = set(_rows(now, before, lookup.name, NOT_ANSWERED))
+        lost = sum(row in without for row in _rows(before, now, lookup.name, ANSWERED))
+        if lost:
             return (
                 f"lookup {lookup.name}: {lost:,} rows have an answer in the published day whose response the ledger "
                 "does not hold; they would lose it. Run the day instead, which asks for them."
@@ -67,5 +74,14 @@ def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
     return ""
 
 
-def _answered(lookup: LookupFigures) -> int:
-    return sum(lookup.outcomes.get(outcome, 0) for outcome in ANSWERED)
+def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """What names the rows of a run that ended so at a lookup, in words that the other run has too."""
+    row_id = record.facts.declared.row_id
+    named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
+    for file in filter(os.path.exists, record.facts.files):  # vacuum takes those without a row
+        spelt = {name.lower(): name for name in pq.read_schema(file).names}
+        status = spelt.get(schema.status(lookup).lower())
+        if status is not None:
+            rows = pq.read_table(file, columns=[status, *(spelt[name.lower()] for name in named_by)], partitioning=None)
+            ended_so = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
+            yield from zip(*(ended_so[spelt[name.lower()]].to_pylist() for name in named_by), strict=True)

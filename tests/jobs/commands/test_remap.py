@@ -27,6 +27,21 @@ def test_a_row_that_had_no_answer_may_stay_without_one(towns):
     assert lost_answers(None, towns.written(FIRST, [1], "first", {1: "not_asked"})) == ""
 
 
+def test_it_is_each_row_that_counts_not_how_many_there_are(towns):
+    before = towns.publish(FIRST, [1, 2], statuses={2: "timeout"})  # whose answer came after its row had left
+    now = towns.written(FIRST, [1, 2, 4], "remapped", {1: "not_asked"})  # 4 is new in the input
+    assert lost_answers(before, now).startswith("lookup weather: 1 rows have an answer in the published day")
+
+
+def test_rows_that_were_forgotten_since_have_lost_nothing(towns):
+    towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
+    assert main(["forget", "weather", "--key", "town=town-1", "--package", "declared"]) == 0
+    for left in ([2, 3], [1, 2, 3]):  # the input without the row, or with it still
+        unknown = dict.fromkeys((1, 3), "not_asked")
+        now = towns.written(FIRST, left, f"remapped {left}", unknown)
+        assert lost_answers(last_published("towns", FIRST), now) == ""
+
+
 def test_an_answer_that_does_not_fit_any_more_is_for_the_checks_to_judge(towns):
     before = towns.publish(FIRST, [1, 2])
     assert lost_answers(before, towns.written(FIRST, [1, 2], "remapped", {2: "error"})) == ""
