@@ -8,25 +8,28 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from jobs import records
+from jobs import records, schema
 from jobs.commands.condition import columns_of
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
 from jobs.errors import DeclarationError
-from jobs.ledger.answers import as_answers
+from jobs.ledger.answers import ANSWERS, as_answers
 from jobs.ledger.declared import FOR_EVER
-from jobs.ledger.hits import knows_nothing
 from jobs.ledger.selection import select
 from jobs.tables import dead_letters
+from jobs.tables.asked_keys import asked_texts, files_of_days, tells_keys
 
 if TYPE_CHECKING:
     from jobs.callers.caller import Caller
+    from jobs.commands.ledgers import Kept
     from jobs.commands.target import Target
     from jobs.declarations import Enrichment
     from jobs.ledger.answers import StoredAnswer
     from jobs.lookups import Lookup
     from jobs.nightly import DayOutcome
+    from jobs.schema import DayRecord
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: an answer is an answer, whatever its age
 
@@ -36,12 +39,11 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
 
     Raises DeclarationError when there is no record of the day: then there is nothing that a replay could complete.
     """
-    runs = [record for record in records.load(enrichment.name, day) if record.state != "written"]
-    if not runs:
+    last = _last_run(enrichment, day)
+    if last is None:
         raise DeclarationError(
             f"{enrichment.name}: {day} was never run to its end; there is nothing to replay. Run it."
         )
-    last = runs[-1]
     if last.state == "held back":
         columns = ["_lookup", "_key"]
         there = all(Path(file).exists() for file in last.facts.files)  # else vacuum has taken them
@@ -55,7 +57,8 @@ def replay(target: Target, day: str) -> DayOutcome | None:
     """Run the day with stored answers of any age: only its dead letters are called. None when it has no letters.
 
     Rows that the input has got since are called too. Raises DayTaken, and DeclarationError where every row would be
-    called: without a ledger, or when a request was changed since. Stopped or killed half way, the same again goes on.
+    called: without a ledger, or when what is asked was changed since. Stopped or killed half way, the same again goes
+    on.
     """
     return target.run(day, OPTIONS) if prepare(target.enrichment, day) else None
 
@@ -76,15 +79,57 @@ def prepare(enrichment: Enrichment, day: str) -> int:
 
 
 def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
-    """Raises DeclarationError when a lookup's answers lie under another request than the one declared now."""
-    last = records.load(enrichment.name, day)[-1]
-    had_answers = {one.name for one in last.figures.lookups if one.outcomes.get("ok", 0) + one.outcomes.get("miss", 0)}
+    """Raises DeclarationError when a run of the day would ask for more than its letters, as it is declared now."""
+    last = _last_run(enrichment, day)
+    if last is None:
+        return
     for kept in kept_by([("", enrichment)]):
-        if kept.lookup.name in had_answers and knows_nothing(kept.folder):
+        reason = _asked_otherwise(enrichment, last, kept.lookup) or _not_stored(enrichment, last, kept)
+        if reason:
             raise DeclarationError(
-                f"{enrichment.name}: lookup {kept.lookup.name}: the ledger holds no answer to the request as it is "
-                "declared now: a replay would call for every row. Run the day instead; tidegate plan says what it asks."
+                f"{enrichment.name}: lookup {kept.lookup.name}: {reason}: a replay of {day} would call for more than "
+                "its dead letters. Run the day instead; tidegate plan says what it asks."
             )
+
+
+def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> str:
+    """Whether the lookup is new since the run, or has other keys, in words; else empty."""
+    if all(one.name != lookup.name for one in run.facts.declared.lookups):
+        return "it is new since then"
+    before, now = run.facts.declared.fields, enrichment.facts().fields
+    made_of = [f"lookups.{lookup.name}.keys.{part}" for part in lookup.keys]
+    changed = any(before.get(one, now.get(one)) != now.get(one) for one in made_of)
+    return "its keys are made otherwise since then" if changed else ""
+
+
+def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
+    """Whether the ledger lacks answers that the run has, in words; else empty. Those that were declared expired are to
+    be asked again, whoever runs the day.
+    """
+    keys = _answered(enrichment, run, kept.lookup)
+    known = select(kept.folder, pa.array(sorted(keys), pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER)
+    missing = len(keys) - known.answers.num_rows - len(known.refreshed)
+    return f"the ledger lacks {missing:,} of {len(keys):,} answers to what is asked as declared now" if missing else ""
+
+
+def _last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
+    """The one that a replay completes: the published one, unless one was held back since."""
+    runs = [record for record in records.load(enrichment.name, day) if record.state != "written"]
+    return runs[-1] if runs else None
+
+
+def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str]:
+    """The keys that rows of a run have an answer of, as the ledger would write them now."""
+    held_back = map(Path, run.facts.files) if run.state == "held back" else ()
+    published = (file for day, file in files_of_days(enrichment) if day == run.facts.day)
+    keys: set[str | None] = set()
+    key, status = schema.key(lookup.name), schema.status(lookup.name)
+    for file in held_back if run.state == "held back" else published:
+        if tells_keys(file, lookup.name):
+            rows = pq.read_table(file, columns=[key, status], partitioning=None)
+            answered = rows.filter(pc.is_in(rows[status], value_set=pa.array(ANSWERS)))
+            keys.update(asked_texts(answered[key], hidden=lookup.reads(enrichment.pii)))
+    return {key for key in keys if key is not None}
 
 
 def void_what_failed(enrichment: Enrichment, letters: pa.Table) -> int:

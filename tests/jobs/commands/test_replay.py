@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from jobs import records
-from jobs.commands.replay import letters_of, replay, void_what_failed
+from jobs.commands.marks import mark_expired
+from jobs.commands.replay import letters_of, prepare, replay, void_what_failed
 from jobs.commands.target import Target
 from jobs.errors import DeclarationError
 from jobs.ledger.declared import FOR_EVER
@@ -67,9 +68,38 @@ def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
 
 
 def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
-    towns.publish(DAY, [1, 2], statuses={2: "error"})
-    with pytest.raises(DeclarationError, match="the ledger holds no answer to the request as it is declared now"):
+    towns.publish(DAY, [1, 2, 3, 4], statuses={3: "error"})
+    towns.store({1: {"temp_c": 1.0}, 77: {"temp_c": 1.0}})  # other days have asked as it is declared now
+    with pytest.raises(DeclarationError) as refused:
         replay(target(towns.enrichment), DAY)
+    assert str(refused.value) == (
+        f"towns: lookup weather: the ledger lacks 2 of 3 answers to what is asked as declared now: a replay of {DAY} "
+        "would call for more than its dead letters. Run the day instead; tidegate plan says what it asks."
+    )
+
+
+def test_answers_that_were_declared_expired_are_no_reason_to_refuse(towns):
+    towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": 1.0}})
+    towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
+    mark_expired(towns.folder, [key_text(("town-2",))])
+    assert prepare(towns.enrichment, DAY) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "climate", "returns": "c DOUBLE"}, "lookup climate: it is new since then"),
+        ({"keys": {"town": "lower(town)"}}, "lookup weather: its keys are made otherwise since then"),
+    ],
+)
+def test_a_lookup_that_is_new_or_asks_other_keys_is_not_asked_for_every_row(towns, change, said):
+    towns.store({1: {"temp_c": 1.0}})
+    towns.publish(DAY, [1, 2], statuses={2: "error"})
+    (weather,) = towns.enrichment.lookups
+    other = dataclasses.replace(weather, **change)
+    lookups = [weather, other] if other.name != weather.name else [other]
+    with pytest.raises(DeclarationError, match=said):
+        prepare(dataclasses.replace(towns.enrichment, lookups=lookups), DAY)
 
 
 def test_what_cannot_be_replayed_is_said_in_one_sentence(towns, capsys):
