@@ -195,9 +195,11 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
     )
     try:
+        df.select(*map(F.struct, expressions.values()))  # in a struct nothing may give rows of its own, as explode does
         keyed = df.withColumns(expressions)
     except AnalysisException as error:
-        raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {str(error).splitlines()[0]}") from error
+        said = next(line for line in str(error).splitlines() if line.strip())
+        raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {said}") from error
     check_key_types(enrichment, layout, keyed.schema)
     return keyed, layout
 

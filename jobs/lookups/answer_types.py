@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.codec import dump, load
 
 Cast = Callable[[Any], Any]
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LARGEST_PRECISION = 38  # of a DECIMAL, in Spark
 LARGEST_FLOAT = 3.4028235677973366e38  # what rounds to more than FLOAT holds
 
@@ -73,6 +75,7 @@ def read_ddl(ddl: str) -> tuple[AnswerColumn, ...]:
     read = []
     for column in columns:
         try:
+            _quoted(column.name)
             spark_type, arrow_type, cast = _read_type(column.args["kind"])
         except ValueError as error:
             raise DeclarationError(f"returns: {column.name}: {error} {cure}") from error
@@ -103,10 +106,17 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
             if len({field.name.lower() for field in kind.expressions}) < len(kind.expressions):
                 raise ValueError(f"{kind.sql(dialect='spark')} names a field twice.")
             fields = {field.name: _read_type(field.args["kind"]) for field in kind.expressions}
-            inner = ", ".join(f"{name}: {read[0]}" for name, read in fields.items())
+            inner = ", ".join(f"{_quoted(name)}: {read[0]}" for name, read in fields.items())
             arrow = pa.struct([(name, read[1]) for name, read in fields.items()])
             return f"STRUCT<{inner}>", arrow, _struct_of({name: read[2] for name, read in fields.items()})
     raise ValueError(f"the type {kind.sql(dialect='spark')} is not one that an answer can have.")
+
+
+def _quoted(name: str) -> str:
+    """A name as DDL has it. Raises ValueError for one that cannot be written there."""
+    if not name or "`" in name:
+        raise ValueError(f"{name!r} is no name: it must not be empty, nor hold a backtick.")
+    return name if PLAIN_NAME.fullmatch(name) else f"`{name}`"
 
 
 @functools.cache

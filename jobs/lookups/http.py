@@ -126,6 +126,13 @@ class HttpLookup(Lookup):
             raise DeclarationError(f"paths: {unknown[0]!r} is not a column of returns.")
         for column, json_path in self.paths.items():
             JsonPath(f"paths: {column}", json_path, lenient=True)
+        for name in (column.name for column in self.columns if column.name not in self.paths):
+            try:
+                JsonPath("returns", f"$.{name}", lenient=True)
+            except DeclarationError as error:
+                raise DeclarationError(
+                    f"returns: $.{name} is not a JSON path; say in paths where {name!r} is, as \"$['{name}']\"."
+                ) from error
         for where in ("miss_when", "throttled_when"):
             declared = getattr(self, where)
             if isinstance(declared, str | int):

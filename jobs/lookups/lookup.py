@@ -76,10 +76,7 @@ class Lookup:
     def _check(self) -> None:
         if self.timeout is not None and not 0 < self.timeout < math.inf:
             raise DeclarationError(f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit.")
-        if not self.keys:
-            raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
-        for name, expression in self.keys.items():
-            columns_in(f"keys.{name}", expression)
+        self._check_keys()
         answers = {column.name for column in self.columns}
         for name, named in (("ranges", set(self.ranges)), ("null_share", set(self.null_share))):
             unknown = sorted(named - answers)
@@ -106,6 +103,15 @@ class Lookup:
                 "idempotent=False: a call that is made again, or made for each of two equal rows, may act twice; "
                 "write retry=Retry(retries=0), and leave the cache on."
             )
+
+    def _check_keys(self) -> None:
+        if not self.keys:
+            raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
+        spelt: dict[str, str] = {}
+        for name, expression in self.keys.items():
+            columns_in(f"keys.{name}", expression)
+            if spelt.setdefault(name.lower(), name) != name:  # they are fields of one struct
+                raise DeclarationError(f"keys: {spelt[name.lower()]!r} and {name!r} are one name to Spark; rename one.")
 
     def reads(self, columns: Collection[str]) -> bool:
         """Whether a key is made from one of these columns. Spark does not mind case."""
@@ -203,4 +209,8 @@ def columns_in(where: str, expression: str) -> set[str]:
         raise DeclarationError(f"{where}: cannot read {expression!r} as a Spark SQL expression.") from error
     if not isinstance(tree, exp.Expression) or isinstance(tree, exp.Alias | exp.Query | exp.Command):
         raise DeclarationError(f"{where}: {expression!r} is not one Spark SQL expression without an alias.")
+    if tree.find(exp.UDTF):
+        raise DeclarationError(
+            f"{where}: {expression!r} gives any number of rows for one; a key is one value, as element_at(tags, 1) is."
+        )
     return {column.parts[0].name for column in tree.find_all(exp.Column)}

@@ -174,6 +174,18 @@ WRONG_LOOKUPS = {
     "a key that is no SQL": ({"keys": {"q": "trim(("}}, "keys.q: cannot read 'trim(('"),
     "a key that is a query": ({"keys": {"q": "SELECT address"}}, "not one Spark SQL expression"),
     "a key with an alias": ({"keys": {"q": "address AS a"}}, "not one Spark SQL expression"),
+    "a key of many rows": (
+        {"keys": {"q": "explode(tags)"}},
+        "keys.q: 'explode(tags)' gives any number of rows for one",
+    ),
+    "two keys that are one name to Spark": (
+        {"keys": {"q": "a", "Q": "b"}, "request": "GET /v1/{q}/{Q}"},
+        "keys: 'q' and 'Q' are one name to Spark; rename one.",
+    ),
+    "a column whose path is none": (
+        {"returns": "`a b` INT", "paths": {}},
+        "returns: $.a b is not a JSON path; say in paths where 'a b' is, as \"$['a b']\".",
+    ),
     "a method it cannot make": ({"request": "PATCH /v1/{q}"}, "it must be GET, POST or PUT and a path"),
     "a path that is none": ({"request": "GET v1/{q}"}, "it must be GET, POST or PUT and a path"),
     "a placeholder that is no key": ({"request": "GET /v1/{q}/{p}"}, "'p' is in the request, but is no key"),

@@ -221,7 +221,9 @@ def test_columns_may_be_spelt_in_any_case(things, service):
     ("change", "said"),
     [
         ({"keys": {"k": "idd"}}, "lookup weather: keys.k: no column 'idd'"),
-        ({"keys": {"k": "no_such_function(id)"}}, "keys: Spark refuses them"),
+        ({"keys": {"k": "no_such_function(id)"}}, "keys: Spark refuses them: [UNRESOLVED_ROUTINE]"),
+        ({"keys": {"k": "id; id"}}, "keys: Spark refuses them: [PARSE_SYNTAX_ERROR]"),
+        ({"keys": {"k": "json_tuple('{}', 'a')"}}, "keys: Spark refuses them: [UNSUPPORTED_GENERATOR"),
         ({"returns": "id DOUBLE", "paths": {}}, "'id' exists in the input"),
     ],
 )

@@ -76,6 +76,11 @@ def test_columns_come_in_the_order_of_the_ddl_with_sparks_names_and_arrows_types
     ]
 
 
+def test_fields_of_a_struct_may_have_any_name_that_ddl_can_write():
+    written = "STRUCT<`a.b`: INT, `no 1`: STRUCT<c: INT>>"
+    assert column(written).spark_type == written
+
+
 @pytest.mark.parametrize(
     ("ddl", "said"),
     [
@@ -91,6 +96,8 @@ def test_columns_come_in_the_order_of_the_ddl_with_sparks_names_and_arrows_types
         ("a ARRAY", "ARRAY"),
         ("a STRUCT<b: INT, B: INT>", "b"),
         ("a TIMESTAMP_NTZ", "TIMESTAMP_NTZ"),
+        ("`` INT", "'' is no name: it must not be empty"),
+        ("`a``b` INT", "'a`b' is no name"),
     ],
 )
 def test_ddl_that_an_answer_cannot_have_is_refused_with_a_cure(ddl, said):
