@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS
-from jobs.ledger.caps import cap_on_cost
+from jobs.ledger.caps import cap_on_calls, cap_on_cost
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.task_plan import CallCap, LedgerPlan
+from jobs.ledger.task_plan import LedgerPlan
 from jobs.lookups.prices import read_money
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ def ruled(plan: PartitionPlan, enrichment: Enrichment, run_id: str, rules: RunRu
     if rules.max_cost is not None:
         cap = cap_on_cost(plan.lookups, rules.max_cost, tasks)
     if rules.max_calls is not None:
-        whole, left = divmod(rules.max_calls, tasks)
-        parts = tuple(float(whole + (number < left)) for number in range(tasks))
-        cap = CallCap(f"max_calls {rules.max_calls:,}", parts, (1.0,) * len(plan.lookups))
+        cap = cap_on_calls(plan.lookups, rules.max_calls, tasks)
     return replace(plan, ledgers=ledgers, may_call=rules.may_call, cap=cap)
 
 

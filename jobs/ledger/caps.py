@@ -1,4 +1,4 @@
-"""What a run may spend in money, as a cap on its attempts."""
+"""What a run may spend, in calls or in money, as a cap on its attempts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,23 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
 from jobs.ledger.task_plan import CallCap
-from jobs.lookups.prices import SENT, cost_of, in_force, read_money
+from jobs.lookups.prices import SENT, Money, cost_of, in_force, read_money
 
 if TYPE_CHECKING:
     from jobs.lookups import Lookup
+
+
+def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
+    """At most so many attempts in a run, divided over the tasks."""
+    whole, left = divmod(most, tasks)
+    parts = tuple(float(whole + (number < left)) for number in range(tasks))
+    said = f"max_calls {most:,}"
+    return CallCap(said if whole else _too_little(said, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
+
+
+def _too_little(said: str, least: str, tasks: int) -> str:
+    """For the sentence of a cap with which some task may never ask, however often the day is run again."""
+    return f"{said}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
 
 
 def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:
@@ -43,4 +56,7 @@ def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:
         )
     largest = max(weights)  # counted in calls of the dearest: whole numbers stay exact
     part = float(money.amount / largest / tasks + Decimal("1e-9"))
-    return CallCap(f"max_cost {money}", (part,) * tasks, tuple(float(weight / largest) for weight in weights))
+    said = f"max_cost {money}"
+    if part < 1:
+        said = _too_little(said, str(Money(largest * tasks, money.currency)), tasks)
+    return CallCap(said, (part,) * tasks, tuple(float(weight / largest) for weight in weights))

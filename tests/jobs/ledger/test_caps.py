@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.errors import DeclarationError
-from jobs.ledger.caps import cap_on_cost
+from jobs.ledger.caps import cap_on_calls, cap_on_cost
 from jobs.run_rules import RunRules
 from tidegate import HttpLookup, Price, Service, lookup
 
@@ -27,6 +27,19 @@ def test_a_cap_allows_as_many_calls_as_the_money_pays_for_and_not_one_more():
     whole = cap_on_cost([priced(Price("0.10 USD"))], "0.70 USD", tasks=1)
     assert int(whole.parts[0] / whole.weights[0]) == 7
     assert whole.said == "max_cost 0.70 USD"
+
+
+def test_a_cap_on_calls_is_divided_to_the_last_call():
+    cap = cap_on_calls([priced(), priced()], 5_001, tasks=2)
+    assert (cap.said, cap.parts, cap.weights) == ("max_calls 5,001", (2501.0, 2500.0), (1.0, 1.0))
+
+
+def test_a_cap_that_leaves_a_task_no_call_says_what_would():
+    too_little = "which is less than one call for each of the 3 tasks of this run (give at least"
+    assert cap_on_calls([priced()], 2, tasks=3).said == f"max_calls 2, {too_little} 3),"
+    cap = cap_on_cost([priced(Price("0.10 USD"))], "0.29 USD", tasks=3)
+    assert cap.said == f"max_cost 0.29 USD, {too_little} 0.30 USD),"
+    assert cap_on_cost([priced(Price("0.10 USD"))], "0.30 USD", tasks=3).said == "max_cost 0.30 USD"
 
 
 def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
