@@ -97,7 +97,9 @@ def with_own_answers(hits: Hits) -> pa.Table:
 
 
 def file_of_run(plan: LedgerPlan, name: str) -> str:
-    return f"{plan.root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}"
+    """The file as an executor opens it; a URL's options, as ?endpoint_override=..., stay behind its path."""
+    root, mark, options = plan.root.partition("?") if "://" in plan.root else (plan.root, "", "")
+    return f"{root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}{mark}{options}"
 
 
 def with_index(plan: LedgerPlan, answers: pa.Table) -> LedgerPlan:

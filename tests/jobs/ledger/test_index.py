@@ -7,7 +7,10 @@ import pytest
 from jobs.errors import LedgerError
 from jobs.ledger import keyed_file, store
 from jobs.ledger.answers import StoredAnswer, as_table
+from jobs.ledger.declared import Ttl
+from jobs.ledger.hits import folder_of, with_index
 from jobs.ledger.index import AnswerIndex, write_index
+from jobs.ledger.task_plan import LedgerPlan
 
 
 def answers(count):
@@ -71,6 +74,16 @@ def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypa
     one = AnswerIndex.open("bucket/index.arrow")
     objects.objects.clear()
     assert one.find_many([record.key for record in records]) == records
+
+
+@pytest.mark.parametrize("end", ["", "/", "?region=eu", "/?region=eu&scheme=http"])
+def test_each_lookup_has_an_index_of_its_own_below_any_url(tmp_path, end):
+    root = f"file://{tmp_path}/a%20ledger{end}"
+    plans = [LedgerPlan(root, name, "f" * 16, "run", Ttl(), 200, 0.5) for name in ("weather", "plane")]
+    indexed = [with_index(plan, as_table(answers(number))) for plan, number in zip(plans, (1, 2), strict=True)]
+    assert [len(AnswerIndex.open(plan.index)) for plan in indexed] == [1, 2]
+    for plan in plans:
+        assert [name[:15] for name in folder_of(plan).names()] == ["runs/run/index-"]
 
 
 def test_searching_an_index_allocates_for_what_is_found_only(tmp_path):
