@@ -10,7 +10,7 @@ import base64
 import json
 from dataclasses import dataclass, field
 from typing import Protocol
-from urllib.parse import quote_plus
+from urllib.parse import quote, quote_plus
 
 import aiohttp
 
@@ -22,6 +22,7 @@ from jobs.lookups.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentia
 TOKEN_TIMEOUT = 30.0  # s, for one request for a token
 TOKEN_TRIES = 3
 TOKEN_PAUSE = 0.5  # s between them
+SHOWN_OF_A_SECRET = 3  # letters that a beginning may have and not be taken for one
 TOKEN_BYTES = 65_536  # more is no token
 
 
@@ -80,7 +81,11 @@ def _base64(text: str) -> str:
 
 def _without(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
-        text = text.replace(secret, "***")
+        for written in {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe="")}:
+            text = text.replace(written, "***")
+            if "..." in text:  # a long value is cut, and may have been cut in the middle of a secret
+                for length in range(len(written) - 1, SHOWN_OF_A_SECRET, -1):
+                    text = text.replace(f"{written[:length]}...", "***...")
     return text
 
 
@@ -196,9 +201,10 @@ class TokenHeaders:
         return True
 
     def masked(self, text: str) -> str:
-        return _without(
-            text, (self._secret, _base64(f"{quote_plus(self._id)}:{quote_plus(self._secret)}"), *self._tokens)
-        )
+        kept = _TOKENS.get(self._kept_as)
+        tokens = self._tokens if kept is None else (kept.text, *self._tokens)
+        pair = _base64(f"{quote_plus(self._id)}:{quote_plus(self._secret)}")
+        return _without(text, (self._secret, pair, *tokens))
 
     async def _fetch(self) -> None:
         """A new token. Raises CallFailed when that may go better next time, AccessRefused when we are refused."""

@@ -164,7 +164,7 @@ class ServiceSession:
         except aiohttp.ClientConnectorError as error:
             raise CallFailed(f"cannot connect: {error.os_error.strerror or error.os_error}", passing=True) from error
         except aiohttp.ClientError as error:
-            raise self._failure(f"connection lost: {error or type(error).__name__}", passing=True) from error
+            raise self._failure(_broken(error), passing=True) from error
         except (ValueError, RecursionError) as error:
             raise self._failure(f"the answer is not JSON: {error}", passing=False) from error
 
@@ -198,6 +198,13 @@ class ServiceSession:
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         return CallFailed(self.masked(reason), passing=passing)
+
+
+def _broken(error: aiohttp.ClientError) -> str:
+    """What became of the connection, or of an answer that is no HTTP."""
+    if isinstance(error, aiohttp.ClientResponseError):  # its text has the URL too, so the key, and a status nobody sent
+        return f"the answer cannot be read: {error.message}"
+    return f"connection lost: {error or type(error).__name__}"
 
 
 def loaded(answer: bytes) -> Any:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from jobs.callers.authorizing import authorizer
 from jobs.trying.trial import TriedRow
 
 if TYPE_CHECKING:
@@ -41,12 +42,9 @@ def told(row: TriedRow, width: int, *, hidden: bool = False) -> Iterator[str]:
 
 
 def without_secrets(line: str, lookup: Lookup) -> str:
-    """`line` without the values of the service's secrets: a service may well repeat one in what becomes a column."""
+    """`line` without the service's secrets and its token: a service may well repeat one in what becomes a column."""
     service = lookup.http_service
-    variables = service.auth.variables() if service is not None and service.auth is not None else ()
-    for variable in variables:
-        line = line.replace(variable.read(), "***")
-    return line
+    return line if service is None else authorizer(service.auth, service.name).masked(line)
 
 
 def _outcome(row: TriedRow, *, hidden: bool) -> str:

@@ -7,6 +7,7 @@ import logging
 import os
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
@@ -408,6 +409,28 @@ def test_a_secret_that_the_service_repeats_is_masked():
     stopped = asking(api, lambda _: Bearer(Env("THE_SECRET")), once)
     assert str(stopped).endswith("refuses us: 401 No Bearer ***.")
     assert TokenHeaders(oauth2("http://h"), "moods").masked(f"a {SECRET} b") == "a *** b"
+
+
+LONG = "sk-live-" + "AbC9" * 20 + "\\\"'/é"  # longer than a value is shown, and with what texts of all kinds escape
+
+
+@pytest.mark.parametrize(
+    "written",
+    [LONG, repr(f"'{LONG}'"), json.dumps(LONG), quote(LONG, safe=""), f"got '{LONG[:50]}...", f"got {LONG[:9]}..."],
+)
+def test_a_secret_is_masked_however_it_is_written_and_where_it_is_cut(monkeypatch, written):
+    monkeypatch.setenv("THE_SECRET", LONG)
+    for auth in (Bearer(Env("THE_SECRET")), Basic(Env("THE_ID"), Env("THE_SECRET")), oauth2("http://h")):
+        said = authorizer(auth, "moods").masked(f"it said {written} and more")
+        assert "***" in said
+        assert "sk-" not in said
+
+
+def test_a_long_secret_is_in_no_error_of_a_value_that_is_shown_to_its_beginning_only(monkeypatch):
+    monkeypatch.setenv("THE_SECRET", LONG)
+    caller = HttpCaller(lookup("http://h", Bearer(Env("THE_SECRET"))), 1)
+    with pytest.raises(ValueError, match=r"expected DOUBLE, got \['Bearer \*\*\*\.\.\.$"):
+        caller.columns({"score": [f"Bearer {LONG}"]})
 
 
 @pytest.mark.spark

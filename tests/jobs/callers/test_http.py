@@ -280,6 +280,14 @@ def test_a_value_that_does_not_fit_is_named_with_its_column(service):
     assert str(wrong) == "temp_c: expected DOUBLE, got 'warm'"
 
 
+def test_an_answer_that_is_no_http_may_pass_and_its_error_holds_no_key(service):
+    replies(service, lambda: web.Response(body=b"{}", headers={"Content-Encoding": "gzip", "X-Long": "x" * 9000}))
+    (failed,) = ask(lookup(service.url), ("personal",))
+    assert failed.passing
+    assert str(failed).startswith("the answer cannot be read: Got more than")
+    assert "personal" not in str(failed)
+
+
 def test_a_service_that_nobody_runs_cannot_be_reached_and_may_come(service):
     url = service.url.rsplit(":", 1)[0] + ":1"
     (failure,) = ask(lookup(url), ("JFK",))

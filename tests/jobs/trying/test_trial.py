@@ -134,10 +134,12 @@ def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency
     assert service.highest_in_flight <= 2
 
 
-def test_no_secret_is_shown_not_even_one_that_the_service_repeats(project, capsys):
+@pytest.mark.parametrize("secret", [SECRET, 20 * SECRET])  # the second is longer than a value is shown
+def test_no_secret_is_shown_not_even_one_that_the_service_repeats(project, capsys, monkeypatch, secret):
+    monkeypatch.setenv("GEO_TOKEN", secret)
     main(["try", "declared_for_trial:places"])
     printed = capsys.readouterr()
-    assert "Bearer ***" in printed.out
+    assert "kind=Bearer ***" in printed.out
     assert SECRET not in printed.out + printed.err
 
 
