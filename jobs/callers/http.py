@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,7 +19,7 @@ from jobs.lookups.answer_types import cast_all
 from jobs.lookups.batch import Batch
 from jobs.lookups.conditions import Conditions
 from jobs.lookups.json_paths import JsonPath
-from jobs.lookups.templates import JsonTemplate, as_text
+from jobs.lookups.templates import JsonTemplate, as_text, placeholders
 
 if TYPE_CHECKING:
     from jobs.lookups import HttpLookup
@@ -33,6 +33,7 @@ class HttpCaller:
     def __init__(self, lookup: HttpLookup, share: int) -> None:
         self._lookup = lookup
         self._names = tuple(lookup.keys)
+        self._path = placeholders("request", lookup.path)
         self._body = None if lookup.body is None else JsonTemplate("body", lookup.body)
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
@@ -73,36 +74,38 @@ class HttpCaller:
     async def call(self, key: Key) -> Any | None:
         if self._batching is not None:
             return await self._batching.call(key)
-        response = await self._ask(dict(zip(self._names, key, strict=True)))
-        if response.is_miss:
-            return None
-        if self._pages is None:
-            self._refuse_throttled(response)
-        return None if self._misses.hold_for(response.content) else response.content
+        try:
+            response = await self._ask(dict(zip(self._names, key, strict=True)))
+            if response.is_miss:
+                return None
+            if self._pages is None:
+                self._refuse_throttled(response)
+            return None if self._misses.hold_for(response.content) else response.content
+        except ValueError as error:  # a request that cannot be written, an answer that cannot be read
+            raise CallFailed(str(error), passing=False) from error
 
     def has_sent(self, key: Key) -> bool:
         return self._batching is None or self._batching.has_sent(key)
 
     async def _ask(self, values: dict[str, Any]) -> Response:
-        path = self._lookup.path.format_map({name: escaped(value) for name, value in values.items()})
-        url, misses = URL(self._session.base_url + path, encoded=True), self._misses.statuses
+        url, misses = self._url(values), self._misses.statuses
         if self._pages is not None:
             return await self._pages.request(url, misses=misses, check=self._refuse_throttled)
-        try:
-            body = None if self._body is None else dumped(self._body.filled(values))
-        except ValueError as error:
-            raise CallFailed(str(error), passing=False) from error
+        body = None if self._body is None else dumped(self._body.filled(values))
         return await self._session.request(self._lookup.method, url, body=body, misses=misses)
+
+    def _url(self, values: Mapping[str, Any]) -> URL:
+        path = "".join([text if name is None else text + escaped(values[name]) for text, name in self._path])
+        return URL(self._session.base_url + path, encoded=True)
 
     async def _ask_together(self, requests: ItemRequests, keys: Sequence[Key]) -> Sequence[Any]:
         """One outcome per key. Raises BatchRefused when one of them may be why there are none."""
         items = requests.items(keys)
         if not items.asked:
             return items.of_key
-        url = URL(self._session.base_url + self._lookup.path.format_map({}), encoded=True)
         try:
             response = await self._session.request(
-                self._lookup.method, url, body=requests.body(items), items=len(items.asked)
+                self._lookup.method, self._url({}), body=requests.body(items), items=len(items.asked)
             )
         except AnswerTooLarge as error:
             raise BatchRefused(str(error)) from error
@@ -115,6 +118,8 @@ class HttpCaller:
         except Throttled:
             self._counts.not_now()
             raise
+        except ValueError as error:
+            raise CallFailed(str(error), passing=False) from error
 
     def _refuse_throttled(self, response: Response) -> None:
         if self._throttles.hold_for(response.content):

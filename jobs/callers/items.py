@@ -119,13 +119,18 @@ class ItemRequests:
             return answer
         if answer is None:
             return None if self._left_out == "miss" else CallFailed("the service answered null", passing=False)
-        if self._throttles.hold_for(answer):
-            return Throttled("throttled, by the answer", retry_after)
-        return None if self._misses.hold_for(answer) else answer
+        try:
+            if self._throttles.hold_for(answer):
+                return Throttled("throttled, by the answer", retry_after)
+            return None if self._misses.hold_for(answer) else answer
+        except ValueError as error:
+            return CallFailed(str(error), passing=False)
 
 
 def _id_text(value: Any) -> str | None:
-    """As the id was sent, whether it comes back as text or as a number."""
+    """As the id was sent, whether it comes back as text or as a number, and with how many digits."""
+    if isinstance(value, decimal.Decimal):
+        value = float(value) if decimal.Decimal(str(float(value))) == value else as_text(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return as_text(value) if isinstance(value, str | int | float) else None

@@ -8,6 +8,7 @@ from typing import Any
 import jsonpath
 
 from jobs.errors import DeclarationError
+from jobs.lookups.json_paths import reading
 
 RFC_9535 = jsonpath.JSONPathEnvironment(strict=True)
 
@@ -30,12 +31,13 @@ class Conditions:
                 self.statuses.add(one)
 
     def hold_for(self, answer: Any) -> bool:
-        """Whether a condition is true of this answer."""
+        """Whether a condition is true of this answer. Raises ValueError where that cannot be told."""
         if not self._filters:
             return False
         # a filter picks children, and its conditions speak of the root: when true it picks all, so let there be one
         answer = answer or {"": None}
-        return any(picked.match(answer) is not None for picked in self._filters)
+        with reading():
+            return any(picked.match(answer) is not None for picked in self._filters)
 
 
 def _filter(where: str, text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:

@@ -196,6 +196,6 @@ def _placeholders(request: str, path: str) -> set[str]:
     """The names that stand in braces. Raises DeclarationError for a path that could not be sent as it is written."""
     parts = placeholders("request", path)
     for literal, _ in parts:
-        if not literal.isascii() or not literal.isprintable() or " " in literal:
+        if not literal.isascii() or not literal.isprintable() or {" ", "#"} & set(literal):
             raise DeclarationError(f"request {request!r}: {literal!r} holds what a URL cannot; write it %-escaped.")
     return {name for _, name in parts if name is not None}

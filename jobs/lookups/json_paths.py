@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jsonpath
@@ -12,6 +14,15 @@ from jobs.errors import DeclarationError
 
 STRICT = jsonpath.JSONPathEnvironment(strict=True)
 LENIENT = jsonpath.JSONPathEnvironment()
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """What the library raises while it reads a document, as ValueError; there is one reason of which we know."""
+    try:
+        yield
+    except (jsonpath.JSONPathError, RecursionError) as error:
+        raise ValueError("the answer is nested too deeply for a path with ..") from error
 
 
 class JsonPath:
@@ -32,11 +43,15 @@ class JsonPath:
         return not isinstance(self._compiled, jsonpath.JSONPath) or self._compiled.singular_query()
 
     def value(self, document: Any) -> Any:
-        """The first value that it picks; None when it picks none, as from what is neither object nor array."""
+        """The first value that it picks; None when it picks none, as from what is neither object nor array.
+
+        Raises ValueError, as `values` does, for a document in which the library cannot follow the path.
+        """
         if not isinstance(document, dict | list):
             return None
         if self._steps is None:
-            match = self._compiled.match(document)
+            with reading():
+                match = self._compiled.match(document)
             return None if match is None else match.value
         for step in self._steps:
             if isinstance(step, str):
@@ -51,7 +66,8 @@ class JsonPath:
         """All values that it picks."""
         if not isinstance(document, dict | list):
             return []
-        return [match.value for match in self._compiled.finditer(document)]
+        with reading():
+            return [match.value for match in self._compiled.finditer(document)]
 
 
 def _steps(path: Any) -> list[str | int] | None:

@@ -128,6 +128,7 @@ def require_http_url(where: str, url: str) -> None:
     except ValueError:  # a port that is no number
         fits = False
     if not fits:
-        raise DeclarationError(f"{where}: url {url!r} is not an http:// or https:// address with a host.")
+        shown = f"***@{url.rpartition('@')[2]}" if "@" in url else url  # before an @ may stand a password
+        raise DeclarationError(f"{where}: url {shown!r} is not an http:// or https:// address with a host.")
     if parts.query or parts.fragment or parts.username is not None:
         raise DeclarationError(f"{where}: url must be scheme, host, port and path only; the rest stands in `request`.")

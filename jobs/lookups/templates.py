@@ -109,6 +109,8 @@ def as_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"  # never 0E-8
     return str(value)
 
 

@@ -138,6 +138,10 @@ WRONG = {
     "half a call at once": (lambda: service(max_concurrency=2.5), "max_concurrency is 2.5"),
     "no host": (lambda: service(url="geo.example"), "url 'geo.example' is not an http:// or https:// address"),
     "a port that is no number": (lambda: service(url="http://geo.example:99999"), "is not an http://"),
+    "a password in what is no address": (
+        lambda: service(url="me:secret@geo.example"),
+        "service geo: url '***@geo.example' is not an http:// or https:// address",
+    ),
     "a password in the address": (
         lambda: service(url="http://me:secret@geo.example"),
         "scheme, host, port and path only",
@@ -194,6 +198,7 @@ WRONG_LOOKUPS = {
     "a placeholder with a format": ({"request": "GET /v1/{q:>8}"}, "{q} has a format"),
     "a placeholder with a conversion": ({"request": "GET /v1/{q!r}"}, "{q} has a format"),
     "a path with a space": ({"request": "GET /v 1/{q}"}, "holds what a URL cannot"),
+    "a key where no server sees it": ({"request": "GET /v1#{q}"}, "'/v1#' holds what a URL cannot"),
     "a path with an umlaut": ({"request": "GET /v1/ü/{q}"}, "holds what a URL cannot"),
     "a JSON path that is none": ({"paths": {"lat": "$.["}}, "paths: lat: '$.[' is not a JSON path"),
     "a path for no column": ({"paths": {"alt": "$.alt"}}, "paths: 'alt' is not a column of returns"),

@@ -15,7 +15,7 @@ from jobs.callers.caller import CallFailed, Throttled
 from jobs.callers.http import HttpCaller, escaped
 from jobs.callers.service_session import RETRY_AFTER_UNSAID, retry_after
 from jobs.errors import RunStopped
-from tidegate import HttpLookup, Service
+from tidegate import HttpLookup, Pages, Service
 
 
 def lookup(url, **fields):
@@ -103,6 +103,28 @@ def test_a_key_in_the_query_is_escaped_too(service):
     assert service.log == ["/v1?q=a%26b%3Dc&x=1"]
 
 
+@pytest.mark.parametrize("name", ["a.b", "a[0]", "0", "", "a b"])
+def test_a_key_may_have_any_name(service, name):
+    ask(lookup(service.url, keys={name: "origin"}, request=f"GET /v1/{{{name}}}/x{{{{y}}}}"), ("JFK",))
+    assert service.log == ["/v1/JFK/x{y}"]
+
+
+def test_an_answer_that_a_path_cannot_follow_is_an_error_of_its_row(service):
+    nested = {}
+    for _ in range(150):
+        nested = {"a": nested}
+    replies(service, lambda: web.json_response(nested))
+    for fields in (
+        {"returns": "b ARRAY<STRING>", "paths": {"b": "$..b"}},
+        {"miss_when": ["$..b"]},
+        {"throttled_when": ["$..b"]},
+        {"pages": Pages(next="$..next", max_pages=2)},
+    ):
+        (said,) = ask(lookup(service.url, **fields), ("JFK",))
+        assert isinstance(said, CallFailed | ValueError)
+        assert str(said) == "the answer is nested too deeply for a path with .."
+
+
 def test_a_base_url_with_a_path_and_a_slash_stays_in_front(service):
     ask(lookup(f"{service.url}/api/"), ("JFK",))
     assert service.log == ["/api/v1/JFK"]
@@ -119,6 +141,7 @@ def test_a_base_url_with_a_path_and_a_slash_stays_in_front(service):
         (True, "true"),
         (7, "7"),
         (decimal.Decimal("1.50"), "1.50"),
+        (decimal.Decimal("0.00000000"), "0.00000000"),  # 0E-8 to Python
         (2.5, "2.5"),
     ],
 )

@@ -1,6 +1,7 @@
 """Many keys in one request to a real server: each key has the outcome it would have had alone."""
 
 import asyncio
+import decimal
 import random
 from collections import Counter
 
@@ -250,6 +251,24 @@ def test_an_answer_may_be_known_by_its_only_key_and_equal_keys_are_asked_once(se
     declared = lookup(service.url, BARE | {"match": "$.code", "left_out": "miss"})
     assert ask(declared, 7, 3, 7, 9) == [(7.0,), (3.0,), (7.0,), None]
     assert asked == [[7, 3, 9]]
+
+
+def test_a_decimal_is_known_again_however_many_digits_it_comes_back_with(service):
+    listed(service, lambda keys: [{"code": key, "lat": 1} for key in keys])
+    declared = lookup(service.url, BARE | {"match": "$.code"})
+    keys = [decimal.Decimal(text) for text in ("1.50", "2.00", "0.00", "1E-8", "-7.25")]
+    assert ask(declared, *keys) == [(1.0,)] * 5
+
+
+def test_an_item_that_a_condition_cannot_read_is_an_error_of_its_own(service, geocoder):
+    nested = {}
+    for _ in range(150):
+        nested = {"a": nested}
+    geocoder.scripted = {"deep": [{"lat": 1, "more": nested}]}
+    declared = lookup(service.url, miss_when=["$..gone"])
+    deep, fine = ask(declared, "deep", "ok")
+    assert str(deep) == "the answer is nested too deeply for a path with .."
+    assert fine == (2.0,)
 
 
 # -- against the plainest model: each key asked alone ------------------------------------------------------------------
