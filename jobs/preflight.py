@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.declarations import Enrichment, written_columns
 from jobs.environment import Env, resolve
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, RunStopped
 from jobs.lookups import HttpLookup, Lookup, SqlLookup
 from jobs.lookups.lookup import columns_in
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
@@ -34,7 +34,10 @@ class InputDay:
 
 
 def preflight(enrichment: Enrichment, day: str) -> InputDay:
-    """Everything that can be checked without Spark and without asking for an answer. Raises DeclarationError."""
+    """Everything that can be checked without Spark and without asking for an answer.
+
+    Raises DeclarationError, and RunStopped when a service is down: it may be back, where the day is started again.
+    """
     from jobs.published_types import check_types  # it takes deltalake, which the definitions load without
 
     input_day = find_input(enrichment, day)
@@ -155,8 +158,8 @@ async def check_services(enrichment: Enrichment) -> None:
                 from jobs.callers.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
 
                 await inspect(lookup)
-        except DeclarationError as error:
-            raise DeclarationError(f"{enrichment.name}: {error}") from error
+        except (DeclarationError, RunStopped) as error:
+            raise type(error)(f"{enrichment.name}: {error}") from error
 
 
 def _require_secret(lookup: Lookup, value: str | Env) -> None:
@@ -181,7 +184,7 @@ async def _reach(service: str, url: str) -> None:
                 if isinstance(error, ConnectionRefusedError | TimeoutError):
                     refused = isinstance(error, ConnectionRefusedError)
                     what = "refused the connection" if refused else "did not take a connection"
-                raise DeclarationError(
+                raise RunStopped(
                     f"service {service}: {url} {what} ({TRIES} tries in {seconds:.1f} s). "
                     "Nothing was called, nothing was written."
                 ) from error

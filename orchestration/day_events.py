@@ -64,8 +64,9 @@ class DayEvents:
     def _cause(self, state: str, reason: str) -> str:
         """The same words for all days that fail for the same reason: whoever is told once per cause counts by it."""
         services = [lookup.service_name for lookup in self.declared.enrichment.lookups]
+        begins = reason.removeprefix(f"{self.declared.name}: service ")  # as of one that was down before the first call
         for service in services:
-            if state.startswith("stopped") and reason.startswith((f"{service} ", f"{service}:")):
+            if state.startswith("stopped") and begins.startswith((f"{service} ", f"{service}:")):
                 return f"{service} {state}"  # whoever asks it
         return f"{self.declared.name} {state}: {reason.replace(self.day, '<day>')}"
 

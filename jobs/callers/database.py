@@ -61,7 +61,7 @@ def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFai
     said = without_password(one_line(error), engine)
     if state is not None and state.startswith(ABOUT_US):
         return AccessRefused(f"{lookup.service_name} at {engine.url.render_as_string()} refuses us: {said}.")
-    return CallFailed(said, passing=_may_pass(error, state))
+    return CallFailed(said, passing=may_pass(error))
 
 
 def is_about_a_value(error: Exception) -> bool:
@@ -77,7 +77,9 @@ def sql_state(error: Exception) -> str | None:
     return state if isinstance(state, str) else None
 
 
-def _may_pass(error: Exception, state: str | None) -> bool:
+def may_pass(error: Exception) -> bool:
+    """Whether the same may go better a moment later."""
+    state = sql_state(error)
     if isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
         return True
     if state is not None:

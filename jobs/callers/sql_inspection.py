@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from jobs.callers.database import dispose, engine_for, one_line, without_password
+from jobs.callers.database import dispose, engine_for, may_pass, one_line, without_password
 from jobs.callers.sql_statements import one_key
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, RunStopped
 
 if TYPE_CHECKING:
     from jobs.lookups import SqlLookup
 
 
 async def inspect(lookup: SqlLookup) -> None:
-    """The database lets us in and has what is asked for. Raises DeclarationError with one sentence, no password."""
+    """The database lets us in and has what is asked for.
+
+    Raises DeclarationError, or RunStopped when it is a server that is down: one sentence, no password.
+    """
     engine = engine_for(lookup)
     try:
         _require_file(lookup, engine)
@@ -31,6 +34,8 @@ async def inspect(lookup: SqlLookup) -> None:
             raise
         except Exception as error:
             shown, said = engine.url.render_as_string(), without_password(one_line(error), engine)
+            if may_pass(error) and engine.url.get_backend_name() != "sqlite":  # a file does not come back by itself
+                raise RunStopped(f"service {lookup.service_name}: {shown} cannot be reached: {said}.") from error
             raise DeclarationError(f"lookup {lookup.name}: {shown} cannot be reached: {said}.") from error
     finally:
         await dispose(engine)

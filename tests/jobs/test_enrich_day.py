@@ -99,10 +99,6 @@ column = dataclasses.replace(flights, lookups=[wrong])
         ({"day": "2013-13-01"}, "day is '2013-13-01'; it must be a date"),
         ({"day": "2013-01-11"}, "input: there is no data/raw/flights/date=2013-01-11"),
         ({"WEATHER_URL": ""}, "lookup weather: WEATHER_URL is not set"),
-        (
-            {"WEATHER_URL": "http://127.0.0.1:1"},
-            "service weather_api: http://127.0.0.1:1 refused the connection (3 tries",
-        ),
     ],
 )
 def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(project, monkeypatch, given, said):
@@ -116,6 +112,14 @@ def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(projec
     assert said in last_line(ended)
     assert "Traceback" not in ended.stderr
     assert "Spark" not in ended.stderr.replace("Spark SQL", "")
+    assert not Path("data/published").exists()
+
+
+def test_a_service_that_is_down_before_the_first_call_ends_with_3_as_it_may_be_back_later(project, monkeypatch):
+    monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
+    ended = run()
+    assert ended.returncode == 3
+    assert "service weather_api: http://127.0.0.1:1 refused the connection (3 tries" in last_line(ended)
     assert not Path("data/published").exists()
 
 

@@ -232,6 +232,17 @@ def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succ
     assert days_in() == sorted([*before, day])
 
 
+def test_a_service_that_is_down_when_the_run_begins_stops_the_day_as_one_that_goes_down_in_the_middle(
+    dagster_project, published, monkeypatch
+):
+    monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
+    outcome = dagster_project.run(house_definitions(), "2013-01-12")
+    told = stopped(dagster_project, outcome, "2013-01-12")
+    assert told[-1]["state"] == "stopped: service"  # so that it is started again by itself
+    assert told[-1]["cause"] == "weather_api stopped: service"
+    assert "service weather_api: http://127.0.0.1:1 refused the connection" in outcome.reason
+
+
 def test_a_day_without_input_is_a_sentence_and_not_a_crash(dagster_project, published):
     outcome = dagster_project.run(house_definitions(), "2013-02-01")
     told = stopped(dagster_project, outcome, "2013-02-01")

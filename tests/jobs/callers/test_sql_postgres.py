@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import decimal
 import os
+import socket
 
 import pytest
 
@@ -364,6 +365,16 @@ def test_what_the_database_does_not_have_is_said_before_spark_starts(lookup, fie
 def test_what_the_database_has_passes_the_inspection(lookup):
     asyncio.run(inspect(lookup()))
     asyncio.run(inspect(lookup(select="SELECT seats FROM fleet.planes WHERE tailnum = :tailnum")))
+
+
+def test_a_server_that_is_down_before_spark_starts_may_be_back_later(lookup):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(RunStopped) as stop:
+        asyncio.run(inspect(lookup(url=f"postgresql+asyncpg://tester:Zq9-secret@127.0.0.1:{port}/fleet")))
+    assert str(stop.value).startswith("service plane database: postgresql+asyncpg://tester:***@127.0.0.1:")
+    assert "cannot be reached: " in str(stop.value)
+    assert "Zq9-secret" not in str(stop.value)
 
 
 def test_a_wrong_password_is_one_sentence_before_spark_starts(lookup, postgres, database):
