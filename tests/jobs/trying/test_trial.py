@@ -251,3 +251,16 @@ def test_the_first_rows_are_those_of_the_first_files(project):
     assert first_rows(day, 2).column("number").to_pylist() == [0, 1]
     assert first_rows(day, 4).column("number").to_pylist() == [0, 1, 2, 3]
     assert first_rows(day, 100).column("number").to_pylist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_files_of_a_day_may_have_other_columns_than_the_first_one(project, service, capsys):
+    second = Path("raw/date=2013-01-10/part-1.parquet")
+    rows = pq.read_table(second)
+    changed = rows.append_column("more", rows["number"]).set_column(0, "NUMBER", rows["number"].cast("int32"))
+    pq.write_table(changed.drop_columns("at"), second)
+    assert main(["try", "declared_for_trial:places", "--day", "2013-01-10"]) == 1
+    assert "6 rows: 3 ok, 1 miss" in capsys.readouterr().out
+    pq.write_table(changed.set_column(1, "address", pa.array([[1]] * 3)), second)
+    assert main(["try", "declared_for_trial:places", "--day", "2013-01-10"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"input: 'address' is list<element: int64> in {second}, and string in the first file of the")
