@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -22,6 +22,10 @@ ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: not let in, no such database, not 
 # connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time limit, system
 PASSING = ("08", "40", "53", "55", "57", "58")
 MISFIT = "invalid input for query argument $"  # asyncpg: then the number, the value, and why
+# addresses that SQLAlchemy does not take; the last one is a port that is no number
+USELESS = (
+    sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError, ValueError,
+)  # fmt: skip
 SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: another moment may be better
 
 
@@ -37,7 +41,7 @@ def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine
             pool_reset_on_return=None,
             isolation_level="AUTOCOMMIT",
         )
-    except (sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError) as error:
+    except USELESS as error:
         why = type(error).__name__  # the message may hold the whole address, and the address a password
         raise DeclarationError(
             f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio ({why}). "
@@ -60,7 +64,7 @@ def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFai
     state = sql_state(error)
     said = without_password(one_line(error), engine)
     if state is not None and state.startswith(ABOUT_US):
-        return AccessRefused(f"{lookup.service_name} at {engine.url.render_as_string()} refuses us: {said}.")
+        return AccessRefused(f"{lookup.service_name} at {shown_address(engine.url)} refuses us: {said}.")
     return CallFailed(said, passing=may_pass(error))
 
 
@@ -103,5 +107,17 @@ def one_line(error: Exception) -> str:
 
 
 def without_password(text: str, engine: AsyncEngine) -> str:
-    password: Any = engine.url.password
-    return text.replace(str(password), "***") if password else text
+    for password in (engine.url.password, engine.url.query.get("password")):
+        text = text.replace(str(password), "***") if password else text
+    return text
+
+
+def shown_address(url: sa.URL) -> str:
+    """The address for people. A password may stand behind the ?, or end in what is taken for the host, where it holds
+    an @ that is not escaped: both are left out.
+    """
+    text = url.set(query={}).render_as_string()
+    if url.username is None:
+        return text
+    user, at, rest = text.partition("@")
+    return f"{user}{at}{rest.rpartition('@')[2]}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from jobs.callers.database import dispose, engine_for, may_pass, one_line, without_password
+from jobs.callers.database import dispose, engine_for, may_pass, one_line, shown_address, without_password
 from jobs.callers.sql_statements import one_key
 from jobs.errors import DeclarationError, RunStopped
 
@@ -33,7 +34,7 @@ async def inspect(lookup: SqlLookup) -> None:
         except DeclarationError:
             raise
         except Exception as error:
-            shown, said = engine.url.render_as_string(), without_password(one_line(error), engine)
+            shown, said = shown_address(engine.url), without_password(one_line(error), engine)
             if may_pass(error) and engine.url.get_backend_name() != "sqlite":  # a file does not come back by itself
                 raise RunStopped(f"service {lookup.service_name}: {shown} cannot be reached: {said}.") from error
             raise DeclarationError(f"lookup {lookup.name}: {shown} cannot be reached: {said}.") from error
@@ -46,7 +47,7 @@ def _require_file(lookup: SqlLookup, engine: AsyncEngine) -> None:
     url = engine.url
     is_file = url.get_backend_name() == "sqlite" and url.database and "uri" not in url.query
     if is_file and not os.path.exists(str(url.database)):  # noqa: PTH110
-        shown = url.render_as_string()
+        shown = shown_address(url)
         raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {url.database}. Nothing was called.")
 
 
@@ -67,11 +68,13 @@ async def _find_columns(lookup: SqlLookup, connection: AsyncConnection, engine: 
         inspector = sa.inspect(connection)
         if not inspector.has_table(named.name, schema=named.schema):
             return None
-        return [column["name"] for column in inspector.get_columns(named.name, schema=named.schema)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sa.exc.SAWarning)  # of types that it does not know, as those of PostGIS
+            return [column["name"] for column in inspector.get_columns(named.name, schema=named.schema)]
 
     columns = await connection.run_sync(find)
     if columns is None:
-        raise DeclarationError(f"lookup {lookup.name}: {engine.url.render_as_string()} has no table {lookup.table!r}.")
+        raise DeclarationError(f"lookup {lookup.name}: {shown_address(engine.url)} has no table {lookup.table!r}.")
     for wanted in (*lookup.keys, *(column.name for column in lookup.columns)):
         if wanted not in columns:
             raise DeclarationError(

@@ -129,7 +129,9 @@ class SqlLookup(Lookup):
     def address(self) -> str:
         import sqlalchemy
 
-        return sqlalchemy.make_url(resolve(self.url)).render_as_string(hide_password=True)
+        from jobs.callers.database import shown_address
+
+        return shown_address(sqlalchemy.make_url(resolve(self.url)))
 
     @property
     def outage_rule(self) -> Outage:
@@ -142,7 +144,9 @@ class SqlLookup(Lookup):
 
     def request_facts(self) -> dict[str, Any]:
         """How many keys go in one query is not part of it: their answers are the same."""
-        url = self.url if isinstance(self.url, Env) else self.address  # without the password, which may change
+        from sqlalchemy import make_url
+
+        url = self.url if isinstance(self.url, Env) else make_url(self.url).render_as_string()
         asked = {"table": self.table} if self.select is None else {"select": self.select}
         selected = [column.name for column in self.columns]
         return super().request_facts() | {"url": url, "selected": selected} | asked

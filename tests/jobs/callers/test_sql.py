@@ -219,6 +219,24 @@ def test_the_address_is_read_from_the_environment_when_the_pool_opens(database, 
     assert ask(declared, ("N1",)) == [("BOEING", 149)]
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["me:Zq9@h/db", "me@h/db?password=Zq9", "me:p@Zq9@h/db", "me:p@x/Zq9@h/db", "me:Zq9@h:1/db?sslpassword=Zq9"],
+)
+def test_a_password_is_not_in_the_address_that_people_see_wherever_it_stands(database, monkeypatch, address):
+    monkeypatch.setenv("PLANES_URL", f"postgresql+asyncpg://{address}")
+    seen = lookup(database, url=Env("PLANES_URL")).address
+    assert "Zq9" not in seen
+    assert seen.startswith("postgresql+asyncpg://me")
+    assert seen.endswith("/db")
+
+
+def test_a_port_that_is_no_number_is_a_useless_address(database, monkeypatch):
+    monkeypatch.setenv("PLANES_URL", "postgresql+asyncpg://me:Zq9@h:port/db")
+    with pytest.raises(DeclarationError, match=r"url is not one that SQLAlchemy can use with asyncio \(ValueError\)"):
+        ask(lookup(database, url=Env("PLANES_URL")), ("N1",))
+
+
 @pytest.mark.parametrize("share", [1, 3])
 def test_there_are_never_more_connections_than_the_share(database, share):
     with sqlite3.connect(database) as planes:

@@ -28,13 +28,14 @@ INSERT INTO twice SELECT 9, '2013-01-10', 'many' FROM generate_series(1, 500);
 CREATE TYPE colour AS ENUM ('red', 'blue');
 CREATE TABLE every (
     n NUMERIC(10,2), z TIMESTAMPTZ, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BYTEA, doc JSONB, list INT[],
-    id UUID, real_ FLOAT4, colour colour, "group" TEXT, ip INET, clock TIME, span INT4RANGE
+    id UUID, real_ FLOAT4, colour colour, "group" TEXT, ip INET, clock TIME, span INT4RANGE,
+    place POINT
 );
 INSERT INTO every VALUES
     (12.34, '2013-01-10 05:00:00-05', '2013-01-10 05:00:00', '2013-01-10', true, '\\x00ff', '{"a": 1, "b": [2.5]}',
      '{1,2,NULL}', '7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11', 1.5, 'red', 'x', '10.0.0.1',
-     '05:00', '[1,5)'),
-    (NULL, NULL, '2013-01-10 06:00:00', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'blue', NULL, NULL, NULL, NULL);
+     '05:00', '[1,5)', '(1,2)'),
+    (NULL, NULL, '2013-01-10 06:00:00', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'blue', NULL, NULL, NULL, NULL, NULL);
 """
 EVERY = (
     "n DECIMAL(10,2), z TIMESTAMP, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BINARY, "
@@ -330,6 +331,7 @@ def test_what_the_database_refuses_us_stops_the_run_in_one_sentence(lookup, post
     address = f"{postgres.host}:{postgres.port}/{database}"
     for url, said in (
         (postgres.url(database, password="Zq9-secret"), 'password authentication failed for user "tester"'),
+        (f"postgresql+asyncpg://tester@{address}?password=Zq9-secret", "password authentication failed for user"),
         (postgres.url("nowhere", password=postgres.password), 'database "nowhere" does not exist'),
         (f"postgresql+asyncpg://weak:w@{address}", "permission denied for schema fleet"),
     ):
@@ -364,6 +366,7 @@ def test_what_the_database_does_not_have_is_said_before_spark_starts(lookup, fie
 
 def test_what_the_database_has_passes_the_inspection(lookup):
     asyncio.run(inspect(lookup()))
+    asyncio.run(inspect(lookup(table="every", keys={"n": "n"}, returns="place STRING")))  # a type of PostgreSQL's own
     asyncio.run(inspect(lookup(select="SELECT seats FROM fleet.planes WHERE tailnum = :tailnum")))
 
 
