@@ -18,6 +18,7 @@ from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError, RunStopped
 from jobs.lookups import HttpLookup, Lookup, SqlLookup
 from jobs.lookups.lookup import columns_in
+from jobs.lookups.services import Service
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 
 TRIES = 3
@@ -67,10 +68,7 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
 
 def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     """Every column that the declaration reads is there; none that it writes is. Names are compared as Spark does."""
-    known = {column.lower(): column for column in columns}
-    dotted = [column for column in known.values() if "." in column]
-    if dotted:  # PySpark's mapInArrow takes the dot for a field of a struct
-        raise DeclarationError(f"{enrichment.name}: input: {dotted[0]!r} has a dot in its name. Rename the column.")
+    known = _known_columns(enrichment, columns)
     for where, column in _columns_read(enrichment):
         if column.lower() not in known:
             close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)
@@ -88,6 +86,20 @@ def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
             raise DeclarationError(
                 f"{enrichment.name}: input: {known[column.lower()]!r} is a column that Tidegate writes. Rename it."
             )
+
+
+def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
+    """The columns by their names in lower case. Raises DeclarationError for names that Spark cannot tell apart."""
+    known: dict[str, str] = {}
+    for column in columns:
+        if "." in column:  # PySpark's mapInArrow takes the dot for a field of a struct
+            raise DeclarationError(f"{enrichment.name}: input: {column!r} has a dot in its name. Rename the column.")
+        if column.lower() in known:
+            raise DeclarationError(
+                f"{enrichment.name}: input: {known[column.lower()]!r} and {column!r} are one name to Spark. Rename one."
+            )
+        known[column.lower()] = column
+    return known
 
 
 def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
@@ -152,6 +164,7 @@ async def check_services(enrichment: Enrichment) -> None:
                 _require_secret(lookup, service.url)
                 for variable in service.auth.variables() if service.auth else ():
                     _require_secret(lookup, variable)
+                _require_fitting_secrets(lookup, service)
                 await _reach(service.name, service.base_url)
             elif isinstance(lookup, SqlLookup):
                 _require_secret(lookup, lookup.url)
@@ -169,6 +182,15 @@ def _require_secret(lookup: Lookup, value: str | Env) -> None:
         raise DeclarationError(f"lookup {lookup.name}: {error}") from error
 
 
+def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
+    from jobs.callers.authorizing import authorizer  # aiohttp: for declarations that need it
+
+    try:
+        authorizer(service.auth, service.name)
+    except DeclarationError as error:
+        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+
+
 async def _reach(service: str, url: str) -> None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -177,6 +199,8 @@ async def _reach(service: str, url: str) -> None:
         try:
             async with asyncio.timeout(10):
                 _, writer = await asyncio.open_connection(parts.hostname, port)
+        except UnicodeError as error:
+            raise DeclarationError(f"service {service}: {url} has no name of a host: {error}.") from error
         except OSError as error:  # a time-out and an unknown name are OSErrors too
             if tried == TRIES:
                 seconds = time.monotonic() - started

@@ -15,7 +15,7 @@ import pytest
 from enrichments.flights import flights, plane, weather
 from jobs.lookups.lookup import columns_in
 from jobs.preflight import check_columns, preflight
-from tidegate import DeclarationError, Env, EventTime, HttpLookup, Input, RunStopped, Service
+from tidegate import Bearer, DeclarationError, Env, EventTime, HttpLookup, Input, RunStopped, Service
 
 DAY = "2013-01-10"
 
@@ -141,6 +141,11 @@ def test_an_input_column_with_a_dot_in_its_name_is_refused():
         check_columns(flights, ["carrier", "a.b"])
 
 
+def test_columns_that_are_one_name_to_spark_are_refused():
+    with pytest.raises(DeclarationError, match=r"input: 'Origin' and 'ORIGIN' are one name to Spark\. Rename one\."):
+        check_columns(flights, ["Origin", "ORIGIN", "dest"])
+
+
 def test_a_lookup_whose_status_column_the_input_has_is_to_be_renamed():
     columns = ["carrier", "flight", "origin", "scheduled_departure", "tail_number", "weather_status"]
     with pytest.raises(DeclarationError, match=r"'weather_status' exists in the input. Rename the lookup: its name"):
@@ -187,6 +192,21 @@ def test_a_missing_secret_of_a_database_is_named_with_its_lookup(project, listen
 def test_a_secret_that_is_no_address_is_named(project, monkeypatch):
     monkeypatch.setenv("WEATHER_URL", "weather:8088")
     assert sentence().startswith("flights_enriched: service weather_api: url 'weather:8088' is not an http://")
+
+
+def test_a_secret_that_no_header_can_hold_is_named_before_a_service_hears_of_it(project, listener, monkeypatch):
+    monkeypatch.setenv("WEATHER_KEY", "key-of-a-file\n")
+    known = dataclasses.replace(weather.service, auth=Bearer(Env("WEATHER_KEY")))
+    said = sentence(of(dataclasses.replace(weather, service=known)))
+    assert said.startswith("flights_enriched: lookup weather: WEATHER_KEY holds a line break")
+    assert "key-of-a-file" not in said
+    assert listener.connections == 0
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_a_host_that_cannot_be_one_is_named(project, monkeypatch, host):
+    monkeypatch.setenv("WEATHER_URL", f"http://{host}")
+    assert sentence().startswith(f"flights_enriched: service weather_api: http://{host} has no name of a host: ")
 
 
 def test_a_service_that_refuses_the_connection_is_tried_three_times_and_nothing_is_written(
