@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobs.lookups import Lookup
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
+NUMBER = '" row"'  # of the answer; an answer may have a column rowid of its own
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION}
 SQLITE_BITS = 64
 FILES = {"load_extension", "readfile", "writefile"}
@@ -35,10 +36,10 @@ class Condition:
         self._columns = [column.name for column in lookup.columns]
         self._caller = lookup.caller(1)
         self._tables = sqlite3.connect(":memory:")
-        self._tables.execute(f"CREATE TABLE answer ({', '.join(map(_quoted, self._columns))})")
-        self._tables.execute(f"CREATE TABLE stored ({', '.join(STORED)})")
-        both = "answer JOIN stored ON answer.rowid = stored.rowid"
-        self._query = f"SELECT stored.rowid - 1 FROM {both} WHERE ({where}\n)"  # noqa: S608  # it may only read
+        self._tables.execute(f"CREATE TABLE answer ({NUMBER}, {', '.join(map(_quoted, self._columns))})")
+        self._tables.execute(f"CREATE TABLE stored ({NUMBER}, {', '.join(STORED)})")
+        both = f"answer JOIN stored ON answer.{NUMBER} = stored.{NUMBER}"
+        self._query = f"SELECT stored.{NUMBER} FROM {both} WHERE ({where}\n)"  # noqa: S608  # it may only read
         self.holds_for([])
 
     def holds_for(self, answers: Sequence[StoredAnswer]) -> list[bool]:
@@ -61,7 +62,9 @@ class Condition:
         return [number in true for number in range(len(answers))]
 
     def _insert(self, table: str, width: int, rows: list[tuple[Any, ...]]) -> None:
-        self._tables.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * width)})", rows)  # noqa: S608  # ours
+        values = f"({', '.join('?' * (1 + width))})"
+        numbered = [(number, *row) for number, row in enumerate(rows)]
+        self._tables.executemany(f"INSERT INTO {table} VALUES {values}", numbered)  # noqa: S608  # ours
 
     def _mapped(self, stored: StoredAnswer) -> tuple[Any, ...]:
         """The columns as they would be published; null for a miss, and for what does not fit them."""

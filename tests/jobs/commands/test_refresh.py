@@ -57,6 +57,12 @@ def test_answers_are_found_by_their_raw_response_their_outcome_and_when_they_cam
     assert found(stored, "1", last=FIRST) == ([key(1), key(2)], [FIRST, SECOND])
 
 
+def test_an_answer_may_have_a_column_called_rowid(towns):
+    towns.declare(returns="rowid INT")
+    towns.store({1: {"rowid": 7}, 2: {"rowid": 1}})
+    assert found(towns, "answer.rowid = 7") == ([key(1)], [])
+
+
 def test_a_newer_answer_that_does_not_meet_the_condition_counts(stored):
     stored.store({1: {"temp_c": 7.0}}, at="2013-01-12T03:00:00+00:00")
     assert found(stored, "answer.temp_c = 0") == ([key(4)], [SECOND])
