@@ -21,19 +21,29 @@ def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
     """The keys of a CSV file whose header names the parts of the lookup's key. Raises DeclarationError."""
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            names = set(reader.fieldnames or ())
-            if names != set(lookup.keys):
+            reader = csv.reader(lines)
+            names = next(reader, [])
+            if sorted(names) != sorted(lookup.keys):
                 raise DeclarationError(
                     f"{path}: its first line names {', '.join(sorted(names)) or 'nothing'}; it must name the parts of "
                     f"the key of lookup {lookup.name}: {', '.join(lookup.keys)}."
                 )
-            found = [tuple((row[name] or "") for name in lookup.keys) for row in reader]
+            found = [_key(lookup, names, row, f"{path}, line {reader.line_num}") for row in reader if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DeclarationError(f"--key-file {path}: it cannot be read: {error}.") from error
     if not found:
         raise DeclarationError(f"{path} holds no key.")
     return found
+
+
+def _key(lookup: Lookup, names: list[str], row: list[str], where: str) -> tuple[str, ...]:
+    if len(row) != len(names):
+        raise DeclarationError(
+            f"{where}: it has {len(row)} fields and the first line {len(names)}; write a value with a comma in it in "
+            "double quotes. Nothing was forgotten."
+        )
+    given = dict(zip(names, row, strict=True))
+    return tuple(given[name] for name in lookup.keys)
 
 
 def texts_of(keys: Iterable[tuple[str, ...]]) -> set[str]:

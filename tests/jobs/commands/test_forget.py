@@ -254,6 +254,8 @@ def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
         ("place\nx\n", "its first line names place; it must name the parts of the key of lookup weather: town."),
         ("", "its first line names nothing"),
         ("town\n", "keys.csv holds no key."),
+        ("town,town\nx,y\n", "its first line names town, town; it must name"),
+        ("town\nOslo\nSpringfield, Ohio\n", "keys.csv, line 3: it has 2 fields and the first line 1; write a value"),
     ],
 )
 def test_a_file_that_holds_no_keys_is_refused(towns, text, said, capsys):
@@ -262,6 +264,12 @@ def test_a_file_that_holds_no_keys_is_refused(towns, text, said, capsys):
     error = capsys.readouterr().err
     assert said in error
     assert len(error.splitlines()) == 1
+
+
+def test_a_key_with_commas_and_lines_in_it_stands_in_quotes(towns):
+    Path("keys.csv").write_text('\ufefftown\r\n"Springfield, ""Ohio""\n2"\r\n\r\n""\r\n', encoding="utf-8")
+    (weather,) = towns.enrichment.lookups
+    assert forgotten_keys.read(weather, "keys.csv") == [('Springfield, "Ohio"\n2',), ("",)]
 
 
 def test_wrong_keys_on_the_command_line_are_refused(towns, capsys):
