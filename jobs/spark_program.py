@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +72,9 @@ class SparkSubmit:
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
+            if lacking := java_lacking():
+                output.write(lacking.encode())
+                return FAILED
             return _run_to_the_end(
                 command_under_guard([*self._command(reference, days, run_id), *options], grace=self.grace),
                 python_environment() | dict(environment or {}),
@@ -102,6 +106,15 @@ def python_environment() -> dict[str, str]:
     own_modules = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return dict(os.environ) | python | {"PYTHONPATH": own_modules}
+
+
+def java_lacking() -> str:
+    """What to say where there is no Java to start Spark with; nothing where there is one, of whatever version."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(Path(home, "bin", "java") if home else "java"):
+        return ""
+    where = f"JAVA_HOME is {home}, which has no bin/java" if home else "none is on PATH, and JAVA_HOME is not set"
+    return f"Spark needs Java 17 or newer: {where}. Nothing was called."
 
 
 def spark_submit_from_environment() -> SparkSubmit:

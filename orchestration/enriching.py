@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from jobs import records
-from jobs.errors import AccessRefused, BudgetSpent, DayTaken, RunStopped, TidegateError
+from jobs.errors import AccessRefused, BudgetSpent, DayTaken, DeclarationError, RunStopped, TidegateError
 from jobs.nightly import publish_or_hold_back
 from jobs.schema import DayRecord
 from jobs.spark_program import Ended
@@ -100,6 +100,10 @@ class DayRun:
             next_step = "Wait for that run, or cancel it; then materialize the day again."
             self.observe("not started", str(taken), next_step)
             raise self.failure(str(taken), next_step) from taken
+        except DeclarationError as error:  # as where the table's folder may not be written
+            next_step = f"Once that is mended, {AGAIN}"
+            self.observe("failed", str(error), next_step)
+            raise self.failure(str(error), next_step) from error
         except dg.DagsterExecutionInterruptedError as cancel:
             # passed on as it is, the policy for crashes would start the cancelled day anew
             raise self.failure(*self.tell_interrupted()) from cancel

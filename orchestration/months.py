@@ -14,7 +14,7 @@ from dagster import MAX_RUNTIME_SECONDS_TAG
 
 from jobs import records
 from jobs.enrich_day import run_id_of
-from jobs.errors import DayTaken
+from jobs.errors import DayTaken, DeclarationError
 from jobs.schema import DayRecord
 from jobs.spark_program import Ended
 from jobs.tables.leases import WAIT, Lease, leased
@@ -155,6 +155,9 @@ class MonthRun:
             except DayTaken as taken:
                 run.observe("not started", str(taken), f"Wait for that run, or cancel it; then {AGAIN}")
                 self._red[day] = str(taken)
+            except DeclarationError as error:
+                run.observe("failed", str(error), f"Once that is mended, {AGAIN}")
+                self._red[day] = str(error)
 
     def _with_spark(self, spark: SparkProgram) -> Ended:
         return spark.run_days(

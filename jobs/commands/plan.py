@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.enrich_day import root_cause, session
 from jobs.errors import SparkFailed
+from jobs.spark_program import java_lacking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,8 @@ def _quiet_session(name: str) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     before = SparkSession.getActiveSession()
+    if before is None and (lacking := java_lacking()):
+        raise SparkFailed(lacking)
     spark = None
     try:
         if before is None:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jobs.errors import DayTaken, PublishConflict
+from jobs.errors import DayTaken, DeclarationError, PublishConflict
 
 FOLDER = "_leases"  # readers of tables pass over names that begin with _
 WAIT = 30.0  # s; a run that was killed has ended its Spark by then
@@ -47,21 +47,17 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
     """Hold the day while the body runs, and as long as a child that inherited the lease's file lives.
 
     Waits up to `wait` s for a run that is ending. Raises DayTaken when one is still at work then: who, where, since
-    when. Runs on machines that share the table's file system exclude each other where it has locks.
+    when; DeclarationError when the table's folder may not be written, or is full. Runs on machines that share the
+    table's file system exclude each other where it has locks.
     """
     path = Path(table, FOLDER, f"{day}.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    with _writing(table):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _lock(file, path, day, wait)
-        mine = {
-            "run_id": run_id,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "since": f"{datetime.now(UTC):%FT%TZ}",
-        }
-        os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(mine).encode(), 0)
+        with _writing(table):
+            _lock(file, path, day, wait)
+            _sign(file, run_id)
         yield Lease(path, day, run_id, file)
     finally:
         os.close(file)
@@ -77,6 +73,26 @@ def at_work(table: str) -> dict[str, str]:
             except BlockingIOError:
                 found[str(_holder(path).get("run_id", ""))] = path.stem
     return found
+
+
+@contextlib.contextmanager
+def _writing(table: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DeclarationError(f"output: {table} cannot be written: {error}. Nothing was called.") from error
+
+
+def _sign(file: int, run_id: str) -> None:
+    """Who has the day, for those who find it taken."""
+    mine = {
+        "run_id": run_id,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "since": f"{datetime.now(UTC):%FT%TZ}",
+    }
+    os.ftruncate(file, 0)
+    os.pwrite(file, json.dumps(mine).encode(), 0)
 
 
 def _lock(file: int, path: Path, day: str, wait: float) -> None:

@@ -250,6 +250,25 @@ def test_a_day_without_input_is_a_sentence_and_not_a_crash(dagster_project, publ
     assert "there is no data/raw/flights/date=2013-02-01" in outcome.reason
 
 
+UNWRITABLE = """
+from dataclasses import replace
+from enrichments.flights import flights
+
+flights = replace(flights, output=replace(flights.output, path="data/demo/planes.db/table"))
+"""
+
+
+def test_a_table_that_cannot_be_written_is_a_sentence_and_not_a_crash(dagster_project, published):
+    (dagster_project.root / "unwritable.py").write_text(UNWRITABLE)
+    unwritable = definitions_of([Declared("unwritable:flights", load("unwritable:flights"))], spark_program())
+    outcome = dagster_project.run(unwritable, "2013-01-10")
+    assert status_of(dagster_project, outcome) == DagsterRunStatus.FAILURE
+    assert "data/demo/planes.db/table cannot be written: [Errno 20] Not a directory" in outcome.reason
+    assert "Traceback" not in outcome.reason
+    assert dagster_project.observed(outcome.run_id)[-1]["state"] == "failed"
+    assert dagster_project.events(outcome.run_id, DagsterEventType.STEP_UP_FOR_RETRY) == []
+
+
 IMPATIENT = """
 from dataclasses import replace
 from datetime import timedelta

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import DayTaken, PublishConflict
+from jobs.errors import DayTaken, DeclarationError, PublishConflict
 from jobs.guard import command_under_guard
 from jobs.tables.leases import leased
 
@@ -38,6 +38,12 @@ def test_a_second_run_of_a_day_is_told_who_has_it_and_other_days_are_free(table)
             pass
     with leased(table, DAY, "second", wait=0) as lease:
         lease.confirm()
+
+
+def test_a_table_whose_folder_cannot_be_written_is_said_in_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DeclarationError, match=r"file/table cannot be written: .* Nothing was called\."):
+        leased(str(tmp_path / "file" / "table"), DAY, "first").__enter__()
 
 
 def test_the_day_is_free_only_when_what_a_killed_run_started_has_ended(table):
