@@ -5,6 +5,7 @@ python -m orchestration.ui        # http://127.0.0.1:3000; ports: TIDEGATE_UI_PO
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,15 +17,26 @@ from orchestration.home import dagster_home
 from orchestration.report_server import REPORTS_PORT, REPORTS_URL
 
 WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
+UI_PORT = "TIDEGATE_UI_PORT"
 GRACE = 20.0  # s; Dagster cancels the runs under way, each of which ends its Spark
 
 
-def serve(environment: Mapping[str, str], others: Sequence[list[str]] = ()) -> int:
-    """Run report server, `others` and `dagster dev` until one ends or Ctrl-C; then end all. Returns an exit status."""
+def serve(
+    environment: Mapping[str, str], others: Sequence[list[str]] = (), ports: Mapping[str, str] | None = None
+) -> int:
+    """Run report server, `others` and `dagster dev` until one ends or Ctrl-C; then end all. Returns an exit status.
+
+    ports: those of `others`, by the variable that sets each. Nothing is started while one of the ports is taken.
+    """
+    reports = os.environ.get(REPORTS_PORT, "3070")
+    port = os.environ.get(UI_PORT, "3000")
+    for variable, number in {UI_PORT: port, REPORTS_PORT: reports, **(ports or {})}.items():
+        if _is_taken(int(number)):  # dagster dev would go on without its page
+            cure = f"end that, or set {variable} to a free one"
+            print(f"Port {number} is taken, perhaps by another `make ui`: {cure}.", file=sys.stderr)
+            return 1
     for stop in (signal.SIGINT, signal.SIGTERM):  # started in the background, a shell has them ignore SIGINT
         signal.signal(stop, signal.default_int_handler)
-    reports = os.environ.get(REPORTS_PORT, "3070")
-    port = os.environ.get("TIDEGATE_UI_PORT", "3000")
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(dagster_home()),
@@ -53,6 +65,16 @@ def serve(environment: Mapping[str, str], others: Sequence[list[str]] = ()) -> i
         for process in processes:
             process.wait()
     return 1
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that just ended take no port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
 
 
 def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
