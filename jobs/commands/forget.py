@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from jobs import records
 from jobs.commands.forgotten_evidence import clean_records, delete_logs, rows_that_asked
-from jobs.commands.forgotten_keys import texts_of
+from jobs.commands.forgotten_keys import in_order, texts_of
 from jobs.commands.remap import last_published
 from jobs.commands.vacuum import vacuum
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.forgetting import forget as forget_in_ledger
-from jobs.ledger.request_notes import versions
+from jobs.ledger.request_notes import read_note, versions
 from jobs.tables import audit, by_run, dead_letters
-from jobs.tables.asked_keys import files_of_days, tells_keys
+from jobs.tables.asked_keys import KeysOf, files_of_days, tells_keys
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases import at_work, leased
 from jobs.tables.publishers import alone_with
@@ -32,6 +32,7 @@ from jobs.tables.summaries import summarize
 if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
     from jobs.declarations import Enrichment
+    from jobs.ledger.store import LedgerFolder
     from jobs.nightly import Quality
 
 AT_ONCE = timedelta(0)
@@ -80,8 +81,9 @@ def forget(
     LedgerError.
     """
     ledgers = list(ledgers)
-    name = ledgers[0].lookup.name
-    texts = texts_of(keys)
+    lookup = ledgers[0].lookup
+    name, parts = lookup.name, tuple(lookup.keys)
+    wanted = KeysOf(name, parts, texts_of(keys))
     readers: list[Enrichment] = []
     for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *without_ledger):
         if not any(one is other for other in readers):
@@ -90,10 +92,10 @@ def forget(
         _refuse(enrichment, name)
     stored, files = 0, 0
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:
-        done = forget_in_ledger(folder, texts)
+        done = forget_in_ledger(folder, texts_of(in_order(keys, parts, _parts_asked(folder))))
         stored, files = stored + done.keys, files + done.files
-    needles = {part for key in keys for part in key if part} | texts
-    tables = tuple(_forget_rows(enrichment, name, texts, needles, quality) for enrichment in readers)
+    needles = {part for key in keys for part in key if part} | {*wanted.texts}
+    tables = tuple(_forget_rows(enrichment, wanted, needles, quality) for enrichment in readers)
     return Certificate(name, len(keys), stored, files, tables)
 
 
@@ -113,14 +115,20 @@ def _refuse(enrichment: Enrichment, lookup: str) -> None:
             )
 
 
-def _forget_rows(enrichment: Enrichment, lookup: str, texts: set[str], needles: set[str], quality: Quality) -> Table:
+def _parts_asked(folder: LedgerFolder) -> list[str]:
+    """The parts of the keys of this folder in their order, as it was noted; none where it was not."""
+    noted = (read_note(folder) or {}).get("keys")
+    return noted if isinstance(noted, list) else []
+
+
+def _forget_rows(enrichment: Enrichment, keys: KeysOf, needles: set[str], quality: Quality) -> Table:
     """First what names the rows, which only they themselves can tell; then the rows, and what is made from them."""
-    asked = rows_that_asked(enrichment, lookup, texts)
+    asked = rows_that_asked(enrichment, keys)
     cleaned = clean_records(enrichment, asked, needles, quality)
     logs = delete_logs(enrichment, asked)
     days, rows = _begin(enrichment, asked.shown), 0
     for day in days:
-        rows += _erase(enrichment, day, lookup, texts)
+        rows += _erase(enrichment, day, keys)
         for summary in enrichment.summaries:
             summarize(enrichment, summary, day)
     _delete_what_crashes_left(enrichment)
@@ -145,13 +153,13 @@ def _begin(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
     return together
 
 
-def _erase(enrichment: Enrichment, day: str, lookup: str, texts: set[str]) -> int:
+def _erase(enrichment: Enrichment, day: str, keys: KeysOf) -> int:
     run_id = f"forget-{uuid.uuid4().hex}"
     record = last_published(enrichment.name, day)
     assert record is not None  # looked at before anything began
     with leased(enrichment.output.path, day, run_id) as lease:
         files = [file for of, file in files_of_days(enrichment) if of == day]
-        return without_rows(record, files, lookup, texts, run_id=run_id, lease=lease)
+        return without_rows(record, files, keys, run_id=run_id, lease=lease)
 
 
 def _delete_what_crashes_left(enrichment: Enrichment) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jobs.declarations import Enrichment
     from jobs.nightly import Quality
     from jobs.schema import Verdict
+    from jobs.tables.asked_keys import KeysOf
 
 FORGOTTEN = "What was said here named a row that was forgotten."
 
@@ -37,7 +38,7 @@ class Asked:
         return day in self.rows or (day, run_id) not in self.told
 
 
-def rows_that_asked(enrichment: Enrichment, lookup: str, texts: set[str]) -> Asked:
+def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> Asked:
     """What the files of all runs that are still there tell of the keys."""
     found, shown = Asked(), _shown(enrichment)
     for record in records.load(enrichment.name):
@@ -46,7 +47,7 @@ def rows_that_asked(enrichment: Enrichment, lookup: str, texts: set[str]) -> Ask
         files = shown.get(run, [Path(name) for name in facts.files])
         if all(file.exists() for file in files):
             found.told.add(run)
-            rows = [row for file in files for row in who_asked(file, facts.declared.row_id, lookup, texts)]
+            rows = [row for file in files for row in who_asked(file, facts.declared.row_id, keys)]
             if rows:
                 identities = found.rows.setdefault(facts.day, set())
                 identities |= {str(value) for row in rows for value in row.values() if value is not None}

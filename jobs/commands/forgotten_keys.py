@@ -6,7 +6,7 @@ import contextlib
 import csv
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,12 @@ def _key(lookup: Lookup, names: list[str], row: list[str], where: str) -> tuple[
         )
     given = dict(zip(names, row, strict=True))
     return tuple(given[name] for name in lookup.keys)
+
+
+def in_order(keys: Iterable[tuple[str, ...]], parts: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, ...]]:
+    """Keys with these parts, in the wanted order of them; as they are, where other parts are wanted."""
+    order = wanted if sorted(wanted) == sorted(parts) else parts
+    return [tuple(key[parts.index(part)] for part in order) for key in keys]
 
 
 def texts_of(keys: Iterable[tuple[str, ...]]) -> set[str]:

@@ -20,7 +20,7 @@ from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.generations import contents
 from jobs.ledger.matching import read_parts
 from jobs.ledger.selection import select
-from jobs.tables.asked_keys import days_that_asked
+from jobs.tables.asked_keys import KeysOf, days_that_asked
 
 if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
@@ -59,9 +59,9 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
     holds = condition.holds_for(as_answers(newest))  # a newer answer may not meet it
     keys = tuple(key for key, true in zip(newest["key"].to_pylist(), holds, strict=True) if true)
     void = tuple(selected.refreshed.to_pylist())
-    wanted = {*keys, *void}
+    wanted = KeysOf(kept.lookup.name, tuple(kept.lookup.keys), {*keys, *void})
     days = tuple(
-        (reference, enrichment, tuple(days_that_asked(enrichment, kept.lookup.name, wanted)) if wanted else ())
+        (reference, enrichment, tuple(days_that_asked(enrichment, wanted)) if wanted.texts else ())
         for reference, enrichment in kept.read_by
     )
     return Matched(keys, void, days)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -20,13 +21,22 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 1 << 16
 
 
-def days_that_asked(enrichment: Enrichment, lookup: str, keys: Collection[str]) -> list[str]:
-    """The days of the published table with a row that asked one of these keys (as the ledger writes them, hidden or
-    not). A day whose files tell no keys, as those of an older version, counts as one.
+@dataclass(frozen=True)
+class KeysOf:
+    """Keys of a lookup. texts: as the ledger writes them, hidden or not, their parts in the order of `parts`, in which
+    a declaration before may not have had them.
     """
-    return sorted(
-        {day for day, file in files_of_days(enrichment) if any(any(found) for found in asked(file, lookup, keys))}
-    )
+
+    lookup: str
+    parts: tuple[str, ...]
+    texts: Collection[str]
+
+
+def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
+    """The days of the published table with a row that asked one of these keys. A day whose files tell no keys, as those
+    of an older version, counts as one.
+    """
+    return sorted({day for day, file in files_of_days(enrichment) if any(any(found) for found in asked(file, keys))})
 
 
 def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:
@@ -39,17 +49,17 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:
             yield str(day), Path(table, unquote(path))
 
 
-def asked(file: Path, lookup: str, keys: Collection[str]) -> Iterator[list[bool]]:
+def asked(file: Path, keys: KeysOf) -> Iterator[list[bool]]:
     """For the rows of a file, some at a time, whether each asked one of the keys; all true where they are not told."""
-    told = tells_keys(file, lookup)
+    told = tells_keys(file, keys.lookup)
     with pq.ParquetFile(file) as opened:
-        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(lookup)] if told else []):
+        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if told else []):
             if not told:
                 yield [True] * batch.num_rows
                 continue
             column = batch.column(0)
-            plain, hidden = asked_texts(column, hidden=False), asked_texts(column, hidden=True)
-            yield [one in keys or other in keys for one, other in zip(plain, hidden, strict=True)]
+            plain, hidden = (asked_texts(column, hidden=hidden, parts=keys.parts) for hidden in (False, True))
+            yield [one in keys.texts or other in keys.texts for one, other in zip(plain, hidden, strict=True)]
 
 
 def tells_keys(file: Path, lookup: str) -> bool:
@@ -57,9 +67,13 @@ def tells_keys(file: Path, lookup: str) -> bool:
     return schema.key(lookup) in pq.read_schema(file).names
 
 
-def asked_texts(keys: pa.Array, *, hidden: bool) -> list[str | None]:
-    """The column of `schema.key` as the ledger writes keys; None where nothing was asked."""
+def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
+    """The column of `schema.key` as the ledger writes keys; None where nothing was asked. parts: in this order, if the
+    keys have these and no others.
+    """
+    own = [field.name for field in keys.type]
+    order = parts if sorted(parts) == sorted(own) else own
     return [
-        None if key is None or None in key.values() else key_text(tuple(key.values()), hidden=hidden)
+        None if key is None or None in key.values() else key_text(tuple(key[part] for part in order), hidden=hidden)
         for key in keys.to_pylist()
     ]

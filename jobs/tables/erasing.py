@@ -12,29 +12,27 @@ import pyarrow.parquet as pq
 
 from jobs.schema import DayRecord
 from jobs.tables import publishing
-from jobs.tables.asked_keys import ROWS_AT_ONCE, asked, tells_keys
+from jobs.tables.asked_keys import ROWS_AT_ONCE, KeysOf, asked, tells_keys
 
 if TYPE_CHECKING:
     from jobs.tables.leases import Lease
 
 
-def who_asked(file: Path, row_id: Collection[str], lookup: str, keys: Collection[str]) -> list[dict[str, Any]]:
+def who_asked(file: Path, row_id: Collection[str], keys: KeysOf) -> list[dict[str, Any]]:
     """The rows of a file that asked one of the keys: the values of their row_id columns. All where it tells no keys."""
     spelt = {name.lower(): name for name in pq.read_schema(file).names}
     columns = [spelt[name.lower()] for name in row_id]
     rows: list[dict[str, Any]] = []
     with pq.ParquetFile(file) as opened:
-        if not tells_keys(file, lookup):
+        if not tells_keys(file, keys.lookup):
             return list(opened.read(columns).to_pylist())
         batches = opened.iter_batches(ROWS_AT_ONCE, columns=columns)
-        for batch, found in zip(batches, asked(file, lookup, keys), strict=True):
+        for batch, found in zip(batches, asked(file, keys), strict=True):
             rows += batch.filter(pa.array(found, pa.bool_())).to_pylist()
     return rows
 
 
-def without_rows(
-    record: DayRecord, sources: Iterable[Path], lookup: str, keys: Collection[str], *, run_id: str, lease: Lease
-) -> int:
+def without_rows(record: DayRecord, sources: Iterable[Path], keys: KeysOf, *, run_id: str, lease: Lease) -> int:
     """Publish the day of this record without the rows that asked one of the keys; its verdicts stand. Returns how many
     rows it lost.
 
@@ -48,7 +46,7 @@ def without_rows(
     files, kept, gone = [], 0, 0
     for number, source in enumerate(sorted(sources)):
         target = folder / f"part-{number:05}.parquet"
-        _copy(source, target, lookup, keys)
+        _copy(source, target, keys)
         rows = pq.read_metadata(target).num_rows
         kept, gone = kept + rows, gone + pq.read_metadata(source).num_rows - rows
         if rows:
@@ -62,12 +60,12 @@ def without_rows(
     return gone
 
 
-def _copy(source: Path, target: Path, lookup: str, keys: Collection[str]) -> None:
+def _copy(source: Path, target: Path, keys: KeysOf) -> None:
     """The file without these rows."""
     with (
         pq.ParquetFile(source) as opened,
         pq.ParquetWriter(target, opened.schema_arrow, compression="snappy") as writer,
     ):
         batches = opened.iter_batches(ROWS_AT_ONCE)
-        for batch, found in zip(batches, asked(source, lookup, keys), strict=True):
+        for batch, found in zip(batches, asked(source, keys), strict=True):
             writer.write_batch(batch.filter(pa.array([not one for one in found], pa.bool_())))

@@ -18,9 +18,11 @@ from jobs.commands import forget, forgotten_keys
 from jobs.commands.ledgers import kept_by
 from jobs.commands.remap import last_published
 from jobs.errors import DeclarationError
+from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.compaction import compact
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.keys import key_text
+from jobs.ledger.request_notes import write_note
 from jobs.ledger.selection import select
 from jobs.schema import Verdict
 from jobs.tables import audit, by_run, dead_letters, old_files, publishing
@@ -290,6 +292,28 @@ def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
 def test_a_part_that_is_an_array_or_a_struct_is_given_as_json():
     given = ('{"born": "1980-01-02", "age": null}', "[1, 2]")
     assert key_text(({"age": None, "born": dt.date(1980, 1, 2)}, [1, 2])) in forgotten_keys.texts_of([given])
+
+
+def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_parts_swapped_is_not(towns):
+    """Asked were town-1 in town-2 and town-2 in town-1; the parts have been declared the other way round since."""
+    parts = "lookups=[replace(weather, request='GET /v1/{town}/{part}', keys={'%s': 'town', '%s': 'town'})]"
+    towns.declare_too("towns = replace(towns, " + parts % ("part", "town") + ")")
+    before, given = towns.folder, [("town-1", "town-2"), ("town-2", "town-1")]
+    towns.store({1: {"temp_c": 1.0}})
+    before.write_part("r", "0-0-0", [StoredAnswer(key_text(key), "ok", b"{}", 1, "r") for key in given])
+    write_note(before, towns.enrichment.lookups[0])
+    record = towns.written(FIRST, [1, 2], "run", {})
+    (file,) = record.facts.files
+    asked = pa.array([{"part": part, "town": town} for part, town in given])
+    rows = pq.ParquetFile(file).read()
+    pq.write_table(rows.set_column(rows.schema.get_field_index("_weather_key"), "_weather_key", asked), file)
+    publishing.publish(record)
+    towns.declare_too("towns = replace(towns, " + parts % ("town", "part") + ")")
+    assert towns.folder != before
+    assert tidegate("forget", "weather", "--key", "part=town-1", "town=town-2") == 0
+    assert numbers() == [2]
+    left = [text for part in before.parts() for text in before.read_part(part)["key"].to_pylist()]
+    assert sorted(left) == ['["town-1"]', '["town-2","town-1"]']
 
 
 def test_the_table_of_an_enrichment_that_keeps_no_answers_loses_the_rows_too(towns, capsys):
