@@ -33,6 +33,11 @@ def progress_files(enrichment: str) -> list[Path]:
     return sorted((ROOT / enrichment).glob("*/progress.json"))
 
 
+def any_run(enrichment: str) -> bool:
+    """Whether a run of any of its days has begun here, whatever came of it."""
+    return (ROOT / enrichment).is_dir()
+
+
 def replace(path: Path, text: str) -> None:
     """Write a file whole or not at all: a reader sees the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)

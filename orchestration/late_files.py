@@ -48,7 +48,8 @@ def input_sensor(readers: Sequence[Declared], jobs: Sequence[Job], now: Clock = 
     """One sensor per input: `readers` are the enrichments that read it, `jobs` theirs.
 
     A day of the last DAYS is run when its files are new to us, or changed since its last run began. Yesterday is left
-    to the schedule, where there is one, until it had its turn.
+    to the schedule, where there is one, until it had its turn. What no run ever began of is left to a person, as its
+    calls may cost.
     """
     declared = readers[0]
 
@@ -59,7 +60,8 @@ def input_sensor(readers: Sequence[Declared], jobs: Sequence[Job], now: Clock = 
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Notices new and changed files in {declared.enrichment.input.path} and runs their days, if among the "
-            f"last {DAYS}. Files count once they are {QUIET:.0f} s old."
+            f"last {DAYS}. Files count once they are {QUIET:.0f} s old. A new enrichment is left alone until somebody, "
+            "or its schedule, has run a day of it."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -122,6 +124,8 @@ class Look:
         return True
 
     def _wants_run(self, reader: Declared, day: str, found: DayFiles) -> bool:
+        if not records.any_run(reader.name):
+            return False
         read = [dt.datetime.fromisoformat(one.facts.started_at) for one in records.load(reader.name, day)]
         if read and max(read).timestamp() >= found.newest:
             return False

@@ -180,7 +180,7 @@ def test_a_missing_secret_is_named_and_said_where_to_set(project, monkeypatch, v
         monkeypatch.setenv("WEATHER_URL", value)
     assert sentence() == (
         "flights_enriched: lookup weather: WEATHER_URL is not set. It is read from the environment of the driver and "
-        "the executors; set it there or in dagster.yaml."
+        "the executors: set it where Dagster, or this command, is started."
     )
 
 

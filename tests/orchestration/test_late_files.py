@@ -22,6 +22,7 @@ from orchestration.schedules import day_job
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 YESTERDAY = "2026-11-19"
+LONG_AGO = "2026-11-02"  # when the enrichment was run for the first time
 NIGHT = dt.timedelta(hours=9)  # before NOW: when the days were run
 
 
@@ -47,6 +48,7 @@ class Sensor:
 @pytest.fixture
 def sensor(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    was_run(LONG_AGO)
     with dg.DagsterInstance.ephemeral() as instance:
         yield Sensor(instance)
 
@@ -93,6 +95,17 @@ def test_a_day_seen_for_the_first_time_is_run_unless_it_was_run_since(sensor):
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-18")]
 
 
+def test_the_files_of_an_enrichment_that_was_never_run_are_left_to_a_person_as_calls_may_cost(sensor):
+    new = Declared("c:new", dataclasses.replace(DECLARED.enrichment, name="new_flights", summaries=()))
+    sensor.readers = (DECLARED, new)
+    write("2026-11-16")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-16")]
+    was_run("2026-11-18", of=new)
+    assert sensor.look() == []
+    write("2026-11-17")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-17"), ("new_flights_nightly", "2026-11-17")]
+
+
 def test_yesterday_is_left_to_the_schedule_until_it_had_its_turn(sensor):
     write(YESTERDAY)
     assert sensor.look() == []
@@ -123,6 +136,7 @@ def test_files_that_may_still_be_written_and_days_that_are_being_run_wait(sensor
 
 def test_every_reader_of_an_input_is_run_and_the_input_is_told_once(sensor):
     other = Declared("b:other", dataclasses.replace(DECLARED.enrichment, name="other_flights", summaries=()))
+    was_run(LONG_AGO, of=other)
     sensor.readers = (DECLARED, other)
     write("2026-11-18")
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-18"), ("other_flights_nightly", "2026-11-18")]
