@@ -281,7 +281,12 @@ def own_words(error: Exception) -> Exception:
 
 
 def root_cause(error: Exception) -> str:
-    """The innermost cause in one line; a Java error says nothing by itself, its last cause does."""
+    """The innermost cause in one line: a Java error says nothing by itself, its last cause does; of what a task raised
+    Spark gives the traceback.
+    """
+    raised = re.search(r"^Traceback .*\n(?:[ \t].*\n)*(\S.*)", str(error), re.MULTILINE)
+    if raised is not None:
+        return raised[1]
     java = getattr(error, "java_exception", None)
     if java is None:
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

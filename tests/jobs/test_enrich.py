@@ -15,11 +15,21 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 from jobs import schema
 from jobs.bridge.batches import keys_of
 from jobs.enrich import carry_out, concurrencies, enrich, prepare, shares
-from jobs.enrich_day import own_words
+from jobs.enrich_day import own_words, root_cause
 from jobs.errors import AccessRefused
 from jobs.figures import count
 from jobs.ledger.keys import key_text
-from tidegate import Batch, DeclarationError, Enrichment, EventTime, HttpLookup, Input, Output, Service
+from tidegate import (
+    AsyncFunctionLookup,
+    Batch,
+    DeclarationError,
+    Enrichment,
+    EventTime,
+    HttpLookup,
+    Input,
+    Output,
+    Service,
+)  # fmt: skip
 
 
 # -- shares ------------------------------------------------------------------------------------------------------------
@@ -355,3 +365,20 @@ def test_a_run_that_is_stopped_in_a_task_is_told_in_its_own_words(things, servic
     assert isinstance(said, AccessRefused)
     assert said.state == "stopped: credentials"  # which nobody may try again by himself
     assert str(said) == f"w at {service.url} refuses us: 403 Forbidden."
+
+
+@pytest.mark.spark
+def test_what_a_function_of_the_users_raises_in_a_task_is_told_and_not_that_python_did(things):
+    class Unconnected:
+        async def open(self, context):
+            raise ConnectionError("nobody listens\nat the door")
+
+        async def async_invoke(self, keys):
+            return []
+
+    asks = AsyncFunctionLookup(
+        name="asks", function=Unconnected, keys={"k": "id"}, returns="x INT", timeout=1.0, max_concurrency=2
+    )
+    with pytest.raises(Exception, match="nobody listens") as failed:
+        enrich(things, enrichment(asks)).collect()
+    assert root_cause(own_words(failed.value)) == "ConnectionError: nobody listens"
