@@ -16,13 +16,14 @@ NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, whose pri
 
 def day_job(declared: Declared, mode: Mode = NIGHTLY) -> Job:
     """The job that takes one day of an enrichment through everything, as every night or in another mode."""
-    assets = dg.AssetSelection.assets(
+    assets: dg.AssetSelection = dg.AssetSelection.assets(
         declared.key, *(dg.AssetKey(summary.name) for summary in declared.enrichment.summaries)
     )
-    by_itself = dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # answered by its sensor
+    if declared.enrichment.publish_by is not None:
+        assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # its sensor answers it
     return dg.define_asset_job(
         f"{declared.name}_{mode.name}",
-        selection=assets - by_itself,
+        selection=assets,
         description=f"{declared.name}: {mode.description}",
         tags={ENRICHMENT: declared.name} | ({} if mode is NIGHTLY else {TAG: mode.name}),
     )

@@ -36,6 +36,17 @@ sys.exit(", ".join(name for name in {HEAVY} if name in sys.modules) or 0)
     assert (loaded.returncode, loaded.stderr.strip()) == (0, "")
 
 
+LEFT_OUT = {"publish_by": None, "schedule": None, "ledger": None, "event_time": None, "summaries": (), "owners": ()}
+
+
+@pytest.mark.parametrize("field", LEFT_OUT)
+def test_dagster_loads_an_enrichment_whatever_it_leaves_out(field):
+    lacking = dataclasses.replace(flights, **{field: LEFT_OUT[field]})
+    repository = definitions_of([Declared("a:lacking", lacking)], SparkProgram()).get_repository_def()
+    assert repository.get_job("flights_enriched_nightly")
+    repository.load_all_definitions()
+
+
 def test_assets_jobs_and_schedules_of_the_flights_are_these():
     graph = REPOSITORY.asset_graph
     assets = {
