@@ -70,8 +70,10 @@ class PageReader:
             if isinstance(value, bool) or not isinstance(value, str | int):
                 raise self._wrong(f"{self._rule.next} is {value!r}, no value for {self._rule.parameter}")
             return first.update_query({self._rule.parameter: str(value)})
+        if not isinstance(value, str):  # an object that holds the address, say
+            raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page")
         try:
-            link = current.join(URL(str(value))).with_fragment(None)
+            link = current.join(URL(value)).with_fragment(None)
             is_ours = link.origin() == first.origin() and link.user is None
         except (ValueError, TypeError) as error:
             raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page") from error

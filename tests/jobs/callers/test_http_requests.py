@@ -196,10 +196,12 @@ def test_a_page_elsewhere_is_not_asked_for_as_our_token_would_go_along(service, 
     assert service.log == ["/places/a"]
 
 
-@pytest.mark.parametrize("value", [7, True, ["x"], "http://[x"])
-def test_what_names_no_page_is_an_error(service, value):
+@pytest.mark.parametrize("value", [7, True, ["x"], {}, {"href": "/places/a?page=2"}, "http://[x"])
+def test_what_names_no_page_is_an_error_and_not_asked_for(service, value):
     (failure,) = ask(paged(service, {"/places/a": {"stops": [], "next": value}}), ("a",))
     assert isinstance(failure, CallFailed)
+    assert str(failure) == f"$.next is {value!r}, no address of a page"
+    assert service.log == ["/places/a"]
 
 
 def test_a_page_without_its_list_is_an_error_and_no_shorter_answer(service):
