@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
 
-INTERRUPTED = 130  # as a shell has it
+INTERRUPTED, UNREAD = 130, 141  # as a shell has it
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,6 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read has seen enough, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written goes nowhere
+        return UNREAD
     except KeyboardInterrupt:
         print("Interrupted; readers see what they saw. The same command goes on.", file=sys.stderr)
         return INTERRUPTED

@@ -264,3 +264,11 @@ def test_files_of_a_day_may_have_other_columns_than_the_first_one(project, servi
     assert main(["try", "declared_for_trial:places", "--day", "2013-01-10"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"input: 'address' is list<element: int64> in {second}, and string in the first file of the")
+
+
+def test_whoever_has_seen_enough_may_go(project):
+    command = [sys.executable, "-m", "tidegate", "try", "declared_for_trial:places"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trying:
+        trying.stdout.close()
+        assert trying.stderr.read() == ""
+    assert trying.returncode == 141
