@@ -54,7 +54,8 @@ def remap(target: Target, days: Iterable[str]) -> Iterator[DayOutcome]:
 def last_published(enrichment: str, day: str) -> DayRecord | None:
     """The record of the run whose files readers see."""
     published = [record for record in records.load(enrichment, day) if record.state == "published"]
-    return max(published, key=lambda record: record.published_version or 0, default=None)
+    # by time first: versions of a table that was deleted begin again
+    return max(published, key=lambda record: (record.published_at or "", record.published_version or 0), default=None)
 
 
 def lost_answers(before: DayRecord | None, now: DayRecord) -> str:

@@ -1,9 +1,11 @@
 """Remap never takes an answer away from readers; which days there are to remap."""
 
 import dataclasses
+import shutil
 
 import pytest
 
+from jobs import records
 from jobs.commands.remap import last_published, lost_answers, published_days, remap
 from jobs.commands.target import Target
 from jobs.errors import DeclarationError
@@ -55,6 +57,15 @@ def test_the_days_are_those_that_readers_see(towns):
     assert published_days(towns.enrichment, FIRST, SECOND) == [FIRST, SECOND]
     towns.publish(FIRST, [1], run_id="again")
     assert last_published("towns", FIRST).facts.run_id == "again"
+
+
+def test_the_last_run_is_the_last_one_also_when_somebody_deleted_the_table_in_between(towns):
+    for run_id in ("first", "second"):
+        record = towns.publish(FIRST, [1], run_id=run_id)
+        records.save(dataclasses.replace(record, published_at="2013-01-11T00:00:00+00:00"))
+    shutil.rmtree("data/published")
+    assert towns.publish(FIRST, [1], run_id="afresh").published_version < record.published_version
+    assert last_published("towns", FIRST).facts.run_id == "afresh"
 
 
 def test_what_cannot_be_remapped_is_said_in_one_sentence(towns, capsys):
