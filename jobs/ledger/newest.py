@@ -127,4 +127,7 @@ def _by_outcome(keys: Ints, table: pa.Table, count: int) -> tuple[Ints, Ints]:
 
 
 def _limit(age_us: int | None) -> Any:
-    return LONGEST if age_us is None else min(age_us, LONGEST)  # the longest timedelta has over 64 bits
+    """The age from which on it is used no more, as 64 bits hold it; 0 is never, also where a clock was put back."""
+    if age_us == 0:
+        return -LONGEST
+    return LONGEST if age_us is None else min(age_us, LONGEST)

@@ -9,7 +9,7 @@ import pytest
 from jobs.errors import LedgerError
 from jobs.ledger import compaction, generations, matching, selection
 from jobs.ledger.answers import as_answers, as_table
-from jobs.ledger.compaction import compact
+from jobs.ledger.compaction import clean_up, compact
 from jobs.ledger.declared import Ttl
 from jobs.ledger.selection import select
 
@@ -75,6 +75,15 @@ def test_by_default_an_answer_holds_for_ever_a_miss_a_day_and_an_error_never(fol
     folder.write_part("r", "0", [ledgers.stored("a"), ledgers.stored("m", "miss"), *failures])
     assert sorted(ledgers.known(folder, ["a", "m", "e", "t"], now_us=day, ttl=Ttl())) == ["a", "m"]
     assert sorted(ledgers.known(folder, ["a", "m", "e", "t"], now_us=day + 1, ttl=Ttl())) == ["a"]
+
+
+def test_a_time_to_live_of_0_is_never_whatever_the_clocks_say(folder, ledgers):
+    later = NOW + 3600 * SECOND  # the clock was put back since
+    kinds = ("ok", "miss", "error")
+    folder.write_part("r", "0-0-0", [ledgers.stored(kind, kind, later) for kind in kinds])
+    never = Ttl(ok=timedelta(0), miss=timedelta(0), error=timedelta(0))
+    assert ledgers.known(folder, kinds, now_us=NOW, ttl=never) == {}
+    assert clean_up(folder, ttl=never, now_us=NOW).rows == 0
 
 
 @pytest.mark.parametrize("ages", [timedelta.max, timedelta(days=365 * 300_000)], ids=str)
