@@ -35,8 +35,8 @@ def dump(answer: Any) -> bytes:
         if isinstance(error.__cause__, ValueError):
             raise error.__cause__ from None
         return orjson.dumps(_escaped(answer))
-    # maybe a tag, or a name that looks like one; or null, which is what orjson writes for NaN and infinity too
-    if _DOLLAR in data or (_U in data and data.find(b"null") >= 0):
+    # maybe a tag, or a name that looks like one; or null that stands for NaN or infinity: then nothing equals it
+    if _DOLLAR in data or (_U in data and data.find(b"null") >= 0 and orjson.loads(data) != answer):
         return orjson.dumps(_escaped(answer))
     return data
 
