@@ -82,7 +82,8 @@ class TaskLedger:
         self._writer: LedgerWriter | None = None
         self._loop: asyncio.AbstractEventLoop
         self._keys: list[Key] = []  # of the answers that came back in this turn of the loop
-        self._responses: list[bytes] = []
+        self._responses = bytearray()
+        self._lengths: list[int] = []  # of the responses
         self._answered_at: list[int] = []
         self._ticket = 0
         self._failure: LedgerError | None = None
@@ -186,7 +187,8 @@ class TaskLedger:
         if not self._keys:
             self._loop.call_soon(self._end_of_turn)
         self._keys.append(key)
-        self._responses.append(response)
+        self._responses += response
+        self._lengths.append(len(response))
         self._answered_at.append(answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
@@ -209,8 +211,8 @@ class TaskLedger:
         """Give the writer what came back since the last time; once it has failed, each time again LedgerError."""
         assert self._writer is not None
         if self._keys:
-            self._ticket = self._writer.put_answers(self._keys, self._responses, self._answered_at)
-            self._keys, self._responses, self._answered_at = [], [], []
+            self._ticket = self._writer.put_answers(self._keys, self._responses, self._lengths, self._answered_at)
+            self._keys, self._responses, self._lengths, self._answered_at = [], bytearray(), [], []
 
     def safe_point(self) -> Stored:
         """All that was taken so far; for another thread to wait for."""

@@ -50,12 +50,16 @@ class Columns:
         self._lengths.append(_NONE if response is None else len(response))
         self._answered_at.append(answered_at)
 
-    def extend(self, keys: Sequence[Key], responses: Sequence[bytes], answered_at: Sequence[int]) -> None:
-        """Several records that are "ok". Raises TypeError for a key that has no text."""
+    def extend(
+        self, keys: Sequence[Key], responses: bytearray, lengths: Sequence[int], answered_at: Sequence[int]
+    ) -> None:
+        """Several records that are "ok", their responses one behind the other. Raises TypeError for a key that has no
+        text.
+        """
         self._keys += joined(keys)
         self._outcomes += bytes(len(keys))  # zeros: the code of "ok"
-        self._responses += b"".join(responses)
-        self._lengths.extend(map(len, responses))
+        self._responses += responses
+        self._lengths.extend(lengths)
         self._answered_at.frombytes(np.array(answered_at, np.int64).tobytes())  # extend would take thrice as long
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:

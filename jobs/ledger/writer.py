@@ -71,10 +71,12 @@ class LedgerWriter:
             self._pending.append(key, outcome, response, answered_at)
             return self._took(1)
 
-    def put_answers(self, keys: Sequence[Key], responses: Sequence[bytes], answered_at: Sequence[int]) -> int:
+    def put_answers(
+        self, keys: Sequence[Key], responses: bytearray, lengths: Sequence[int], answered_at: Sequence[int]
+    ) -> int:
         """The same for several answers that are "ok", in one go. The ticket is that of the last."""
         with self._taking():
-            self._pending.extend(keys, responses, answered_at)
+            self._pending.extend(keys, responses, lengths, answered_at)
             return self._took(len(keys))
 
     @contextmanager

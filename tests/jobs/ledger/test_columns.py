@@ -33,7 +33,7 @@ def test_records_are_those_that_were_given_in_as_many_pieces_as_arrow_needs(reco
 
 def test_several_answers_together_are_as_each_alone():
     one, other = Columns(), Columns()
-    one.extend([("a",), ("b",)], [b"1", b""], [10, 11])
+    one.extend([("a",), ("b",)], bytearray(b"1"), [1, 0], [10, 11])
     other.append(("a",), "ok", b"1", 10)
     other.append(("b",), "ok", b"", 11)
     assert one.table("run-1", hidden=False) == other.table("run-1", hidden=False)

@@ -169,7 +169,7 @@ def test_of_a_hidden_key_a_digest_is_stored(folder, writer):
 def together(numbers):
     """What put_answers takes: several of what `given` gives."""
     keys, _, responses, answered_at = zip(*map(given, numbers), strict=True)
-    return keys, responses, answered_at
+    return keys, bytearray().join(responses), [*map(len, responses)], answered_at
 
 
 def test_answers_put_together_are_stored_as_those_put_one_by_one(folder, writer):
