@@ -94,6 +94,11 @@ class Calls:
         if self._may_start and (self.backlog or self._due):
             self.pool.wake()
 
+    def widen(self, concurrency: int) -> None:
+        """So many calls at once from now on, no fewer than before."""
+        self.pool.widen(concurrency)
+        self.wake()
+
     def stop(self) -> None:
         """Start no attempt any more, and let no time limit expire. Calls under way go on until close()."""
         self._stopped = True

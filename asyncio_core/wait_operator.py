@@ -124,7 +124,8 @@ class AsyncWaitOperator:
         self._ended = True
         with self._as_the_producer():
             await self._put_unrestored()
-            await self._queue_holds_at_most(0)
+            while len(self._queue) > 0:
+                await self._queue_holds_at_most(0)
 
     async def close(self) -> None:
         """Cancel the calls under way, wait for them to end, and close the function. Elements inside are dropped.
@@ -223,6 +224,21 @@ class AsyncWaitOperator:
             await self._queue_holds_at_most(self._queue.capacity - 1)
         return entry
 
+    def widen(self, *, capacity: int, concurrency: int) -> None:
+        """From now on so many places in the queue, and so many calls at once; neither is ever made smaller.
+
+        May be called between open and close, from within the function and from `output` too. Raises ValueError.
+        """
+        if capacity < self._queue.capacity or concurrency < self._concurrency:
+            raise ValueError(
+                f"capacity={capacity!r}, concurrency={concurrency!r}: an operator is made no narrower, and it has "
+                f"{self._queue.capacity} and {self._concurrency}"
+            )
+        self._concurrency = check_concurrency(concurrency, capacity)
+        self._queue.capacity = capacity
+        self._calls.widen(concurrency)
+        self._call_producer()
+
     def _enter(self, entry: Entry) -> None:
         if type(entry.element) is StreamRecord:
             self._records += 1
@@ -234,15 +250,15 @@ class AsyncWaitOperator:
             self._check_usable()
 
     async def _queue_holds_at_most(self, size: int) -> None:
-        while len(self._queue) > size:
-            self._size_awaited = size
-            self._producer = asyncio.get_running_loop().create_future()
-            try:
-                await self._producer
-            finally:
-                self._producer = None
-                self._calls.producer_due = False
-            self._check_usable()
+        """Wait for that, or for more places."""
+        self._size_awaited = size
+        self._producer = asyncio.get_running_loop().create_future()
+        try:
+            await self._producer
+        finally:
+            self._producer = None
+            self._calls.producer_due = False
+        self._check_usable()
 
     def _call_producer(self) -> None:
         if self._producer is not None and not self._producer.done():

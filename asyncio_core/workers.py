@@ -60,6 +60,10 @@ class WorkerPool:
         """How many workers are neither parked nor on their way."""
         return self._size - self.spare - self.looking
 
+    def widen(self, size: int) -> None:
+        self.spare += size - self._size
+        self._size = size
+
     def wake(self) -> None:
         """Call one spare worker to the work, unless one is on its way already."""
         if self.looking:
