@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +13,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
 from jobs.bridge.batches import BatchLayout
-from jobs.bridge.desk import desk_of
+from jobs.bridge.desk import Given, desk_of
+from jobs.bridge.division import shares
 from jobs.bridge.partition import PartitionPlan
 from jobs.bridge.stopping import PARTITION_OF_FRAME
 from jobs.errors import DeclarationError
@@ -74,7 +75,11 @@ def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, Partition
 
 
 def carry_out(prepared: DataFrame, plan: PartitionPlan, sent: SentRequests | None = None) -> DataFrame:
-    """The prepared rows through the plan, one task per partition; `sent` is told of the requests."""
+    """The prepared rows through the plan, one task per partition; `sent` is told of the requests.
+
+    Whoever has the DataFrame may compute several of its partitions in one task, or some of them never: so each keeps
+    its share of the calls in flight.
+    """
     plan = _at_the_desk(prepared, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,20 +88,26 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan, sent: SentRequests | Non
     return _by_tasks(prepared, task, written_schema(prepared.schema, plan.layout))
 
 
-def write_out(
-    prepared: DataFrame, plan: PartitionPlan, folder: str, sent: SentRequests | None = None
-) -> tuple[str, ...]:
-    """The same, and its rows to Parquet files in `folder`, by the tasks themselves. The files, in the order of tasks.
+@dataclass(frozen=True)
+class Written:
+    files: tuple[str, ...]  # absolute paths, in the order of tasks
+    given: list[Given]  # to the tasks, of the calls in flight
+
+
+def write_out(prepared: DataFrame, plan: PartitionPlan, folder: str, sent: SentRequests | None = None) -> Written:
+    """The same, and its rows to Parquet files in `folder`, by the tasks themselves. What a task that has ended leaves
+    of the calls in flight, the others have.
 
     Raises what the tasks raise; what they wrote until then is in no list of files.
     """
-    plan = _at_the_desk(prepared, plan)
+    plan = _at_the_desk(prepared, plan, divides=True)
     files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return files.written(plan(batches) if sent is None else sent.counted(plan, batches))
 
-    return files.taken(_by_tasks(prepared, task, NAMED))
+    assert plan.desk is not None
+    return Written(files.taken(_by_tasks(prepared, task, NAMED)), desk_of(prepared.sparkSession).given(plan.desk))
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:
@@ -106,19 +117,15 @@ def distinct_columns(layout: BatchLayout) -> Iterator[str]:
         yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))
 
 
-def _at_the_desk(prepared: DataFrame, plan: PartitionPlan) -> PartitionPlan:
+def _at_the_desk(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
     stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
-    return replace(plan, desk=desk_of(prepared.sparkSession).register(once=not stored))
+    tasks = len(plan.shares[0])
+    totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
+    return replace(plan, desk=desk_of(prepared.sparkSession).register(once=not stored, totals=totals, tasks=tasks))
 
 
 def _by_tasks(prepared: DataFrame, task: Task, gives: T.StructType | str) -> DataFrame:
     return prepared.withColumn(PARTITION_OF_FRAME, F.spark_partition_id()).mapInArrow(task, gives)
-
-
-def shares(total: int, parts: int) -> tuple[int, ...]:
-    """`total` calls in flight, divided over so many parts as evenly as whole calls can be."""
-    share, left = divmod(total, parts)
-    return tuple(share + (number < left) for number in range(parts))
 
 
 def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.limits import TaskLoad, with_limits
 from jobs.preflight import InputDay, preflight
 from jobs.run_rules import RunRules, bytes_of, ledger_of, ruled, stored_by
-from jobs.schema import DayFacts, DayFigures, DayRecord
+from jobs.schema import DayFacts, DayFigures, DayRecord, ShareGiven
 from jobs.terminal import terminal
 
 if TYPE_CHECKING:
@@ -252,9 +252,10 @@ def _write(
             rows, replace(plan, progress=listener.address), scratch=scratch, asking=listener.asking_keys, sent=sent
         ) as run,
     ):
-        files = write_out(rows, run.plan, facts.folder, sent)
-    written = replace(facts, files=files, shares=plan.shares, asked_by=run.asked_by, finished_at=_now())
-    return written, listener.load()
+        written = write_out(rows, run.plan, facts.folder, sent)
+    given = tuple(ShareGiven(one.task, one.shares, one.since) for one in written.given if one.since is not None)
+    facts = replace(facts, files=written.files, shares=plan.shares, shares_given=given)
+    return replace(facts, asked_by=run.asked_by, finished_at=_now()), listener.load()
 
 
 def _with_stored(counted: DayFigures, enrichment: Enrichment, run_id: str, rules: RunRules) -> DayFigures:

@@ -200,6 +200,15 @@ class DeclaredFacts(Facts):
 
 
 @dataclass(frozen=True)
+class ShareGiven(Facts):
+    """From `since` on a task might have so many calls in flight, per lookup: more as others ended, none at its end."""
+
+    task: int
+    shares: tuple[int, ...]
+    since: int  # µs since the epoch, by the task's clock
+
+
+@dataclass(frozen=True)
 class DayFacts(Facts):
     """One day as one run wrote it. Its files are read by the checks, then published."""
 
@@ -210,11 +219,12 @@ class DayFacts(Facts):
     input_columns: tuple[str, ...]
     folder: str  # absolute; where the run's files lie
     files: tuple[str, ...]  # absolute paths of the Parquet files, as written; empty for an empty day
-    shares: tuple[tuple[int, ...], ...]  # per lookup, in order: calls in flight allowed to each partition, by number
+    shares: tuple[tuple[int, ...], ...]  # per lookup, in order: calls in flight of each task at first, by number
     started_at: str  # ISO 8601, UTC
     finished_at: str
     versions: dict[str, str] = field(default_factory=dict)
     asked_by: tuple[str, ...] = ()  # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
+    shares_given: tuple[ShareGiven, ...] = ()  # in the order in which they were given
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,13 @@
 """The driver's desk: each task of an enriched DataFrame reports here before it works, and is told when to stop.
 
-It answers two questions that only the driver can. Was this partition computed before, by another job or another part
-of the same one? Then its services would be called, and paid, a second time. And: does Spark still want the stage? Spark
-kills the Python workers of a cancelled stage after two seconds and more, in which they go on calling.
+It answers what only the driver can. Was this partition computed before, by another job or another part of the same one?
+Then its services would be called, and paid, a second time. Does Spark still want the stage? Spark kills the Python
+workers of a cancelled stage after two seconds and more, in which they go on calling. And, where the tasks divide the
+calls in flight: how many may this one have now, as others have ended?
+
+Lines of text. A task says who it is, as JSON; the desk "go", with the task's share where there is one, or "again", or
+"wait" until it says "go"; later "share" and "stop". To a share the task answers since when it has it, by its own clock,
+and at its end when that was; so what each was allowed can be held against its calls, whatever the clocks of the hosts.
 """
 
 from __future__ import annotations
@@ -13,16 +18,20 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from jobs.bridge.division import Division
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_EVERY = 0.25  # s, while a task is connected
 LONGEST_WORD = 1000  # bytes
-GO, STOP, AGAIN = b"go\n", b"stop\n", b"again\n"
+GO, SHARE, WAIT, STOP, AGAIN = "go", "share", "wait", "stop", "again"
+LAST_WORDS = 1.0  # s for what the tasks of a job that has ended still have to say
 
 
 @dataclass(frozen=True)
@@ -33,21 +42,39 @@ class DeskAddress:
     port: int
     frame: str  # names the DataFrame; a secret, so that nobody else is heard
     once: bool  # a second computation would call the services again
+    divides: bool = False  # what a task leaves of the calls in flight goes to the others: it says when it has ended
 
 
 @dataclass
-class _Caller:
-    """One connection: a task, once it has said who it is."""
+class Given:
+    """From `since` on a task might have so many calls in flight, per lookup: none once it had ended."""
 
-    socket: socket.socket
-    heard: bytes = b""
-    stage: int | None = None
+    task: int
+    shares: tuple[int, ...]
+    since: int | None = None  # µs since the epoch by the task's clock; None: it never said that it heard
 
 
 @dataclass
 class _Frame:
     once: bool
+    division: Division | None
     computed: dict[int, tuple[int, int]] = field(default_factory=dict)  # its partition -> stage and partition there
+    given: list[Given] = field(default_factory=list)
+    callers: list[_Caller] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Caller:
+    """One connection: a task, once it has said who it is."""
+
+    socket: socket.socket
+    heard: bytes = b""
+    frame: _Frame | None = None
+    stage: int = -1
+    partition: int = -1
+    told: tuple[int, ...] | None = None  # its share
+    unanswered: deque[Given] = field(default_factory=deque)
+    ended_at: int | None = None
 
 
 class Desk:
@@ -72,11 +99,21 @@ class Desk:
         self._selector.register(self._listening, selectors.EVENT_READ)
         threading.Thread(target=self._serve, name="driver's desk", daemon=True).start()
 
-    def register(self, *, once: bool) -> DeskAddress:
-        """A new DataFrame. once: refuse to compute one of its partitions a second time."""
+    def register(self, *, once: bool, totals: Sequence[int] = (), tasks: int = 0) -> DeskAddress:
+        """A new DataFrame. once: refuse to compute one of its partitions a second time. totals: per lookup, the calls
+        in flight that its tasks divide; () where each keeps what it has.
+        """
         frame = uuid.uuid4().hex
-        self._frames[frame] = _Frame(once)
-        return DeskAddress(self._host, self._listening.getsockname()[1], frame, once)
+        self._frames[frame] = _Frame(once, Division(totals, tasks) if totals else None)
+        return DeskAddress(self._host, self._listening.getsockname()[1], frame, once, bool(totals))
+
+    def given(self, address: DeskAddress) -> list[Given]:
+        """What its tasks were given, in this order, once its job has ended."""
+        frame = self._frames[address.frame]
+        until = time.monotonic() + LAST_WORDS
+        while frame.callers and time.monotonic() < until:
+            time.sleep(0.005)
+        return list(frame.given)
 
     def _serve(self) -> None:
         while True:
@@ -103,30 +140,56 @@ class Desk:
             heard = caller.socket.recv(LONGEST_WORD)
         except OSError:
             heard = b""
-        caller.heard += heard
+        *lines, caller.heard = (caller.heard + heard).split(b"\n")
+        try:
+            for line in lines:
+                self._take(caller, json.loads(line))
+        except (ValueError, KeyError, TypeError, IndexError):  # no task of ours
+            heard = b""
         if not heard or len(caller.heard) > LONGEST_WORD:
             self._leave(caller)
-        elif caller.stage is None and caller.heard.endswith(b"\n"):
-            try:
-                said = json.loads(caller.heard)
-                answer = self._answer(said)
-                caller.stage = int(said["stage"])
-            except (ValueError, KeyError, TypeError):  # no task of ours
-                self._leave(caller)
-            else:
-                self._tell(caller, answer)
 
-    def _answer(self, said: dict[str, Any]) -> bytes:
+    def _take(self, caller: _Caller, said: dict[str, Any]) -> None:
+        if caller.frame is None:
+            self._welcome(caller, said)
+        elif "since" in said:
+            caller.unanswered.popleft().since = int(said["since"])
+        else:
+            caller.ended_at = int(said["ended"])
+
+    def _welcome(self, caller: _Caller, said: dict[str, Any]) -> None:
         frame = self._frames[said["frame"]]
         task = (int(said["stage"]), int(said["task"]))
-        first = frame.computed.setdefault(int(said["partition"]), task)
+        caller.partition = int(said["partition"])
+        first = frame.computed.setdefault(caller.partition, task)
         # a retry of Spark's has the stage and the partition of the first attempt, whatever failed
-        return GO if first == task or not frame.once else AGAIN
+        if first != task and frame.once:
+            self._tell(caller, AGAIN)
+            return
+        caller.frame, caller.stage = frame, task[0]
+        frame.callers.append(caller)
+        if frame.division is None:
+            self._tell(caller, GO)
+            return
+        frame.division.begin(caller.partition)
+        self._tell_shares(frame, frame.division)
+        if caller.told is None:
+            self._tell(caller, WAIT)
+
+    def _tell_shares(self, frame: _Frame, division: Division) -> None:
+        for caller in list(frame.callers):  # one that has gone leaves it
+            share = division.share_of(caller.partition)
+            if share is not None and share != caller.told:
+                word, caller.told = GO if caller.told is None else SHARE, share
+                given = Given(caller.partition, share)
+                frame.given.append(given)
+                caller.unanswered.append(given)
+                self._tell(caller, " ".join([word, *map(str, share)]))
 
     def _look(self) -> None:
         """Tell the tasks of every stage that was active and is no more."""
-        callers = [key.data for key in self._selector.get_map().values() if key.data is not None]
-        for stage in {caller.stage for caller in callers if caller.stage is not None}:
+        callers = [key.data for key in self._selector.get_map().values() if key.data and key.data.frame]
+        for stage in {caller.stage for caller in callers}:
             if self._is_active(stage):
                 self._seen_active.add(stage)
             elif stage in self._seen_active:
@@ -134,18 +197,31 @@ class Desk:
                     if caller.stage == stage:
                         self._tell(caller, STOP)
 
-    def _tell(self, caller: _Caller, word: bytes) -> None:
+    def _tell(self, caller: _Caller, words: str) -> None:
         try:
-            caller.socket.sendall(word)
+            caller.socket.sendall(words.encode() + b"\n")
         except OSError:
             self._leave(caller)
         else:
-            if word != GO:
+            if words in (STOP, AGAIN):
                 self._leave(caller)
 
     def _leave(self, caller: _Caller) -> None:
+        if caller.socket.fileno() < 0:
+            return
         self._selector.unregister(caller.socket)
         caller.socket.close()
+        frame = caller.frame
+        if frame is None:
+            return
+        frame.callers.remove(caller)
+        if frame.division is None:
+            return
+        gives = frame.division.leave(caller.partition, ended=caller.ended_at is not None)
+        if gives:
+            none = (0,) * len(frame.division.totals)
+            frame.given.append(Given(caller.partition, none, caller.ended_at))
+        self._tell_shares(frame, frame.division)
 
 
 _desk: Desk | None = None

@@ -38,6 +38,12 @@ class InputWindow:
             self.rows -= rows
             self._changed.notify()
 
+    def widen(self, rows: int) -> None:
+        """The bound in rows from now on."""
+        with self._changed:
+            self._max_rows = rows
+            self._changed.notify()
+
     def end(self) -> None:
         with self._changed:
             self._ended = True

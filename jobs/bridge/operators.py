@@ -14,6 +14,7 @@ from jobs.bridge.known import KnownAnswers
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.sharing import SharedAsking
 from jobs.bridge.sharing_operator import SharingOperator
+from jobs.callers.caller import Caller, Requesting
 
 if TYPE_CHECKING:
     from jobs.bridge.partition import PartitionPlan
@@ -43,9 +44,10 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Chain:
-    """operators: in the order of the lookups; links: each carries what one lets out into the next."""
+    """operators, callers: in the order of the lookups; links: each carries what one lets out into the next."""
 
     operators: list[Operator]
+    callers: list[Caller]
     links: list[Link]
     sharing: list[SharedAsking]
     watches: list[OutageWatch]  # in the order of the lookups; lookups of one service share one
@@ -54,6 +56,14 @@ class Chain:
         """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept."""
         for asking in self.sharing:
             await asking.finish()
+
+    def widen(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
+        """So many calls in flight from now on, per lookup; no fewer than before."""
+        for operator, caller, lookup, share in zip(self.operators, self.callers, lookups, shares, strict=True):
+            if isinstance(caller, Requesting):
+                caller.allow(share)
+            rows = rows_at_once(lookup, share)
+            operator.widen(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
 
 
 def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
@@ -66,11 +76,12 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
         batch_size = max(other.batch_size for other in plan.lookups if other.service_key == lookup.service_key)
         watch = OutageWatch(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size)
         watched.setdefault(lookup.service_key, (gate, watch))
-    made = Chain([], [], [], [watched[lookup.service_key][1] for lookup in plan.lookups])
+    made = Chain([], [], [], [], [watched[lookup.service_key][1] for lookup in plan.lookups])
     for place, lookup in reversed(list(enumerate(plan.lookups))):
         gate, watch = watched[lookup.service_key]
-        operator, asking = _operator(task, place, gate, watch, output)
+        operator, asking, caller = _operator(task, place, gate, watch, output)
         made.operators.insert(0, operator)
+        made.callers.insert(0, caller)
         if isinstance(asking, SharedAsking):
             made.sharing.append(asking)
         if place > 0:
@@ -81,9 +92,9 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
 
 def _operator(
     task: Surroundings, place: int, gate: Gate, watch: OutageWatch, output: Callable[[StreamElement], None]
-) -> tuple[Operator, Asking]:
+) -> tuple[Operator, Asking, Caller]:
     lookup, share = task.plan.lookups[place], task.shares[place]
-    caller, ledger = lookup.caller(share), task.ledgers[place]
+    caller, ledger = _caller(task, place), task.ledgers[place]
     facts: dict[str, Any] = {
         "place": place,
         "gate": gate,
@@ -115,8 +126,17 @@ def _operator(
         ),
     }
     if shared is not None:
-        return SharingOperator(shared, output, **options), asking
-    return AsyncWaitOperator(asking, output, concurrency=rows, **options), asking
+        return SharingOperator(shared, output, **options), asking, caller
+    return AsyncWaitOperator(asking, output, concurrency=rows, **options), asking, caller
+
+
+def _caller(task: Surroundings, place: int) -> Caller:
+    """With connections for all that may ever be its share."""
+    lookup, share, desk = task.plan.lookups[place], task.shares[place], task.plan.desk
+    caller = lookup.caller(sum(task.plan.shares[place]) if desk is not None and desk.divides else share)
+    if isinstance(caller, Requesting):
+        caller.allow(share)
+    return caller
 
 
 def rows_at_once(lookup: Lookup, share: int) -> int:

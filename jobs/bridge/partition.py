@@ -11,7 +11,7 @@ import gc
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from jobs.bridge.chain import Link, Operator, calls_in_flight, raise_failure
 from jobs.bridge.desk import DeskAddress
 from jobs.bridge.holding import ROWS_HELD, Finished, safe_batches
 from jobs.bridge.input_window import InputWindow
-from jobs.bridge.operators import CAPACITY_PER_CALL, Surroundings, chain, rows_at_once
+from jobs.bridge.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.progress import EVERY, ProgressSender, TaskProgress
 from jobs.bridge.stopping import watched
@@ -71,11 +71,12 @@ class PartitionRun:
     def __init__(self, plan: PartitionPlan, partition: int, attempt: int) -> None:
         self._plan = plan
         self._partition = partition
-        self._shares = [shares[partition % len(shares)] for shares in plan.shares]
+        # where tasks divide what there is, the desk says more with the first row
+        divides = plan.desk is not None and plan.desk.divides
+        self._shares = [min(shares) if divides else shares[partition % len(shares)] for shares in plan.shares]
+        self._chain: Chain | None = None
         self._progress = TaskProgress(partition, attempt, unit=plan.unit)
-        at_once = sum(map(rows_at_once, plan.lookups, self._shares))
-        held = ROWS_HELD if any(plan.ledgers) else 0
-        self._window = InputWindow(PREFETCH_ROWS + held + CAPACITY_PER_CALL * at_once, PREFETCH_BYTES)
+        self._window = InputWindow(self._rows_ahead(), PREFETCH_BYTES)
         self._out: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: ProgressSender
@@ -108,6 +109,17 @@ class PartitionRun:
             self._window.end()
             self._call_soon(self._leave)
             loop_thread.join()
+
+    def _rows_ahead(self) -> int:
+        held = ROWS_HELD if any(self._plan.ledgers) else 0
+        at_once = sum(map(rows_at_once, self._plan.lookups, self._shares))
+        return PREFETCH_ROWS + held + CAPACITY_PER_CALL * at_once
+
+    def widen(self, shares: Sequence[int]) -> int:
+        """From any thread: so many calls in flight from now on, per lookup. This moment: µs by the task's clock."""
+        now = self.now_us()
+        self._call_soon(self._widen, shares)
+        return now
 
     def stop(self, reason: str) -> None:
         """From any thread, at once: cancel the calls, store what came back, and fail the task, as rows are missing."""
@@ -153,6 +165,12 @@ class PartitionRun:
             end = RunCancelled(f"{self._stopped}; rows under way are not written.")
         self._out.put(end)
 
+    def _widen(self, shares: Sequence[int]) -> None:
+        self._shares = [*map(max, self._shares, shares)]
+        self._window.widen(self._rows_ahead())
+        if self._chain is not None:
+            self._chain.widen(self._plan.lookups, self._shares)
+
     def _leave(self) -> None:
         self._left = True
         if self._main is not None:
@@ -164,7 +182,7 @@ class PartitionRun:
             stack.callback(self._sender.close)
             if self._left:
                 return
-            chained = chain(self._surroundings(stack), self._collect)
+            self._chain = chained = chain(self._surroundings(stack), self._collect)
             operators, links, self._watches = chained.operators, chained.links, chained.watches
             self._begun = time.monotonic(), time.thread_time()
             for operator in operators:

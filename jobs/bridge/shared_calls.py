@@ -90,14 +90,24 @@ class CallSlots:
             raise
 
     def give_back(self) -> None:
+        if not self._give_to_who_waits():
+            self._free += 1
+            if self.on_free is not None:
+                self.on_free()
+
+    def _give_to_who_waits(self) -> bool:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
-                return
-        self._free += 1
-        if self.on_free is not None:
-            self.on_free()
+                return True
+        return False
+
+    def widen(self, count: int) -> None:
+        """So many slots from now on, no fewer than before; `on_free` is not called for those that come."""
+        for _ in range(count - self.count):
+            self._free += not self._give_to_who_waits()
+        self.count = count
 
 
 class SharedCall:

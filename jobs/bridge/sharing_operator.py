@@ -41,6 +41,13 @@ class SharingOperator:
         self._loop = asyncio.get_running_loop()
         await self._operator.open()
 
+    def widen(self, *, capacity: int, concurrency: int) -> None:
+        """As AsyncWaitOperator's; concurrency: calls at the service."""
+        self._asking.slots.widen(concurrency)
+        self._capacity, self._longest_line = capacity, concurrency
+        self._operator.widen(capacity=capacity, concurrency=capacity)
+        self._let_in()
+
     def process_element(self, element: StreamElement) -> Coroutine[Any, Any, None]:  # a coroutine less for most rows
         if self._line or not self._may_enter(element):
             return self._stand_in_line(element)

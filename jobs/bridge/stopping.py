@@ -1,4 +1,5 @@
-"""When a task is to stop calling: Spark has hung up on its worker, or the driver says that nobody wants the stage.
+"""What a task hears from outside: Spark has hung up on its worker; the driver says that nobody wants the stage, or how
+many calls the task may have in flight.
 
 Python learns of neither by itself: a task that only waits for answers reads and writes nothing for a while, and makes
 thousands of calls meanwhile.
@@ -14,14 +15,14 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from jobs.bridge.desk import AGAIN, STOP, DeskAddress
+from jobs.bridge.desk import AGAIN, GO, LONGEST_WORD, SHARE, STOP, WAIT, DeskAddress
 from jobs.errors import ComputedBefore
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, whatever Spark puts into one stage
 GRACE = 1.0  # s for the calls to be cancelled and the answers to be stored, once Spark has hung up
 PATIENCE = 5.0  # s for the driver's answer
+NOT_WANTED = "Spark wants this stage no more"
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR if hasattr(select, "POLLRDHUP") else 0
 
 
@@ -49,33 +51,75 @@ def spark_socket() -> int | None:
     return None
 
 
-def report_to_desk(address: DeskAddress, *, partition: int, stage: int, task: int) -> socket.socket | None:
-    """Ask the driver whether to begin. The connection on which it will say when to stop; None when it is not reached.
+class DeskLine:
+    """A task's connection to the driver's desk. What breaks it is no matter: Spark itself must reach the driver."""
 
-    partition: of the enriched DataFrame; task: the task's number in its stage. Raises ComputedBefore.
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._heard = b""
+
+    def words(self) -> list[list[str]]:
+        """What the desk has said since, line by line; waits for a line. None at all: the connection broke."""
+        while b"\n" not in self._heard:
+            heard = b""
+            with suppress(OSError):
+                heard = self.socket.recv(LONGEST_WORD)
+            if not heard:
+                return []
+            self._heard += heard
+        *lines, self._heard = self._heard.split(b"\n")
+        return [line.decode().split() for line in lines]
+
+    def say(self, **facts: int | str) -> None:
+        with suppress(OSError):
+            self.socket.sendall(json.dumps(facts).encode() + b"\n")
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def report_to_desk(
+    address: DeskAddress, run: Stoppable, *, partition: int, stage: int, task: int, waits: bool = True
+) -> DeskLine | None:
+    """Ask the driver whether to begin, and take the share that it gives. The connection on which it will say more; None
+    when it is not reached.
+
+    partition: of the enriched DataFrame; task: the task's number in its stage. waits: for a share, where there is none
+    yet. Raises ComputedBefore.
     """
-    said = {"frame": address.frame, "partition": partition, "stage": stage, "task": task}
     try:
-        connection = socket.create_connection((address.host, address.port), PATIENCE)
+        line = DeskLine(socket.create_connection((address.host, address.port), PATIENCE))
     except OSError as error:
         logging.getLogger("tidegate").warning(
             "the driver at %s:%d is not reached (%s): a second computation of this DataFrame would not be noticed",
             address.host, address.port, error,
         )  # fmt: skip
         return None
-    try:
-        connection.sendall(json.dumps(said).encode() + b"\n")
-        answer = connection.recv(len(AGAIN))
-    except OSError:
-        connection.close()
-        return None
-    if answer == AGAIN:
-        connection.close()
+    line.say(frame=address.frame, partition=partition, stage=stage, task=task)
+    words = line.words()
+    if waits and words == [[WAIT]]:
+        line.socket.settimeout(None)
+        words = line.words()
+    if words == [[AGAIN]]:
+        line.close()
         raise ComputedBefore(
             "this enriched DataFrame was computed before, and its services would be called again: "
             "write it first, then read what was written; enrich() anew calls them anew."
         )
-    return connection
+    if not words:
+        line.close()
+        return None
+    if take(words, run, line):
+        run.stop(NOT_WANTED)
+    return line
+
+
+def take(said: list[list[str]], run: Stoppable, line: DeskLine) -> bool:
+    """Take the shares that the desk gives, and say since when; whether it says to stop."""
+    for word, *share in said:
+        if word in (GO, SHARE) and share:
+            line.say(since=run.widen([*map(int, share)]))
+    return [STOP] in said
 
 
 class Stoppable(Protocol):
@@ -85,47 +129,66 @@ class Stoppable(Protocol):
 
     def stop(self, reason: str) -> None: ...
 
+    def widen(self, shares: Sequence[int]) -> int:
+        """From now on so many calls in flight, per lookup. Since when: µs since the epoch by the task's clock."""
+
+    def now_us(self) -> int: ...
+
 
 def watched(
     run: Stoppable, batches: Iterator[pa.RecordBatch], desk: DeskAddress | None, task: TaskContext
 ) -> Iterator[pa.RecordBatch]:
-    """The run's output. Its task reports to the desk with its first row, and stops when it is wanted no more."""
-    watch = StopWatch(spark_socket(), run.stop)
+    """The run's output. Its task reports to the desk with its first row, stops when it is wanted no more, and says when
+    it has ended, one without rows too, where others may have what it leaves.
+    """
+    watch = StopWatch(spark_socket(), run)
+    stage, number = task.stageId(), task.partitionId()
+    reported = False
 
-    def reported() -> Iterator[pa.RecordBatch]:
-        told = desk is None
+    def reporting() -> Iterator[pa.RecordBatch]:
+        nonlocal reported
         for batch in batches:
-            if not told and batch.num_rows and desk is not None:
-                told = True
+            if not reported and batch.num_rows and desk is not None:
+                reported = True
                 partition = batch.column(PARTITION_OF_FRAME)[0].as_py()
-                watch.listen_to(
-                    report_to_desk(desk, partition=partition, stage=task.stageId(), task=task.partitionId())
-                )
+                watch.listen_to(report_to_desk(desk, run, partition=partition, stage=stage, task=number))
             yield batch
 
     try:
-        yield from run.run(reported())
+        yield from run.run(reporting())
+        if desk is not None and desk.divides:
+            if not reported:
+                watch.listen_to(report_to_desk(desk, run, partition=number, stage=stage, task=number, waits=False))
+            watch.say_ended()
     finally:
         watch.close()
 
 
 class StopWatch:
-    """A thread that calls `stop(reason)` once, when it is time. `close` ends it; after a hang-up the process ends in
-    GRACE seconds unless `close` came: what Spark's thread, a caller or the ledger still does then is wanted by nobody.
+    """A thread that hears what the desk says, and calls `run.stop(reason)` once, when it is time. `close` ends it.
+
+    After a hang-up the process ends in GRACE seconds unless `close` came: what Spark's thread, a caller or the ledger
+    still does then is wanted by nobody.
     """
 
-    def __init__(self, spark: int | None, stop: Callable[[str], None]) -> None:
-        self._spark, self._stop = spark, stop
-        self._desk: socket.socket | None = None
+    def __init__(self, spark: int | None, run: Stoppable) -> None:
+        self._spark, self._run = spark, run
+        self._desk: DeskLine | None = None
         self._wake, self._woken = os.pipe()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tidegate-stop-watch", daemon=True)
         self._thread.start()
 
-    def listen_to(self, desk: socket.socket | None) -> None:
+    def listen_to(self, desk: DeskLine | None) -> None:
         """Heed the driver's desk too, from now on; closes the connection at the end."""
         self._desk = desk
         os.write(self._woken, b".")
+
+    def say_ended(self) -> None:
+        """All rows are through, and no call is under way: what this task had may go to others."""
+        desk = self._desk
+        if desk is not None:
+            desk.say(ended=self._run.now_us())
 
     def close(self) -> None:
         self._closed.set()
@@ -142,7 +205,7 @@ class StopWatch:
         while reason is None and not self._closed.is_set():
             reason = self._look()
         if reason is not None:
-            self._stop(reason)
+            self._run.stop(reason)
             if reason == "Spark hung up" and not self._closed.wait(GRACE):
                 os._exit(1)
 
@@ -154,7 +217,7 @@ class StopWatch:
             poll.register(self._spark, HUNG_UP)
         desk = self._desk
         if desk is not None:
-            poll.register(desk, select.POLLIN)
+            poll.register(desk.socket, select.POLLIN)
         for number, _ in poll.poll():
             if number == self._spark:
                 return "Spark hung up"
@@ -164,12 +227,9 @@ class StopWatch:
                 return self._heard(desk)
         return None
 
-    def _heard(self, desk: socket.socket) -> str | None:
-        said = b""
-        with suppress(OSError):
-            said = desk.recv(len(STOP))
-        if said == STOP:
-            return "Spark wants this stage no more"
-        self._desk = None  # the connection broke, which says nothing: Spark itself notices when the driver is gone
-        desk.close()
-        return None
+    def _heard(self, desk: DeskLine) -> str | None:
+        said = desk.words()
+        if not said:  # the connection broke, which says nothing: Spark itself notices when the driver is gone
+            self._desk = None
+            desk.close()
+        return NOT_WANTED if take(said, self._run, desk) else None

@@ -83,6 +83,12 @@ class Batching:
         """Whether no call of this key waits for its request to leave."""
         return all(item.key != key for item in self._waiting)
 
+    def allow(self, requests: int) -> None:
+        """At most so many in flight from now on; those beyond it, if there are, end as they would."""
+        self._max_requests = requests
+        if self._waiting or self._halves:
+            self._send_what_is_due()
+
     async def call(self, key: Key) -> Any | None:
         """The answer for this key, or None for a miss. Raises what stands for it: CallFailed, Throttled, RunStopped."""
         item = _Item(key, asyncio.get_running_loop().time() + self._max_wait)

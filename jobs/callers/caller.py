@@ -34,6 +34,14 @@ class Collecting(Protocol):
         """Whether a running call of this key is at the service, or still waits for others."""
 
 
+@runtime_checkable
+class Requesting(Protocol):
+    """A caller whose requests are not its calls, as one may ask for many keys: it bounds them itself."""
+
+    def allow(self, requests: int) -> None:
+        """At most so many in flight from now on."""
+
+
 class CallFailed(Exception):  # noqa: N818  # reads as what happened
     """An attempt that gave no answer. passing: it may go better next time; the service itself may be unwell."""
 

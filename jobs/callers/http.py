@@ -87,6 +87,10 @@ class HttpCaller:
     def has_sent(self, key: Key) -> bool:
         return self._batching is None or self._batching.has_sent(key)
 
+    def allow(self, requests: int) -> None:
+        if self._batching is not None:
+            self._batching.allow(requests)
+
     async def _ask(self, values: dict[str, Any]) -> Response:
         url, misses = self._url(values), self._misses.statuses
         if self._pages is not None:

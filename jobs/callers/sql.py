@@ -62,6 +62,10 @@ class SqlCaller:
         if self._engine is not None:
             await dispose(self._engine)
 
+    def allow(self, requests: int) -> None:
+        if self._batching is not None:
+            self._batching.allow(requests)
+
     async def call(self, key: Key) -> Any | None:
         return await (self._ask_one(key) if self._batching is None else self._batching.call(key))
 

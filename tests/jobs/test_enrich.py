@@ -14,7 +14,8 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs import schema
 from jobs.bridge.batches import keys_of
-from jobs.enrich import carry_out, concurrencies, enrich, prepare, shares
+from jobs.bridge.division import shares
+from jobs.enrich import carry_out, concurrencies, enrich, prepare
 from jobs.enrich_day import own_words, root_cause
 from jobs.errors import AccessRefused
 from jobs.figures import count
@@ -33,14 +34,6 @@ from tidegate import (
 
 
 # -- shares ------------------------------------------------------------------------------------------------------------
-@given(total=st.integers(1, 10_000), parts=st.integers(1, 500))
-def test_shares_never_exceed_the_total_and_are_as_even_as_whole_calls_can_be(total, parts):
-    divided = shares(total, parts)
-    assert len(divided) == parts
-    assert sum(divided) == total
-    assert max(divided) - min(divided) <= 1
-
-
 def lookup(name="weather", **fields):
     standard = {
         "name": name, "service": allows(name), "request": "GET /{k}", "keys": {"k": "id"},

@@ -99,7 +99,7 @@ def test_spark_reads_the_files_as_those_that_it_writes_itself(spark, service, tm
     made = spark.createDataFrame(rows, T.StructType.fromDDL(EXOTIC))
     declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=4)))
     enrich(made, declared).write.parquet(str(tmp_path / "spark"))
-    files = write_out(*prepare(made, declared), str(tmp_path / "tasks"))
+    files = write_out(*prepare(made, declared), str(tmp_path / "tasks")).files
     assert all(Path(file).parent == tmp_path / "tasks" for file in files)
     by_spark, by_tasks = spark.read.parquet(str(tmp_path / "spark")), spark.read.parquet(*files)
     assert by_tasks.schema == by_spark.schema

@@ -19,11 +19,12 @@ from asyncio_core import AsyncFunction
 from jobs import schema
 from jobs.bridge import partition
 from jobs.bridge.batches import BatchLayout
+from jobs.bridge.desk import DeskAddress
 from jobs.bridge.input_window import InputWindow
 from jobs.bridge.operators import CAPACITY_PER_CALL
 from jobs.bridge.partition import PartitionPlan, PartitionRun
 from jobs.errors import RowFailed, RunStopped
-from tidegate import AsyncFunctionLookup, HttpLookup, Outage, Retry, Service, SqlLookup
+from tidegate import AsyncFunctionLookup, Cache, HttpLookup, Outage, Retry, Service, SqlLookup
 
 SECONDS = 60  # after which a run that has not ended is taken for hung; nothing here takes long
 
@@ -510,3 +511,41 @@ def test_times_are_those_of_the_wall_clock_within_the_run():
         (attempt,) = row["_first_attempts"]
         assert before - 1000 <= attempt["start"] <= attempt["end"] <= after + 1000
         assert row["_first_latency_ms"] >= 1.0
+
+
+# -- more calls in flight, as other tasks have ended -------------------------------------------------------------------
+DIVIDED = DeskAddress("127.0.0.1", 1, "", once=False, divides=True)  # it is not asked here: the test says what it would
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+@pytest.mark.parametrize("cache", [None, Cache()])
+def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, mode, cache):
+    function = Function(seconds=lambda key: 0.005)
+    planned = dataclasses.replace(plan(lookup(function, cache=cache), mode=mode), shares=((4, 3, 3),), desk=DIVIDED)
+    run = PartitionRun(planned, 0, 0)
+    seen = []
+
+    def give():
+        for share, calls in ((4, 200), (10, 500)):
+            wait_for(lambda calls=calls: function.calls > calls)
+            seen.append(function.highest)
+            run.widen([share])
+
+    giving = threading.Thread(target=give)
+    giving.start()
+    rows = in_time(lambda: pa.Table.from_batches(list(run.run(iter(batches(2000))))))
+    giving.join()
+    assert sorted(rows["id"].to_pylist()) == list(range(2000))
+    assert (*seen, function.highest) == (3, 4, 10)
+
+
+def test_a_share_that_is_given_before_the_loop_runs_holds_from_the_first_call(wait_for):
+    function = Function(seconds=lambda key: 0.005)
+    run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((2, 2),), desk=DIVIDED), 1, 0)
+
+    def given():
+        run.widen([4])
+        yield from batches(100)
+
+    assert sum(found.num_rows for found in in_time(lambda: list(run.run(given())))) == 100
+    assert function.highest == 4

@@ -1,6 +1,7 @@
 """A task that is told to stop, without Spark: what came back is stored, the task fails, and no process lingers."""
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from jobs.bridge import stopping
 from jobs.bridge.partition import PartitionRun
-from jobs.bridge.stopping import StopWatch, spark_socket
+from jobs.bridge.stopping import DeskLine, StopWatch, spark_socket
 from jobs.errors import RunCancelled
 from jobs.ledger.store import LedgerFolder
 from tests.jobs.bridge.test_ledger_at_task import kept, with_ledger
@@ -29,17 +30,28 @@ def both_ends():
         end.close()
 
 
+class Run:
+    """What the watch tells: it keeps the reason to stop, and says when; and keeps the shares."""
+
+    def __init__(self):
+        self.happened = threading.Event()
+        self.shares = []
+
+    def stop(self, reason):
+        self.reason = reason
+        self.happened.set()
+
+    def widen(self, shares):
+        self.shares.append(shares)
+        return 100 + len(self.shares)
+
+    def now_us(self):
+        return 999
+
+
 @pytest.fixture
-def stopped():
-    """What the watch calls: it keeps the reason, and says when."""
-    happened = threading.Event()
-
-    def stop(reason):
-        happened.reason = reason
-        happened.set()
-
-    stop.happened = happened
-    return stop
+def run():
+    return Run()
 
 
 def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_path, wait_for):
@@ -67,43 +79,62 @@ def test_a_run_that_is_stopped_before_it_begins_calls_nothing():
     assert function.calls == 0
 
 
-def test_a_hang_up_stops_the_task_and_a_close_in_time_lets_the_process_live(both_ends, stopped):
+def test_a_hang_up_stops_the_task_and_a_close_in_time_lets_the_process_live(both_ends, run):
     spark, worker = both_ends
-    watch = StopWatch(worker.fileno(), stopped)
+    watch = StopWatch(worker.fileno(), run)
     spark.close()
-    assert stopped.happened.wait(30)
-    assert stopped.happened.reason == "Spark hung up"
+    assert run.happened.wait(30)
+    assert run.reason == "Spark hung up"
     watch.close()
     assert not ours()
 
 
-def test_bytes_from_spark_are_no_hang_up_and_a_closed_watch_says_nothing(both_ends, stopped):
+def test_bytes_from_spark_are_no_hang_up_and_a_closed_watch_says_nothing(both_ends, run):
     spark, worker = both_ends
-    watch = StopWatch(worker.fileno(), stopped)
+    watch = StopWatch(worker.fileno(), run)
     spark.sendall(b"rows")
-    assert not stopped.happened.wait(0.2)
+    assert not run.happened.wait(0.2)
     watch.close()
     spark.close()
-    assert not stopped.happened.wait(0.1)
+    assert not run.happened.wait(0.1)
 
 
-def test_the_desk_says_stop_and_its_silence_or_end_says_nothing(stopped):
+def test_the_desk_says_stop_and_its_silence_or_end_says_nothing(run):
     for said, stops in ((b"", False), (b"stop\n", True)):
         desk, connection = socket.socketpair()
-        watch = StopWatch(None, stopped)
-        watch.listen_to(connection)
+        watch = StopWatch(None, run)
+        watch.listen_to(DeskLine(connection))
         desk.sendall(said)
         desk.close()
-        assert stopped.happened.wait(30 if stops else 0.2) is stops
+        assert run.happened.wait(30 if stops else 0.2) is stops
         watch.close()
 
 
+def test_a_share_is_taken_and_answered_with_the_moment_however_the_lines_come(run):
+    desk, connection = socket.socketpair()
+    watch = StopWatch(None, run)
+    watch.listen_to(DeskLine(connection))
+    desk.settimeout(30)
+    for piece in (b"share 5 2", b"\nshare 6 3\nsha", b"re 7 4\n"):
+        desk.sendall(piece)
+    answers = desk.makefile()
+    assert [json.loads(answers.readline()) for _ in range(3)] == [{"since": at} for at in (101, 102, 103)]
+    assert run.shares == [[5, 2], [6, 3], [7, 4]]
+    watch.say_ended()
+    assert json.loads(answers.readline()) == {"ended": 999}
+    watch.close()
+    assert not answers.readline()
+    assert not run.happened.is_set()
+    answers.close()
+    desk.close()
+
+
 LINGERS = """
-import socket, sys, time
+import socket, sys, time, types
 sys.path.insert(0, {root!r})
 from jobs.bridge.stopping import StopWatch
 spark, worker = socket.socketpair()
-StopWatch(worker.fileno(), lambda reason: print(reason, flush=True))
+StopWatch(worker.fileno(), types.SimpleNamespace(stop=lambda reason: print(reason, flush=True)))
 spark.close()
 time.sleep(600)
 """
