@@ -1,4 +1,4 @@
-"""What the ledger adds to a run whose function returns at once: the same rows with and without it, in turns.
+"""What the ledger adds to a run whose function returns at once: the rows of W2 with and without it, in turns.
 
 python benchmarks/ledger_in_run.py                      500,000 rows, three turns, with a cache and without
 python benchmarks/ledger_in_run.py --turns 20           a single turn says little: the medians of twenty
@@ -20,18 +20,13 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-os.environ["PYTHONPATH"] = str(ROOT)
+os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT}/benchmarks"
 
-from whole_run import write_enriched  # noqa: E402  # the path is set above, for the workers too
+from throughput import enrichment, write_input  # noqa: E402  # the path is set above, for the workers too
+from whole_run import write_enriched  # noqa: E402
 
-from asyncio_core import AsyncFunction  # noqa: E402
 from jobs.enrich_day import session  # noqa: E402
-from tidegate import AsyncFunctionLookup, Cache, Enrichment, Input, Ledger, Output  # noqa: E402
-
-
-class AtOnce(AsyncFunction):
-    async def async_invoke(self, value):
-        return [{"answer": value["k"]}]
+from tidegate import Ledger  # noqa: E402
 
 
 def cpu_s():
@@ -49,14 +44,7 @@ def cpu_s():
 
 def run(spark, folder, *, cache, ledger):
     """One run over all rows: CPU s, wall s."""
-    lookup = AsyncFunctionLookup(
-        name="first", function=AtOnce, keys={"k": "k"}, returns="answer BIGINT", timeout=30.0, max_concurrency=100,
-        cache=Cache() if cache else None,
-    )  # fmt: skip
-    declared = Enrichment(
-        name="at_once", input=Input(path="unused", row_id=["id"]), output=Output(path="unused"), mode="ordered",
-        lookups=[lookup], ledger=Ledger(str(folder / "ledger")) if ledger else None,
-    )  # fmt: skip
+    declared = enrichment(ledger=Ledger(str(folder / "ledger")) if ledger else None, shared=cache)
     for left in ("written", "ledger"):
         shutil.rmtree(folder / left, ignore_errors=True)
     cpu, wall = cpu_s(), time.perf_counter()
@@ -98,10 +86,7 @@ def main():
     spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        rows = spark.range(0, options.rows, 1, 2)
-        rows.selectExpr("id", "id AS k", "uuid() AS a", "uuid() AS b", "id % 7 AS c").write.parquet(
-            str(folder / "rows")
-        )
+        write_input(folder / "rows", options.rows)
         for cache in (True, False):
             compared(f"cache {'on ' if cache else 'off'}", spark, folder, cache=cache, turns=options.turns)
     spark.stop()
