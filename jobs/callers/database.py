@@ -26,6 +26,7 @@ MISFIT = "invalid input for query argument $"  # asyncpg: then the number, the v
 USELESS = (
     sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError, ValueError,
 )  # fmt: skip
+LOCKED = 5.0  # s that SQLite waits for a lock by itself
 SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: another moment may be better
 
 
@@ -37,6 +38,7 @@ def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine
         return create_async_engine(
             url,
             **bound,
+            connect_args=_waiting(url, lookup),
             # reads need no transaction: without one a call is one round trip, and giving a connection back is none
             pool_reset_on_return=None,
             isolation_level="AUTOCOMMIT",
@@ -47,6 +49,14 @@ def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine
             f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio ({why}). "
             "Write it as sqlite+aiosqlite:///planes.db."
         ) from None
+
+
+def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, float]:
+    """A thread of SQLite's waits for a lock whoever is cancelled, and closing waits for it: half an attempt, then."""
+    limit = lookup.attempt_timeout or lookup.timeout
+    if url.get_backend_name() != "sqlite" or limit is None or "timeout" in url.query:
+        return {}
+    return {"timeout": min(limit / 2, LOCKED)}
 
 
 async def dispose(engine: AsyncEngine) -> None:

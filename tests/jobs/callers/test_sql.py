@@ -5,6 +5,7 @@ import datetime as dt
 import decimal
 import sqlite3
 import threading
+import time
 
 import pytest
 import sqlalchemy as sa
@@ -288,6 +289,17 @@ def test_a_cancelled_call_leaves_the_pool_usable(database):
             await calm.close()
 
     asyncio.run(main())
+
+
+def test_a_database_that_another_one_holds_locked_may_pass_and_closing_does_not_wait_for_it(database):
+    holder = sqlite3.connect(database, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    started = time.monotonic()
+    (failure,) = ask(lookup(database, attempt_timeout=0.2), ("N1",))
+    holder.close()
+    assert str(failure) == "database is locked"
+    assert failure.passing
+    assert time.monotonic() - started < 4.0
 
 
 def test_closing_leaves_no_thread_behind_not_even_of_a_connection_that_failed(database, tmp_path):
