@@ -67,14 +67,13 @@ def _time_limit_held(declared: DeclaredFacts, lookup: LookupFacts, limit_s: floa
     called = F.size(calls) > 0
     own_ms = latency - paused
     timed_out = outcome == "timeout"
+    joined = F.col(schema.source(name)).eqNullSafe("shared")  # ended with another row's call, after its own attempts
     at_fault = any_of(
         [
             ~timed_out & ((own_ms > limit_ms + slack_ms) | (calls_ms - paused > limit_ms + slack_ms)),
-            ~timed_out & called & (latency.isNull() | (latency > calls_ms + slack_ms)),
+            ~timed_out & called & (latency.isNull() | (~joined & (latency > calls_ms + slack_ms))),
             called & (latency < calls_ms - TICK_MS) & ~(timed_out & (calls_ms <= latency + slack_ms)),
-            timed_out
-            & ~F.col(schema.source(name)).eqNullSafe("shared")
-            & ((own_ms < limit_ms - TICK_MS) | latency.isNull()),
+            timed_out & ~joined & ((own_ms < limit_ms - TICK_MS) | latency.isNull()),
             (paused < 0) | (paused > latency + TICK_MS),
         ]
     )

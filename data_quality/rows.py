@@ -168,7 +168,7 @@ def _sentences(declared: DeclaredFacts, rule: Rule, faults: int, counted: dict[s
         parts += [f"timeouts after {earliest / 1000:.3f} s or more"] if earliest is not None else []
         return (
             ", ".join(parts),
-            f"{wrong} over {limit}, or timed out before it",
+            f"{wrong} over {limit}, timed out before it, or with another latency than their attempts",
             f"at most {limit}; timeouts not before",
         )
     if rule.check.endswith("retries_held"):

@@ -41,6 +41,24 @@ def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_
     assert "watermarks_not_crossed" not in {verdict.check for verdict in found}
 
 
+def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_within_its_limit(spark, tmp_path):
+    """Its answer came by the other row's call: it took longer than its own attempts, which ended before."""
+    day = honest_day(tmp_path, "ordered")
+    name, table = next(iter(day.outputs.items()))
+    rows = table.to_pylist()
+    row = next(row for row in rows if row["_weather_status"] == "ok" and len(row["_weather_attempts"]) == 1)
+    row["_weather_attempts"][0]["throttled"] = True
+    row |= {"_weather_source": "shared", "_weather_paused_ms": 1000.0}
+    row["_weather_latency_ms"] += 1045.0
+    day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
+    facts, _ = day.write()
+    assert "weather__time_limit_held" not in not_passed(verdicts(read(spark, facts), facts))
+    row["_weather_latency_ms"] += 3000.0
+    day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
+    facts, _ = day.write()
+    assert not_passed(verdicts(read(spark, facts), facts))["weather__time_limit_held"].startswith("1 row over 2 s")
+
+
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 2])
 def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_size):
     """Eight keys at a time between barriers, none of our operator: within its limits, until it takes one more.
