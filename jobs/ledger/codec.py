@@ -34,11 +34,18 @@ def dump(answer: Any) -> bytes:
     except orjson.JSONEncodeError as error:
         if isinstance(error.__cause__, ValueError):
             raise error.__cause__ from None
-        return orjson.dumps(_escaped(answer))
+        return _by_hand(answer)
     # maybe a tag, or a name that looks like one; or null that stands for NaN or infinity: then nothing equals it
     if _DOLLAR in data or (_U in data and data.find(b"null") >= 0 and orjson.loads(data) != answer):
-        return orjson.dumps(_escaped(answer))
+        return _by_hand(answer)
     return data
+
+
+def _by_hand(answer: Any) -> bytes:
+    try:
+        return orjson.dumps(_escaped(answer))
+    except (orjson.JSONEncodeError, RecursionError):  # nothing else is left that orjson would refuse
+        raise ValueError("it is nested too deep: over 254 levels cannot be kept in the ledger.") from None
 
 
 def load(data: bytes) -> Any:
