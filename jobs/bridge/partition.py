@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from asyncio_core import StreamElement, StreamRecord, Watermark
+from asyncio_core import AsyncInvokeError, StreamElement, StreamRecord, Watermark
 from jobs.bridge.allowance import Allowance
 from jobs.bridge.asking import Row, rows_of
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
@@ -313,7 +313,9 @@ def rare_collections() -> Iterator[None]:
 
 
 def told_to_people(error: BaseException) -> BaseException:
-    """Our own sentence, where one lies somewhere below; else the first error of a group, else the error itself."""
+    """Our own sentence, where one lies somewhere below; else the first error of a group, and of a call its cause: the
+    operator's words have the row in them, and not what went wrong.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     below: BaseException | None = error
@@ -321,4 +323,4 @@ def told_to_people(error: BaseException) -> BaseException:
         if isinstance(below, TidegateError):
             return below.with_traceback(None)
         below = below.__cause__ or below.__context__
-    return error
+    return error.__cause__ or error if isinstance(error, AsyncInvokeError) else error

@@ -513,6 +513,20 @@ def test_times_are_those_of_the_wall_clock_within_the_run():
         assert row["_first_latency_ms"] >= 1.0
 
 
+class Unreadable(dict):
+    def get(self, name):
+        raise KeyError(f"no {name} today")
+
+
+def test_a_bug_in_what_a_function_gives_is_told_by_itself_and_without_the_row():
+    with pytest.raises(KeyError, match="no first_x today"):
+        in_time(
+            lambda: list(
+                PartitionRun(plan(lookup(Function(answer=lambda _: [Unreadable()]))), 0, 0).run(iter(batches(3)))
+            )
+        )
+
+
 # -- more calls in flight, as other tasks have ended -------------------------------------------------------------------
 DIVIDED = DeskAddress("127.0.0.1", 1, "", once=False, divides=True)  # it is not asked here: the test says what it would
 
