@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from jobs.callers.caller import CallFailed
 from jobs.environment import resolve
 from jobs.errors import AccessRefused, DeclarationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jobs.lookups import SqlLookup
 
 ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: not let in, no such database, not allowed
@@ -26,6 +29,7 @@ MISFIT = "invalid input for query argument $"  # asyncpg: then the number, the v
 USELESS = (
     sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError, ValueError,
 )  # fmt: skip
+INTERRUPTED_EVERY = 0.02  # s
 LOCKED = 5.0  # s that SQLite waits for a lock by itself
 SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: another moment may be better
 
@@ -57,6 +61,26 @@ def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, float]:
     if url.get_backend_name() != "sqlite" or limit is None or "timeout" in url.query:
         return {}
     return {"timeout": min(limit / 2, LOCKED)}
+
+
+async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnection], Any]) -> Any:
+    """What `ask` gives. Cancelled, the database stops working on it: PostgreSQL by itself, and SQLite, whose thread
+    would go on and hold its connection for as long as the query takes, because it is told so.
+    """
+    if connection.dialect.name != "sqlite":
+        return await ask(connection)
+    raw = (await connection.get_raw_connection()).driver_connection
+    assert raw is not None
+    asking = asyncio.ensure_future(ask(connection))
+    try:
+        return await asyncio.shield(asking)
+    finally:
+        while not asking.done():
+            await raw.interrupt()  # of a query that has not begun yet it says nothing: so again and again
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([asking], timeout=INTERRUPTED_EVERY)
+        if not asking.cancelled():
+            asking.exception()  # it is nobody's any more
 
 
 async def dispose(engine: AsyncEngine) -> None:

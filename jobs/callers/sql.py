@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from jobs.callers.batching import Batching, BatchRefused
 from jobs.callers.caller import CallFailed, Key
 from jobs.callers.counting import counts_of
-from jobs.callers.database import dispose, engine_for, failure, is_about_a_value
+from jobs.callers.database import dispose, engine_for, failure, is_about_a_value, left_at_once
 from jobs.callers.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
 from jobs.callers.tracing import trace
 from jobs.errors import DeclarationError, TidegateError
@@ -129,7 +129,7 @@ class SqlCaller:
                     types = await key_types(connection, self._lookup)
                     self._fit, self._types = fitted(self._lookup, connection.dialect, types), types
                 request.leaves()
-                rows: Sequence[Any] = await ask(connection)
+                rows: Sequence[Any] = await left_at_once(connection, ask)
                 self._counts.answered += 1
                 return rows
         except TimeoutError as error:

@@ -1,6 +1,7 @@
 """SqlLookup against a real SQLite file through aiosqlite."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import decimal
 import sqlite3
@@ -300,6 +301,30 @@ def test_a_database_that_another_one_holds_locked_may_pass_and_closing_does_not_
     assert str(failure) == "database is locked"
     assert failure.passing
     assert time.monotonic() - started < 4.0
+
+
+ENDLESS = """
+    CREATE VIEW endless AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1e12)
+    SELECT 'a' AS k, max(i) AS v FROM n;
+"""
+
+
+def test_a_query_that_is_left_ends_in_the_database_and_its_connection_is_used_again(database):
+    with contextlib.closing(sqlite3.connect(database)) as planes:
+        planes.executescript(ENDLESS)
+    unless_n1 = "SELECT maker, seats FROM planes WHERE tailnum = :k AND (:k <> 'N1' OR (SELECT v FROM endless) > 0)"
+    declared = lookup(database, table=None, select=unless_n1, keys={"k": "tail_number"}, attempt_timeout=0.2)
+
+    async def main():
+        caller = await opened(declared, share=1)
+        try:
+            return [await said(caller, key) for key in ("N1", "O'N;--")]
+        finally:
+            await caller.close()
+
+    failed, answer = asyncio.run(main())
+    assert str(failed) == "no answer within 0.2 s"
+    assert answer == ("CESSNA", 4)
 
 
 def test_closing_leaves_no_thread_behind_not_even_of_a_connection_that_failed(database, tmp_path):
