@@ -55,7 +55,7 @@ SPECULATION = {
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.1",
-    "spark.speculation.minTaskRuntime": "6s",  # of the first attempt: its worker starts, and some answers are stored
+    "spark.speculation.minTaskRuntime": "8s",  # of the first attempt: its worker starts, and some answers are stored
     "spark.speculation.efficiency.enabled": "false",
 }
 
@@ -83,7 +83,7 @@ class Answers:
 
 
 def the_first_is_faster(key, times):
-    return 0.4 if times == 1 else 2.0
+    return 0.8 if times == 1 else 4.0
 
 
 def the_copy_is_faster(key, times):
