@@ -171,8 +171,8 @@ def _finding(frame: DataFrame, facts: DayFacts, number: int, highest: dict[int, 
         return Finding(True, text, 0, attempts, expected)
     task, peak = min(over.items(), key=lambda item: (item[0] is None, item[0]))
     rows, count = _attempts_over(frame, facts, number, [*over])
-    at_most = f"{peak.over} more in flight in task {task} than allowed"
-    text = f"{count:,} attempts began with all slots taken: {at_most}"
+    beyond = f"{peak.over} more in flight in task {task} than allowed"
+    text = f"{count:,} attempts began with all slots taken: {beyond}"
     return Finding(False, text, count, attempts, expected).with_evidence(rows)
 
 

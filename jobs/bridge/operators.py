@@ -132,8 +132,8 @@ def _operator(
 
 def _caller(task: Surroundings, place: int) -> Caller:
     """With connections for all that may ever be its share."""
-    lookup, share, desk = task.plan.lookups[place], task.shares[place], task.plan.desk
-    caller = lookup.caller(sum(task.plan.shares[place]) if desk is not None and desk.divides else share)
+    plan, share = task.plan, task.shares[place]
+    caller = plan.lookups[place].caller(sum(plan.shares[place]) if plan.divides else share)
     if isinstance(caller, Requesting):
         caller.allow(share)
     return caller

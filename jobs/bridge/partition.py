@@ -55,6 +55,11 @@ class PartitionPlan:
     desk: DeskAddress | None = None  # where a task reports before it works
     unit: str = "rows"  # for people: what goes through, "keys" while they are asked before the rows
 
+    @property
+    def divides(self) -> bool:
+        """Whether a task may get more calls in flight as others end."""
+        return self.desk is not None and self.desk.divides
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What mapInArrow runs: every input row leaves once, in the order of the mode."""
         from pyspark import TaskContext
@@ -72,8 +77,7 @@ class PartitionRun:
         self._plan = plan
         self._partition = partition
         # where tasks divide what there is, the desk says more with the first row
-        divides = plan.desk is not None and plan.desk.divides
-        self._shares = [min(shares) if divides else shares[partition % len(shares)] for shares in plan.shares]
+        self._shares = [min(shares) if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
         self._chain: Chain | None = None
         self._progress = TaskProgress(partition, attempt, unit=plan.unit)
         self._window = InputWindow(self._rows_ahead(), PREFETCH_BYTES)

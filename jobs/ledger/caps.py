@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from jobs.bridge.division import shares
 from jobs.errors import DeclarationError
 from jobs.ledger.task_plan import CallCap
 from jobs.lookups.prices import SENT, Money, cost_of, in_force, read_money
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
 
 def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
     """At most so many attempts in a run, divided over the tasks."""
-    whole, left = divmod(most, tasks)
-    parts = tuple(float(whole + (number < left)) for number in range(tasks))
+    parts = tuple(map(float, shares(most, tasks)))
     said = f"max_calls {most:,}"
-    return CallCap(said if whole else _too_little(said, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
+    return CallCap(said if min(parts) else _too_little(said, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
 
 
 def _too_little(said: str, least: str, tasks: int) -> str:
