@@ -149,6 +149,30 @@ def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
         browser.close()
 
 
+@pytest.mark.ui
+def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_long_a_name(tmp_path):
+    from playwright.sync_api import sync_playwright
+
+    long = "rating_of_the_customer_in_the_european_union_with_fallbacks"
+    made = record(dt.date(2013, 1, 1), red=True)
+    lookups = tuple(replace(one, name=long) if one.name == "weather" else one for one in made.figures.lookups)
+    verdicts = (replace(DOUBLED, check=f"{long}__errors_tolerated", sentence=f"as it says {'x' * 500}"), *made.verdicts)
+    made = replace(made, figures=replace(made.figures, lookups=lookups), verdicts=verdicts, pictures={long: PICTURE})
+    index = render("a_table_with_a_name_that_goes_on_and_on_in_its_heading", [made], tmp_path)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        for page_file in (index, tmp_path / "2013-01-01" / "index.html"):
+            page.goto(page_file.as_uri())
+            page.wait_for_selector(".chart .main-svg")
+            assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert page.get_by_text("0 rows lost, 1 doubled").last.bounding_box()["width"] > 300  # not a letter to a line
+        page.goto(index.as_uri())
+        name, cell = page.locator(".calendar th.check").last, page.locator(".calendar a.cell").last
+        assert name.bounding_box()["x"] + name.bounding_box()["width"] <= cell.bounding_box()["x"]  # not on top of it
+        browser.close()
+
+
 def test_the_report_needs_neither_spark_nor_great_expectations():
     import subprocess
 
