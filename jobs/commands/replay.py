@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +76,7 @@ def prepare(enrichment: Enrichment, day: str) -> int:
     letters = letters_of(enrichment, day)
     if letters.num_rows:
         refuse_other_requests(enrichment, day)
-        void_what_failed(enrichment, letters)
+        void_what_failed(enrichment, day, letters)
     return int(letters.num_rows)
 
 
@@ -132,19 +134,44 @@ def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str
     return {key for key in keys if key is not None}
 
 
-def void_what_failed(enrichment: Enrichment, letters: pa.Table) -> int:
+def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int:
     """A letter whose stored answer made it one is asked again too: a miss, or an answer that does not fit the columns
-    as they are declared now; but no call that must not be made twice. Returns how many.
+    as they are declared now; but no call that must not be made twice, and none that a replay has paid that was stopped
+    or killed since. Returns how many.
     """
-    marked = 0
+    marked, asked_again = 0, _AskedAgain.of(enrichment, day)
     for kept in kept_by([("", enrichment)]):
         mine = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
         if len(mine) and kept.lookup.idempotent:
             caller = kept.lookup.caller(1)
             stored = as_answers(select(kept.folder, mine, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers)
-            failed = [one.key for one in stored if _makes_a_letter(one, kept.lookup, caller)]
+            failed = [
+                one.key for one in stored if _makes_a_letter(one, kept.lookup, caller) and not asked_again.includes(one)
+            ]
             marked += mark_expired(kept.folder, failed)
     return marked
+
+
+@dataclass(frozen=True)
+class _AskedAgain:
+    """What the runs of a day have asked since its letters were written: they were broken off, and their answers are
+    in the ledger only. Another day's run asks for reasons of its own.
+    """
+
+    since: int  # µs since the epoch
+    runs: frozenset[str]
+
+    @classmethod
+    def of(cls, enrichment: Enrichment, day: str) -> _AskedAgain:
+        from jobs.ledger.hits import run_of_keys  # loads Spark: not for those who only look at letters
+
+        last = _last_run(enrichment, day)
+        runs = [run for of_day, run, _ in records.spark_logs(enrichment.name) if last is not None and of_day == day]
+        since = 0 if last is None else round(dt.datetime.fromisoformat(last.facts.finished_at).timestamp() * 1e6)
+        return cls(since, frozenset({*runs, *map(run_of_keys, runs)}))
+
+    def includes(self, stored: StoredAnswer) -> bool:
+        return stored.answered_at > self.since and stored.run_id in self.runs
 
 
 def _makes_a_letter(stored: StoredAnswer, lookup: Lookup, caller: Caller) -> bool:

@@ -1,5 +1,6 @@
 """A project folder of its own with an enrichment `towns`, whose days a test writes, runs or publishes."""
 
+import dataclasses
 import datetime as dt
 import importlib
 import sys
@@ -88,9 +89,10 @@ class Towns:
         ]
         self.folder.write_part(run_id, f"0-0-{when}-{len(self.folder.parts())}", stored)
 
-    def publish(self, day, numbers, *, run_id=None, statuses=None, verdicts=()):
+    def publish(self, day, numbers, *, run_id=None, statuses=None, verdicts=(), **facts):
         """A day as a run of the Spark program writes it, then published."""
-        return publishing.publish(self.written(day, numbers, run_id or f"run-{day}", statuses or {}, verdicts))
+        record = self.written(day, numbers, run_id or f"run-{day}", statuses or {}, verdicts)
+        return publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, **facts)))
 
     def written(self, day, numbers, run_id, statuses, verdicts=()):
         numbers = list(numbers)

@@ -41,16 +41,34 @@ def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": 1.0}, 2: None, 3: None, 4: {"temp_c": 2.0}})
     towns.publish(DAY, [1, 2, 4], statuses={2: "miss", 4: "timeout"})  # the answer of 4 came after its row had left
-    assert void_what_failed(towns.enrichment, letters_of(towns.enrichment, DAY)) == 1
+    assert void_what_failed(towns.enrichment, DAY, letters_of(towns.enrichment, DAY)) == 1
     wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3, 4)])
     known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
     assert known == ['["town-1"]', '["town-3"]', '["town-4"]']
 
 
+@pytest.mark.parametrize("suffix", ["", "-keys"])  # asked by row, or before the rows
+def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(towns, suffix):
+    towns.declare(on_miss="dead_letter")
+    towns.store({1: None, 2: None, 3: None})
+    towns.publish(DAY, [1, 2, 3], statuses={1: "miss", 2: "miss", 3: "miss"})
+    letters = letters_of(towns.enrichment, DAY)
+    records.replace(records.spark_log("towns", DAY, "killed"), "")
+    towns.store({1: None}, at=f"{DAY}T04:00:00+00:00", run_id=f"killed{suffix}")
+    towns.store({2: None}, at=f"{DAY}T04:00:00+00:00", run_id="of-another-day")
+    assert void_what_failed(towns.enrichment, DAY, letters) == 2
+    wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3)])
+    known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
+    assert known == ['["town-1"]']
+    later = {"started_at": f"{DAY}T04:30:00+00:00", "finished_at": f"{DAY}T05:00:00+00:00"}
+    towns.publish(DAY, [1, 2, 3], run_id="whole", statuses={1: "miss"}, **later)
+    assert void_what_failed(towns.enrichment, DAY, letters_of(towns.enrichment, DAY)) == 1
+
+
 def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": "warm"}, 3: {"temp_c": "mild"}})
     towns.publish(DAY, [1, 2], statuses={2: "error"})
-    assert void_what_failed(towns.enrichment, letters_of(towns.enrichment, DAY)) == 1
+    assert void_what_failed(towns.enrichment, DAY, letters_of(towns.enrichment, DAY)) == 1
     wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3)])
     known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
     assert known == ['["town-1"]', '["town-3"]']
@@ -63,8 +81,8 @@ def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
     (weather,) = towns.enrichment.lookups
     once = dataclasses.replace(towns.enrichment, lookups=[dataclasses.replace(weather, idempotent=False)])
     letters = letters_of(towns.enrichment, DAY)
-    assert void_what_failed(once, letters) == 0
-    assert void_what_failed(towns.enrichment, letters) == 2
+    assert void_what_failed(once, DAY, letters) == 0
+    assert void_what_failed(towns.enrichment, DAY, letters) == 2
 
 
 def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
