@@ -39,11 +39,15 @@ def any_run(enrichment: str) -> bool:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all: a reader sees the old text or the new one."""
+    """Write a file whole or not at all: a reader sees the old text or the new one. A full disk leaves nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(path)
+    try:
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def save(record: DayRecord) -> DayRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
 
 INTERRUPTED, UNREAD = 130, 141  # as a shell has it
+OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,6 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(error, DeclarationError):
             return WRONG
         return STOPPED if isinstance(error, RunStopped | RowFailed) else FAILED
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        print(f"{error}. Once that is mended, the same command goes on.", file=sys.stderr)
+        return FAILED
     return status
 
 

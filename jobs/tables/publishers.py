@@ -1,11 +1,16 @@
-"""One publisher of a table at a time, on machines that share its file system."""
+"""One publisher of a table at a time, on machines that share its file system; and what the disk refuses him."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from deltalake.exceptions import DeltaError
+
+from jobs.errors import TidegateError
 
 LOCK = "_publishing.lock"  # readers of tables pass over names that begin with _
 
@@ -22,3 +27,16 @@ def alone_with(table: str) -> Iterator[None]:
     with (folder / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def storing(table: str) -> Iterator[None]:
+    """What is refused meanwhile, as by a full disk, is told in one sentence, as a TidegateError."""
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        said = " ".join(re.sub(r"\x1b\[\d+m", "", str(error)).replace(" ↳", ":").split()).rstrip(".")
+        raise TidegateError(
+            f"output: {table} or a table beside it cannot be written: {said}. Readers see the old day or the new one, "
+            "whole; mend that and run the same again: what was answered is in the ledger."
+        ) from error

@@ -22,7 +22,7 @@ from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.tables import audit, by_run, dead_letters
 from jobs.tables.leases import Lease
-from jobs.tables.publishers import alone_with
+from jobs.tables.publishers import alone_with, storing
 
 COMMIT_TRIES = 20  # against other days that are published at the same time
 
@@ -32,7 +32,7 @@ def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
     record, saved.
 
     lease: of the day; a run that lost it does not publish. Raises PublishConflict then, when a verdict holds the day
-    back, and when another run published the same day meanwhile. A crash
+    back, and when another run published the same day meanwhile; TidegateError when the disk refuses. A crash
     before the commit leaves readers what they had; the tables beside it then hold rows of a run that is not the
     published one, told apart by their run_id, until the day is published again.
     """
@@ -40,7 +40,7 @@ def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
     facts = record.facts
     if red:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
-    with alone_with(facts.declared.table):
+    with storing(facts.declared.table), alone_with(facts.declared.table):
         if lease is not None:
             lease.confirm()
         audit.write(facts)
@@ -53,8 +53,8 @@ def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
             raise
         for table in _beside(facts):
             by_run.keep_only(table, facts)
-    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return records.save(dataclasses.replace(record, state="published", published_version=version, published_at=now))
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        return records.save(dataclasses.replace(record, state="published", published_version=version, published_at=now))
 
 
 def _beside(facts: DayFacts) -> tuple[str, str]:

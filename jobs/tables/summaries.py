@@ -10,7 +10,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from jobs.declarations import Enrichment, Summary
 from jobs.tables.by_run import NO_STATISTICS
-from jobs.tables.publishers import alone_with
+from jobs.tables.publishers import alone_with, storing
 
 
 def table_of(enrichment: Enrichment, summary: Summary) -> str:
@@ -19,14 +19,17 @@ def table_of(enrichment: Enrichment, summary: Summary) -> str:
 
 
 def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
-    """Make the summary of one published day, replacing what was there for it. Returns its rows."""
+    """Make the summary of one published day, replacing what was there for it. Returns its rows.
+
+    Raises TidegateError when the disk refuses.
+    """
     partition = enrichment.input.partition
     source = DeltaTable(enrichment.output.path)
     rows = _query(source, enrichment.name, f"{partition} = date '{day}'", summary.sql)
     dates = pa.array([dt.date.fromisoformat(day)] * rows.num_rows, pa.date32())
     rows = rows.append_column(partition, dates)
     target = table_of(enrichment, summary)
-    with alone_with(target):
+    with storing(target), alone_with(target):
         if DeltaTable.is_deltatable(target):
             write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=f"{partition} = '{day}'")
         else:

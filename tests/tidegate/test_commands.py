@@ -1,13 +1,14 @@
 """What all commands have in common: how an enrichment and its days are named, and what a mistake looks like."""
 
 import argparse
+import errno
 
 import pytest
 
 from jobs.errors import DeclarationError
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS
-from tidegate.commands.command import add_days, add_enrichment, days_of, enrichment_of
+from tidegate.commands.command import Command, add_days, add_enrichment, days_of, enrichment_of
 
 
 def parsed(*arguments):
@@ -54,3 +55,19 @@ def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
     names = [command.name for command in COMMANDS]
     assert len(set(names)) == len(names)
     assert all(name in said for name in names)
+
+
+def test_what_the_disk_refuses_is_told_in_one_sentence_and_anything_else_as_it_is(monkeypatch, capsys):
+    def fails(options):
+        raise OSError(options.number, "No space left on device", "data/reports")
+
+    def number(parser):
+        parser.add_argument("number", type=int)
+
+    monkeypatch.setattr("tidegate.__main__.COMMANDS", (Command("draw", "a report", number, fails),))
+    assert main(["draw", str(errno.ENOSPC)]) == 1
+    assert capsys.readouterr().err == (
+        "[Errno 28] No space left on device: 'data/reports'. Once that is mended, the same command goes on.\n"
+    )
+    with pytest.raises(OSError, match="reports"):
+        main(["draw", str(errno.EBADF)])

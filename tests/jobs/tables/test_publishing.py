@@ -1,7 +1,9 @@
 """Publishing a day: readers see the old day or the new one, and the audit says how its rows came about."""
 
+import contextlib
 import dataclasses
 import datetime as dt
+import resource
 import threading
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs import records, schema
-from jobs.errors import PublishConflict
+from jobs.errors import PublishConflict, TidegateError
 from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, Verdict
 from jobs.tables import audit, publishing
 from jobs.tables.summaries import summarize
@@ -294,6 +296,39 @@ def test_a_crash_between_the_audit_and_the_commit_leaves_readers_the_old_day():
     assert audited() == [("b", 1), ("b", 9)]
 
 
+@contextlib.contextmanager
+def no_file_of_more_than(size):
+    """As a full disk does it: nothing that is written gets longer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [0, 1000])  # the audit's rows cannot be written; its commit cannot
+def test_what_the_disk_refuses_is_told_in_one_sentence_and_the_same_again_publishes(size):
+    publishing.publish(run("a", FIRST, [1, 2]))
+    second = run("b", FIRST, [1, 9])
+    with no_file_of_more_than(size), pytest.raises(TidegateError, match="flights or a table beside it") as told:
+        publishing.publish(second)
+    assert str(told.value).isprintable()
+    assert published() == [1, 2]
+    publishing.publish(second)
+    assert published() == [1, 9]
+    assert audited() == [("b", 1), ("b", 9)]
+
+
+def test_a_record_that_cannot_be_written_leaves_the_one_before_and_nothing_else(tmp_path):
+    kept = tmp_path / "record.json"
+    records.replace(kept, "before")
+    with no_file_of_more_than(0), pytest.raises(OSError, match="too large"):
+        records.replace(kept, "after")
+    assert kept.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [kept]
+
+
 def test_the_audit_has_the_row_identity_and_every_audit_column_of_the_published_run():
     publishing.publish(run("a", FIRST, [1, 2], parts=2))
     table = DeltaTable(f"{TABLE}__audit").to_pyarrow_table()
@@ -352,6 +387,8 @@ def test_a_summary_holds_its_days_and_replaces_the_one_that_is_made_again():
     assert summarize(FLIGHTS, SUMMARY, FIRST) == 2
     assert summarize(FLIGHTS, SUMMARY, SECOND) == 1
     publishing.publish(run("c", FIRST, [5, 7]))
+    with no_file_of_more_than(0), pytest.raises(TidegateError, match="by_parity"):
+        summarize(FLIGHTS, SUMMARY, FIRST)
     assert summarize(FLIGHTS, SUMMARY, FIRST) == 1
     rows = DeltaTable("data/published/by_parity").to_pyarrow_table().to_pylist()
     assert sorted((str(row["date"]), row["odd"], row["flights"]) for row in rows) == [(FIRST, 1, 2), (SECOND, 0, 1)]
