@@ -7,14 +7,13 @@ from typing import Any
 
 import dagster as dg
 
+from data_quality import catalogue
 from jobs import records
 from jobs.schema import DayRecord
 from orchestration import metadata
 from orchestration.declared import Declared
 
 REPORTS = Path("data/reports")
-AGAIN = "materialize the day again; the days published before stay as they are."
-MEND = f"Open the report, mend the cause, then {AGAIN}"
 IN_WORDS = {"running": "Running", "published": "Published"}  # every other state is told as "Not published"
 
 
@@ -81,9 +80,8 @@ class DayEvents:
             checks = len(record.verdicts)
             yield self.word("published", f"{checks} checks ran on {record.figures.rows_out:,} rows.", "Nothing.", told)
         else:
-            red = [verdict.check for verdict in record.verdicts if verdict.holds_back]
-            cause = f"{self.declared.name} held back: {', '.join(red) or record.reason}"
-            yield self.word("held back", record.reason, MEND, {"cause": cause, **told})
+            cause = f"{self.declared.name} held back: {', '.join(_red(record)) or record.reason}"
+            yield self.word("held back", record.reason, mend(self.declared, record), {"cause": cause, **told})
         yield dg.AssetObservation(
             asset_key=self.declared.raw_key,
             partition=self.day,
@@ -106,6 +104,28 @@ class DayEvents:
             **told,
             **self.links(),
         }
+
+
+def run_again(declared: Declared) -> str:
+    """How to have the day, as the end of a sentence. The button of the asset alone makes no summaries."""
+    with_summaries = f" by the job {declared.job_name}, with its summaries" if declared.enrichment.summaries else ""
+    return f"materialize the day again{with_summaries}; the days published before stay as they are."
+
+
+def mend(declared: Declared, record: DayRecord) -> str:
+    """The next step of a day that is held back."""
+    judge_answers = {f"{lookup.name}__answers_in_range" for lookup in declared.facts.lookups}
+    judge_answers |= {name for name, _ in catalogue.further(declared.facts)}
+    if declared.enrichment.ledger is None or not judge_answers.intersection(_red(record)):
+        return f"Open the report, mend the cause, then {run_again(declared)}"
+    return (  # as it is, the day would have the same answers
+        "Open the report, mend the cause; the ledger keeps the answers: where some are wrong have the job "
+        f"refresh_answers, with do: true, ask anew for them; then {run_again(declared)}"
+    )
+
+
+def _red(record: DayRecord) -> list[str]:
+    return [verdict.check for verdict in record.verdicts if verdict.holds_back]
 
 
 def render_report(enrichment: str) -> None:

@@ -19,7 +19,7 @@ from jobs.spark_program import Ended
 from jobs.tables.leases import Lease, leased
 from orchestration import metadata, modes, standing
 from orchestration.checks import check_results
-from orchestration.day_events import AGAIN, MEND, DayEvents, render_report
+from orchestration.day_events import DayEvents, mend, render_report, run_again
 from orchestration.dead_runs import sign
 from orchestration.deadlines import next_start
 from orchestration.declared import Declared
@@ -62,7 +62,7 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
             yield dg.MaterializeResult(metadata=run.events.published(record, told))
     render_report(declared.name)
     if record.state != "published":
-        raise run.failure(record.reason, MEND)
+        raise run.failure(record.reason, mend(declared, record))
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class DayRun:
             self.observe("not started", str(taken), next_step)
             raise self.failure(str(taken), next_step) from taken
         except DeclarationError as error:  # as where the table's folder may not be written
-            next_step = f"Once that is mended, {AGAIN}"
+            next_step = f"Once that is mended, {run_again(self.declared)}"
             self.observe("failed", str(error), next_step)
             raise self.failure(str(error), next_step) from error
         except dg.DagsterExecutionInterruptedError as cancel:
@@ -121,11 +121,15 @@ class DayRun:
         """
         worker = multiprocessing.parent_process()
         if worker is None or os.getppid() == worker.pid:
-            return "cancelled", "somebody cancelled the run; its Spark is ended.", f"To have the day, {AGAIN}"
+            return (
+                "cancelled",
+                "somebody cancelled the run; its Spark is ended.",
+                f"To have the day, {run_again(self.declared)}",
+            )
         reason = "the process of the run was killed, as by a lack of memory; its Spark is ended."
         tags = self.context.run.tags
         if "dagster/backfill" in tags or "dagster/retry_number" in tags:
-            return "failed", reason, f"To have the day, {AGAIN}"
+            return "failed", reason, f"To have the day, {run_again(self.declared)}"
         return standing.TRIED_AGAIN, reason, "Nothing: the run is started once more by itself."
 
     def day_that_needs_no_replay(self) -> DayRecord | None:
@@ -145,7 +149,10 @@ class DayRun:
             raise self.failure(str(error), f"Run the job {self.declared.job_name} for the day.") from error
         stands = records.load(self.declared.name, self.day)[-1]
         if stands.state != "published":
-            raise self.failure(f"the last run was held back, and not for its dead letters: {stands.reason}", MEND)
+            raise self.failure(
+                f"the last run was held back, and not for its dead letters: {stands.reason}",
+                mend(self.declared, stands),
+            )
         return stands
 
     def with_spark(self, spark: SparkProgram, lease: Lease) -> Ended:
@@ -178,20 +185,20 @@ class DayRun:
     def tell_unwritten(self, ended: Ended) -> str:
         """The same on the asset's page alone. Returns the next step."""
         next_step = self._after(ended)
-        again = ended.crashed and self.context.retry_number == 0
+        tried_again = ended.crashed and self.context.retry_number == 0
         far = {"progress": ended.progress} if ended.progress else {}
-        self.observe(standing.TRIED_AGAIN if again else ended.state, ended.reason, next_step, far)
+        self.observe(standing.TRIED_AGAIN if tried_again else ended.state, ended.reason, next_step, far)
         return next_step
 
     def _after(self, ended: Ended) -> str:
         if ended.crashed and self.context.retry_number == 0:
             return "Nothing: it is tried once more by itself."
         if ended.state != RunStopped.state:
-            return f"{CURES.get(ended.state, 'Once that is mended')}, {AGAIN}"
+            return f"{CURES.get(ended.state, 'Once that is mended')}, {run_again(self.declared)}"
         start = next_start(self.declared, self.day, dt.datetime.now(dt.UTC))
         if start is None:
             return (
-                f"Once the service answers again, {AGAIN} "
+                f"Once the service answers again, {run_again(self.declared)} "
                 "It is not started by itself: its deadline has passed, or it has none."
             )
         until = f"{self.declared.enrichment.publish_by} UTC"

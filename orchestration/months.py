@@ -21,7 +21,7 @@ from jobs.tables.leases import WAIT, Lease, leased
 from orchestration import metadata, modes
 from orchestration.assets import CRASH, POOL
 from orchestration.checks import check_evaluations
-from orchestration.day_events import AGAIN, render_report
+from orchestration.day_events import render_report, run_again
 from orchestration.dead_runs import sign
 from orchestration.declared import Declared
 from orchestration.enriching import DayRun
@@ -153,10 +153,12 @@ class MonthRun:
             try:
                 self._leases[day] = held.enter_context(leased(self._declared.facts.table, day, run.run_id, wait=wait))
             except DayTaken as taken:
-                run.observe("not started", str(taken), f"Wait for that run, or cancel it; then {AGAIN}")
+                run.observe(
+                    "not started", str(taken), f"Wait for that run, or cancel it; then {run_again(self._declared)}"
+                )
                 self._red[day] = str(taken)
             except DeclarationError as error:
-                run.observe("failed", str(error), f"Once that is mended, {AGAIN}")
+                run.observe("failed", str(error), f"Once that is mended, {run_again(self._declared)}")
                 self._red[day] = str(error)
 
     def _with_spark(self, spark: SparkProgram) -> Ended:

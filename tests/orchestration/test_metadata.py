@@ -4,9 +4,22 @@ import dataclasses
 
 import pytest
 
+from data_quality.catalogue import further
 from enrichments.flights import flights
 from jobs import records
-from jobs.schema import OUTCOMES, Billed, DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFigures, RequestFigures
+from jobs.declarations import Expectation
+from jobs.schema import (
+    OUTCOMES,
+    Billed,
+    DayFacts,
+    DayFigures,
+    DayRecord,
+    DeclaredFacts,
+    LookupFigures,
+    RequestFigures,
+    Verdict,
+)
+from orchestration.day_events import mend
 from orchestration.declared import Declared
 from orchestration.metadata import figures_metadata, runbook
 
@@ -86,3 +99,25 @@ def test_a_runbook_is_linked_where_one_is_declared_and_is_no_part_of_the_declara
     assert runbook(Declared("a:flights", with_runbook))["runbook"].url == "https://wiki.example/flights"
     assert runbook(Declared("a:flights", flights)) == {}
     assert (with_runbook.fingerprint, with_runbook.facts()) == (flights.fingerprint, flights.facts())
+
+
+def next_step(red: str, **declared: object) -> str:
+    """Of a day of flights, declared otherwise in this, that this check holds back."""
+    held_back = dataclasses.replace(record(), verdicts=(Verdict(red, "failed", "error", "0 lost"),), state="held back")
+    return mend(Declared("a:flights", dataclasses.replace(flights, **declared)), held_back)
+
+
+def test_a_day_held_back_is_run_again_by_the_job_that_makes_its_summaries_too():
+    said = "Open the report, mend the cause, then materialize the day again"
+    after = "; the days published before stay as they are."
+    by_job = " by the job flights_enriched_nightly, with its summaries"
+    assert next_step("weather__errors_tolerated") == f"{said}{by_job}{after}"
+    assert next_step("weather__errors_tolerated", summaries=[]) == f"{said}{after}"
+
+
+def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
+    mine = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
+    ((name, _),) = further(dataclasses.replace(flights, expectations=[mine]).facts())
+    assert "have the job refresh_answers, with do: true, ask anew for them" in next_step("weather__answers_in_range")
+    assert "refresh_answers" in next_step(name, expectations=[mine])
+    assert "refresh_answers" not in next_step("weather__answers_in_range", ledger=None)
