@@ -56,7 +56,9 @@ class _Place:
         return [outcome for outcome, age in self.plan.ttl.max_age_us().items() if outcome in ANSWERS and age != 0]
 
     def look(self) -> dict[str, set[str]]:
-        """Who lives, by run, and the shares that each has claimed. A run without a beat for long is dead."""
+        """Who lives, by run, and the shares that each has claimed. A run without a beat for long is dead;
+        so is one whose last beat is far ahead, from before the clock was put back.
+        """
         selector = fs.FileSelector(f"{self.folder.path}/{RUNS}", recursive=True, allow_not_found=True)
         beats: dict[str, datetime] = {}
         claims: dict[str, set[str]] = {}
@@ -67,7 +69,7 @@ class _Place:
             elif len(parts) == 3 and parts[1] == "claims" and info.type == fs.FileType.File:
                 claims.setdefault(parts[0], set()).add(parts[2].split("-")[0])
         now = beats.get(self.plan.run_id)
-        alive = {run for run, beat in beats.items() if now is None or (now - beat).total_seconds() < DEAD_AFTER}
+        alive = {run for run, beat in beats.items() if now is None or abs((now - beat).total_seconds()) < DEAD_AFTER}
         return {run: claims.get(run, set()) for run in alive - {self.plan.run_id}}
 
     def read_answers(self, alive: set[str]) -> None:
