@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ from jobs.ledger.request_notes import read_note, versions
 from jobs.tables import audit, by_run, dead_letters
 from jobs.tables.asked_keys import KeysOf, files_of_days, tells_keys
 from jobs.tables.erasing import without_rows
-from jobs.tables.leases import at_work, leased
+from jobs.tables.leases import at_work, last_runs, leased
 from jobs.tables.publishers import alone_with
 from jobs.tables.summaries import summarize
 
@@ -77,8 +77,8 @@ def forget(
     """Take the keys of one lookup out of everything that is ours. Run again, it finds nothing; after a crash run it
     again. without_ledger: enrichments that ask by a lookup of this name too and keep no answers: they have tables.
 
-    Raises DayTaken while a run of one of the tables is at work, DeclarationError for a day that cannot be rewritten,
-    LedgerError.
+    Raises DayTaken while a run of one of the tables is at work, or when one was meanwhile, DeclarationError for a day
+    that cannot be rewritten, LedgerError.
     """
     ledgers = list(ledgers)
     lookup = ledgers[0].lookup
@@ -88,6 +88,7 @@ def forget(
     for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *without_ledger):
         if not any(one is other for other in readers):
             readers.append(one)
+    had = {table: last_runs(table) for table in {enrichment.output.path for enrichment in readers}}
     for enrichment in readers:
         _refuse(enrichment, name)
     stored, files = 0, 0
@@ -95,7 +96,12 @@ def forget(
         done = forget_in_ledger(folder, texts_of(in_order(keys, parts, _parts_asked(folder))))
         stored, files = stored + done.keys, files + done.files
     needles = {part for key in keys for part in key if part} | {*wanted.texts}
-    tables = tuple(_forget_rows(enrichment, wanted, needles, quality) for enrichment in readers)
+    tables = tuple(
+        _forget_rows(enrichment, wanted, needles, quality, had[enrichment.output.path]) for enrichment in readers
+    )
+    for enrichment in readers:
+        for day, run_id in last_runs(enrichment.output.path).items():
+            _refuse_other(enrichment, day, run_id, had[enrichment.output.path])
     return Certificate(name, len(keys), stored, files, tables)
 
 
@@ -115,20 +121,34 @@ def _refuse(enrichment: Enrichment, lookup: str) -> None:
             )
 
 
+def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[str, str]) -> None:
+    """A run that began meanwhile may have asked the keys again, or have taken them out of the ledger before."""
+    if run_id != had.get(day, ""):
+        raise DayTaken(
+            f"{enrichment.name}: {day} was run by run {run_id} meanwhile, which may have asked the keys: they are not "
+            "forgotten for good. The same again, once no run of the table is at work."
+        )
+
+
 def _parts_asked(folder: LedgerFolder) -> list[str]:
     """The parts of the keys of this folder in their order, as it was noted; none where it was not."""
     noted = (read_note(folder) or {}).get("keys")
     return noted if isinstance(noted, list) else []
 
 
-def _forget_rows(enrichment: Enrichment, keys: KeysOf, needles: set[str], quality: Quality) -> Table:
-    """First what names the rows, which only they themselves can tell; then the rows, and what is made from them."""
+def _forget_rows(
+    enrichment: Enrichment, keys: KeysOf, needles: set[str], quality: Quality, had: dict[str, str]
+) -> Table:
+    """First what names the rows, which only they themselves can tell; then the rows, and what is made from them.
+
+    had: the run that had each day last.
+    """
     asked = rows_that_asked(enrichment, keys)
     cleaned = clean_records(enrichment, asked, needles, quality)
     logs = delete_logs(enrichment, asked)
     days, rows = _begin(enrichment, asked.shown), 0
     for day in days:
-        rows += _erase(enrichment, day, keys)
+        rows += _erase(enrichment, day, keys, had)
         for summary in enrichment.summaries:
             summarize(enrichment, summary, day)
     _delete_what_crashes_left(enrichment)
@@ -153,11 +173,13 @@ def _begin(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
     return together
 
 
-def _erase(enrichment: Enrichment, day: str, keys: KeysOf) -> int:
+def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) -> int:
     run_id = f"forget-{uuid.uuid4().hex}"
-    record = last_published(enrichment.name, day)
-    assert record is not None  # looked at before anything began
     with leased(enrichment.output.path, day, run_id) as lease:
+        _refuse_other(enrichment, day, lease.before, had)
+        had[day] = run_id
+        record = last_published(enrichment.name, day)
+        assert record is not None  # looked at before anything began
         files = [file for of, file in files_of_days(enrichment) if of == day]
         return without_rows(record, files, keys, run_id=run_id, lease=lease)
 

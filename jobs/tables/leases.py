@@ -28,12 +28,16 @@ LOOK_EVERY = 0.1  # s
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to run and publish one day of one table. file: open and locked; children that inherit it share it."""
+    """The right to run and publish one day of one table. file: open and locked; children that inherit it share it.
+
+    before: the run that had the day last, if one had.
+    """
 
     path: Path
     day: str
     run_id: str
     file: int
+    before: str = ""
 
     def confirm(self) -> None:
         """Nobody took the day after us. Raises PublishConflict otherwise, as where a file system lost our lock."""
@@ -57,8 +61,9 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
     try:
         with _writing(table):
             _lock(file, path, day, wait)
+            before = _run_of(path)
             _sign(file, run_id)
-        yield Lease(path, day, run_id, file)
+        yield Lease(path, day, run_id, file, before)
     finally:
         os.close(file)
 
@@ -71,8 +76,13 @@ def at_work(table: str) -> dict[str, str]:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                found[str(_holder(path).get("run_id", ""))] = path.stem
+                found[_run_of(path)] = path.stem
     return found
+
+
+def last_runs(table: str) -> dict[str, str]:
+    """The run that has each day of the table, or had it last: day -> run id."""
+    return {path.stem: _run_of(path) for path in Path(table, FOLDER).glob("*.json")}
 
 
 @contextlib.contextmanager
@@ -106,6 +116,10 @@ def _lock(file: int, path: Path, day: str, wait: float) -> None:
                 who = "run {run_id} (process {pid} on {host}, since {since})".format(**held) if held else "another run"
                 raise DayTaken(f"{day} is being run by {who}; nothing was started beside it.") from None
         time.sleep(LOOK_EVERY)
+
+
+def _run_of(path: Path) -> str:
+    return str(_holder(path).get("run_id", ""))
 
 
 def _holder(path: Path) -> dict[str, Any]:

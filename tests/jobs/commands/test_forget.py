@@ -250,6 +250,26 @@ def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
     assert numbers(FIRST) == [1, NUMBER]
 
 
+@pytest.mark.parametrize("day", [FIRST, SECOND])  # one whose rows are taken out, a new one
+def test_a_run_that_began_meanwhile_is_told_and_the_same_again_forgets_what_it_wrote(towns, monkeypatch, capsys, day):
+    towns.store({NUMBER: {"temp_c": 1.0}})
+    towns.publish(FIRST, [1, NUMBER])
+    before = forget.clean_records
+
+    def a_run(*arguments):
+        with leased(TABLE, day, "nightly") as lease:
+            towns.store({NUMBER: {"temp_c": 1.0}}, run_id="nightly")
+            publishing.publish(towns.written(day, [NUMBER], "nightly", {}), lease)
+        return before(*arguments)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(forget, "clean_records", a_run)
+        assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
+    assert f"towns: {day} was run by run nightly meanwhile, which may have asked the keys" in capsys.readouterr().err
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    assert files_that_hold(GONE) == []
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
