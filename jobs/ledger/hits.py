@@ -118,17 +118,15 @@ def knows_nothing(folder: LedgerFolder) -> bool:
 def begin_run(plan: LedgerPlan) -> list[str]:
     """Make this run's folder, so that others see it; gives the other runs that have one: they ask too, or crashed.
 
-    Claims of a run whose process is known to be gone are taken away at once, so that nobody waits for it.
+    What a run has whose process is known to be gone is taken away at once, so that nobody waits for it, and the runs
+    after this one do not take it for one that asks.
     """
     beat(plan)
     folder = folder_of(plan)
-    names = folder.names(RUNS)
-    others = {name.split("/")[1] for name in names} - {plan.run_id}
+    others = {name.split("/")[1] for name in folder.names(RUNS)} - {plan.run_id}
     for run in sorted(others):
         if _is_gone(folder, run):
-            for name in names:
-                if name.startswith((f"{RUNS}/{run}/claims/", f"{RUNS}/{run}/{BEAT}")):
-                    folder.delete(name)
+            end_run(replace(plan, run_id=run))
     return sorted(others)
 
 

@@ -119,8 +119,10 @@ def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     )
     subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
     folder_of(dead).write("runs/dead/claims/007-0", b"{}")
+    folder_of(dead).write("runs/dead/index-1.arrow", b"")
     assert begin_run(alive) == ["dead"]
     assert folder_of(dead).names("runs/dead") == []
+    assert begin_run(alive) == []  # a run after that need not look at its keys first
     begin_run(dead)  # by this very process, which lives
     begin_run(alive)
     assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
