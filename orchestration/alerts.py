@@ -18,7 +18,7 @@ import dagster as dg
 
 from orchestration.deadlines import day_due, deadline
 from orchestration.declared import Declared
-from orchestration.standing import NO_ALARM, Word, last_number, published_times, words_since
+from orchestration.standing import NO_ALARM, Word, failed_runs, last_number, published_times, words_since
 from orchestration.starting_again import Clock, utc_now
 
 WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: it is named in no message
@@ -108,7 +108,7 @@ def news(
         for word in words_since(instance, declared, told.read[declared.name]):
             yield from _failed(word, declared, told)
             told.read[declared.name] = word.number
-        yield from _missed(declared, told, now)
+        yield from _missed(instance, declared, told, now)
     for cause in list(told.open):
         yield from _over(cause, by_name, told)
 
@@ -128,7 +128,7 @@ def _failed(word: Word, declared: Declared, told: Told) -> Iterator[Message]:
     told.open[word.cause] = Open(night, word.at.isoformat(), days if day in days else [*days, day])
 
 
-def _missed(declared: Declared, told: Told, now: dt.datetime) -> Iterator[Message]:
+def _missed(instance: dg.DagsterInstance, declared: Declared, told: Told, now: dt.datetime) -> Iterator[Message]:
     """A deadline that passes without the day, where no cause was told yet: the run is late, or never began."""
     day = day_due(declared, now)
     if day is None or told.missed.get(declared.name) == day:
@@ -137,8 +137,10 @@ def _missed(declared: Declared, told: Told, now: dt.datetime) -> Iterator[Messag
     until = deadline(declared, day)
     if not published_times(declared, day) and not at_work and until is not None:
         cause = f"{declared.name} {day} late"
-        text = f"{_who(declared)} {day} not published by {until:%H:%M} UTC, its deadline; no run of it has failed."
-        page = f"assets/{declared.key.to_user_string()}?view=partitions&partition={day}"
+        page, runs = _page(declared, day), "no run of it has failed"
+        if failed := failed_runs(instance, declared, day):  # without a word, as where a declaration cannot be loaded
+            page, runs = f"runs/{failed[0].run_id}", "a run of it failed, and its page says why"
+        text = f"{_who(declared)} {day} not published by {until:%H:%M} UTC, its deadline; {runs}."
         yield _message(text, "not published", cause, declared, day=day, page=page)
         told.open[cause] = Open(_night(now), until.isoformat(), [[declared.name, day]])
     told.missed[declared.name] = day
@@ -159,8 +161,7 @@ def _over(cause: str, by_name: dict[str, Declared], told: Told) -> Iterator[Mess
         what = day if len(days) == 1 else f"{day}, the last of {len(days)} days of one cause,"
         late = _after_deadline(declared, day, at)
         text = f"{_who(declared)} {what} published {at:%H:%M} UTC{late}. Over: {cause}."
-        page = f"assets/{declared.key.to_user_string()}?view=partitions&partition={day}"
-        yield _message(text, "published", cause, declared, day=day, page=page)
+        yield _message(text, "published", cause, declared, day=day, page=_page(declared, day))
     del told.open[cause]
 
 
@@ -177,6 +178,10 @@ def _night(at: dt.datetime) -> str:
 
 def _who(declared: Declared) -> str:
     return f"[{', '.join(declared.enrichment.owners) or 'no owner'}] {declared.name}"
+
+
+def _page(declared: Declared, day: str) -> str:
+    return f"assets/{declared.key.to_user_string()}?view=partitions&partition={day}"
 
 
 def _message(text: str, state: str, cause: str, declared: Declared, *, day: str, page: str) -> Message:

@@ -72,8 +72,19 @@ def published_times(declared: Declared, day: str) -> list[dt.datetime]:
 
 def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
     """Runs of this day or its month, by a job of the enrichment or by hand, that wait or are at work."""
+    return _runs(instance, declared, day, UNFINISHED)
+
+
+def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
+    """The same that failed, the last one first."""
+    return _runs(instance, declared, day, [DagsterRunStatus.FAILURE])
+
+
+def _runs(
+    instance: DagsterInstance, declared: Declared, day: str, statuses: list[DagsterRunStatus]
+) -> list[dg.DagsterRun]:
     day_or_month = [day, day[: len("2013-01")]]
-    of_day = instance.get_runs(RunsFilter(statuses=UNFINISHED, tags={"dagster/partition": day_or_month}))
+    of_day = instance.get_runs(RunsFilter(statuses=statuses, tags={"dagster/partition": day_or_month}))
     return [
         run
         for run in of_day

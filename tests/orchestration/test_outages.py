@@ -236,6 +236,19 @@ def test_a_deadline_that_passes_without_a_run_is_told(instance, webhook):
     ]
 
 
+def test_a_deadline_that_passes_after_a_run_that_failed_without_a_word_says_so_and_links_it(instance, webhook):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tags = RUN_OF | {"dagster/partition": DAY}  # of a run that could not load the declarations, say
+    failed = create_run_for_test(instance, DECLARED.job_name, tags=tags, status=DagsterRunStatus.FAILURE)
+    looking.at("06:30")
+    (message,) = webhook.told
+    assert message["text"] == (
+        f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; a run of it failed, and its "
+        f"page says why. http://127.0.0.1:3000/runs/{failed.run_id}"
+    )
+
+
 @pytest.mark.parametrize("state", ["running", "published", "cancelled", "not started", "crashed"])
 def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(instance, webhook, state):
     looking = Looking(instance)
