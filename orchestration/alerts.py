@@ -120,8 +120,8 @@ def _failed(word: Word, declared: Declared, told: Told) -> Iterator[Message]:
     known = told.open.get(word.cause)
     if known is None or known.night != night:
         text = (
-            f"{_who(declared)} {word.day} not published ({word.state}). {word.reason} Readers see: {word.readers_see}. "
-            f"Next: {word.next_step}"
+            f"{_who(declared)} {word.day} not published ({word.state}). {word.reason.rstrip('.')}. "
+            f"Readers see: {word.readers_see}. Next: {word.next_step}"
         )
         yield _message(text, "not published", word.cause, declared, day=word.day, page=f"runs/{word.run_id}")
     days = known.days if known else []
@@ -160,7 +160,7 @@ def _over(cause: str, by_name: dict[str, Declared], told: Told) -> Iterator[Mess
         )
         what = day if len(days) == 1 else f"{day}, the last of {len(days)} days of one cause,"
         late = _after_deadline(declared, day, at)
-        text = f"{_who(declared)} {what} published {at:%H:%M} UTC{late}. Over: {cause}."
+        text = f"{_who(declared)} {what} published {at:%H:%M} UTC{late}. Over: {cause.rstrip('.')}."
         yield _message(text, "published", cause, declared, day=day, page=_page(declared, day))
     del told.open[cause]
 

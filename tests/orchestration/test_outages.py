@@ -213,6 +213,24 @@ def test_a_day_that_comes_late_is_told_with_the_minutes_after_its_deadline(insta
     ]
 
 
+def test_sentences_of_a_message_end_with_one_full_stop(instance, webhook):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(
+        instance,
+        "failed",
+        "02:50",
+        reason="5 rows lost; first: flight 17",
+        cause="flights_enriched failed: there is none.",
+    )
+    looking.at("02:51")
+    publish("04:00")
+    looking.at("04:01")
+    failed, over = webhook.take()
+    assert "(failed). 5 rows lost; first: flight 17. Readers see: 11-18. Next" in failed
+    assert over.endswith("Over: flights_enriched failed: there is none.")
+
+
 def test_a_cause_that_lasts_is_told_again_the_next_night(instance, webhook):
     looking = Looking(instance)
     looking.at("02:00")
