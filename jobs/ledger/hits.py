@@ -84,7 +84,9 @@ def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan, *, se
 
 
 def with_own_answers(hits: Hits) -> pa.Table:
-    """`hits.answers`, and what this run has stored since: that holds in this run whatever its time to live is."""
+    """`hits.answers`, what others have stored since, and what this run has: all holds to the end of this run, whatever
+    its time to live is.
+    """
     folder = folder_of(hits.plan)
     own = folder.read(folder.parts(run_of_keys(hits.plan.run_id)))
     own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
@@ -92,8 +94,11 @@ def with_own_answers(hits: Hits) -> pa.Table:
     last = own.group_by("key").aggregate([("place", "max")])["place_max"]
     own = own.take(last).drop_columns(["place"])
     since = select(folder, hits.wanted[TEXT], now_us=time.time_ns() // 1000, ttl=hits.plan.ttl).answers
-    others = since.filter(pc.invert(pc.is_in(since["key"], value_set=own["key"].combine_chunks())))
-    return pa.concat_tables([others.select(own.column_names), own])
+    known = own
+    for older in (since, hits.answers):
+        more = older.filter(pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks())))
+        known = pa.concat_tables([more.select(own.column_names), known])
+    return known
 
 
 def file_of_run(plan: LedgerPlan, name: str) -> str:
@@ -146,14 +151,16 @@ def _host() -> str:
 
 
 def _is_gone(folder: LedgerFolder, run: str) -> bool:
-    """Whether the process of a run is known to have ended: only here, and only where it says so itself."""
+    """Whether the process of a run is known to have ended: only here, and only where it says so itself. One without a
+    beat, which comes first of all, has left what its tasks wrote after it was taken for gone.
+    """
     try:
         with folder.filesystem.open_input_stream(f"{folder.path}/{RUNS}/{run}/{BEAT}", compression=None) as stream:
             said = json.loads(stream.read())
         if said["host"] != _host():
             return False
         os.kill(int(said["pid"]), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):
         return True
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
         return False

@@ -123,6 +123,9 @@ def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     assert begin_run(alive) == ["dead"]
     assert folder_of(dead).names("runs/dead") == []
     assert begin_run(alive) == []  # a run after that need not look at its keys first
+    folder_of(dead).write("runs/dead/claims/008-0", b"{}")  # by a task that outlived its driver
+    begin_run(alive)
+    assert begin_run(alive) == []
     begin_run(dead)  # by this very process, which lives
     begin_run(alive)
     assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
