@@ -39,7 +39,7 @@ class RunRules:
     def __post_init__(self) -> None:
         if self.max_calls is not None and self.max_calls < 1:
             raise DeclarationError(
-                f"max-calls is {self.max_calls}; it must be at least 1. To make no call at all: --no-calls."
+                f"max-calls is {self.max_calls}; it must be at least 1. A run without a call: tidegate remap."
             )
         if self.max_cost is not None:
             read_money(self.max_cost, "max-cost")
