@@ -26,7 +26,7 @@ from jobs.tables import audit, by_run, dead_letters
 from jobs.tables.asked_keys import KeysOf, files_of_days, tells_keys
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases import at_work, last_runs, leased
-from jobs.tables.publishers import alone_with
+from jobs.tables.publishers import alone_with, storing
 from jobs.tables.summaries import summarize
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) 
 def _delete_what_crashes_left(enrichment: Enrichment) -> None:
     """Audit rows and dead letters of runs that readers do not see."""
     table = enrichment.output.path
-    with alone_with(table):
+    with storing(table), alone_with(table):
         published = {(day, file.parent.name) for day, file in files_of_days(enrichment)}
         for beside in (audit.table_of(table), dead_letters.table_of(table)):
             by_run.keep_published(beside, enrichment.input.partition, published)

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 
 from jobs.tables.leases import at_work
+from jobs.tables.publishers import storing
 
 RUNS = "runs"
 KEYS = "-keys"  # ends the name of the folder beside the run's own, with the keys that it asks
@@ -31,7 +32,8 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
     published runs, files that are in no version.
 
     Who reads a version older than that cannot any more. The run of a day that is at work keeps its folder, however old
-    that is. Needs a folder on a file system. A crash half way leaves files that the next vacuum takes.
+    that is. Needs a folder on a file system. A crash half way leaves files that the next vacuum takes. Raises
+    TidegateError when the disk refuses, as Delta notes first what it takes away.
     """
     # in this order: a run takes its lease before it makes its folder, and has it until its files are in the table
     folders = [folder for folder in Path(table, RUNS).glob("*") if folder.is_dir()]
@@ -47,8 +49,9 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Pa
         return 0, set()
     opened = DeltaTable(table)
     hours = older_than // timedelta(hours=1)
-    old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
-    replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
+    with storing(table):
+        old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+        replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
     root = Path(table).resolve()
     named = [uri.removeprefix("file://") for uri in opened.file_uris()]
     needed = {Path(form).resolve() for name in named for form in (name, unquote(name))}

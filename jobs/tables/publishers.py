@@ -35,7 +35,7 @@ def storing(table: str) -> Iterator[None]:
     try:
         yield
     except (OSError, DeltaError) as error:
-        said = " ".join(re.sub(r"\x1b\[\d+m", "", str(error)).replace(" ↳", ":").split()).rstrip(".")
+        said = " ".join(re.sub(r"\x1b\[\d+m", "", str(error)).split()).replace(" ↳", ":").rstrip(".")
         raise TidegateError(
             f"output: {table} or a table beside it cannot be written: {said}. Readers see the old day or the new one, "
             "whole; mend that and run the same again: what was answered is in the ledger."

@@ -19,6 +19,7 @@ from jobs import records, schema
 from jobs.errors import PublishConflict, TidegateError
 from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, Verdict
 from jobs.tables import audit, publishing
+from jobs.tables.old_files import vacuum
 from jobs.tables.summaries import summarize
 from tidegate import Enrichment, HttpLookup, Input, Output, Service, Summary
 
@@ -369,6 +370,19 @@ def test_vacuum_finds_what_was_never_published_and_nothing_else():
     found = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True, full=True)
     assert [name.split("/")[1] for name in found] == ["b"]
     assert deltalake.__version__
+
+
+def test_a_vacuum_that_the_disk_refuses_is_told_in_one_sentence_and_the_same_again_does_it():
+    publishing.publish(run("a", FIRST, [1]))
+    publishing.publish(run("b", FIRST, [2]))
+    with (
+        no_file_of_more_than(0),
+        pytest.raises(TidegateError, match=r"cannot be written: .* error: .*too large") as told,
+    ):
+        vacuum(TABLE, older_than=dt.timedelta(0))
+    assert str(told.value).isprintable()
+    assert vacuum(TABLE, older_than=dt.timedelta(0)).old == 1
+    assert published() == [2]
 
 
 SUMMARY = Summary(name="by_parity", sql="SELECT flight % 2 AS odd, count(*) AS flights FROM flights GROUP BY 1")
