@@ -13,12 +13,17 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from data_quality.findings import Finding, identity_columns, missing, rows_at_fault
 from jobs import schema
 from jobs.schema import PARTITION, SOURCE_IDENTITY, DayFacts, LookupFacts
+
+_ALLOWANCE = pa.schema(
+    [("lookup", pa.int32()), ("task", pa.int32()), ("edge", pa.int64()), ("calls", pa.int32()), ("step", pa.int32())]
+)
 
 
 def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Finding]:
@@ -93,8 +98,12 @@ def _step() -> Column:
 
 def _allowances(frame: DataFrame, facts: DayFacts, numbers: list[int]) -> DataFrame:
     """What each task was allowed as edges among those of the calls: what is allowed is as many that have ended."""
-    rows = [(number, *step) for number in numbers for step in _allowed_in_time(facts, number)]
-    return frame.sparkSession.createDataFrame(rows, "lookup INT, task INT, edge BIGINT, calls INT, step INT")
+    rows = [
+        dict(zip(_ALLOWANCE.names, (number, *step), strict=True))
+        for number in numbers
+        for step in _allowed_in_time(facts, number)
+    ]
+    return frame.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _ALLOWANCE))
 
 
 def _allowed_in_time(facts: DayFacts, number: int) -> Iterator[tuple[int, int, int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql.types import IntegralType, LongType, StructField, StructType
@@ -23,11 +24,12 @@ def read(spark: SparkSession, facts: DayFacts) -> DataFrame:
     One task writes one file, or several in turn, each in the order in which its rows came.
     """
     if not facts.files:
-        return spark.createDataFrame([], _schema_of_an_empty_day(spark, facts))
+        return _without_rows(spark, _schema_of_an_empty_day(spark, facts))
     frame = spark.read.parquet(*facts.files)
     uris = sorted(frame.inputFiles(), key=_in_order_of_writing)
-    spelled = [(form, place) for place, uri in enumerate(uris) for form in {uri, one_spelling(uri)}]
-    places = spark.createDataFrame(spelled, "_uri STRING, _place LONG")
+    spelled = {form: place for place, uri in enumerate(uris) for form in (uri, one_spelling(uri))}
+    # An Arrow table goes to Spark as it is; rows would go through a Python worker, started for them alone.
+    places = spark.createDataFrame(pa.table({"_uri": [*spelled], "_place": pa.array(spelled.values(), pa.int64())}))
     located = frame.select("*", F.col("_metadata.file_path").alias("_uri"), F.col("_metadata.row_index").alias("_row"))
     # A row whose file is not found would vanish from every check: it stops them all instead.
     place = F.coalesce("_place", F.raise_error(F.concat(F.lit("not a file of the run: "), "_uri")).cast("long"))
@@ -65,11 +67,15 @@ def read_input(spark: SparkSession, facts: DayFacts) -> DataFrame:
     if not facts.input_files:
         columns = [f"`{name}` STRING" for name in facts.input_columns if name not in schema.SOURCE_IDENTITY]
         identity = [f"{schema.SOURCE_FILE} STRING", f"{schema.SOURCE_ROW} LONG"]
-        return spark.createDataFrame([], ", ".join([*columns, *identity]))
+        return _without_rows(spark, structure(", ".join([*columns, *identity])))
     frame = spark.read.parquet(*(_path(uri) for uri in facts.input_files))
     file = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "file:/")
     row = F.col("_metadata.row_index")
     return frame.select("*", file.alias(schema.SOURCE_FILE), row.alias(schema.SOURCE_ROW))
+
+
+def _without_rows(spark: SparkSession, kinds: StructType) -> DataFrame:
+    return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in kinds.fields))
 
 
 def _schema_of_an_empty_day(spark: SparkSession, facts: DayFacts) -> StructType:
