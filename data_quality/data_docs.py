@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from data_quality import written
 from data_quality.catalogue import checks
 from data_quality.day import expectations_of, quiet
+from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used
 from jobs.schema import DayFacts, DayFigures, DayRecord
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def build(frame: DataFrame, facts: DayFacts, figures: DayFigures | None, folder:
 
     One at a time on a folder: Great Expectations rebuilds its pages in place.
     """
+    import_when_used(*OF_GREAT_EXPECTATIONS)
     with quiet():
         import great_expectations as gx
 

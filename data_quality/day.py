@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from data_quality import history, pictures, written
 from data_quality.catalogue import CheckSpec, checks, further
 from data_quality.findings import plain
+from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used
 from jobs.schema import DayFacts, DayFigures, RequestFigures, Verdict
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = Non
     """The verdicts on any Spark table with the audit columns; `figures` are the run's own counts, to be checked too."""
     specs = checks(facts.declared)
     expectations, unknown = [], {}
+    import_when_used(*OF_GREAT_EXPECTATIONS)
     with quiet():
         for spec, expectation in expectations_of(specs, facts, figures):
             if isinstance(expectation, str):
