@@ -190,6 +190,7 @@ def session(name: str) -> SparkSession:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "8",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
         # Arrow keeps the memory that it has: rows that wait for the ledger come in waves, and giving it back after each
         # had the kernel clear it anew for the next one
         "spark.executorEnv.MIMALLOC_PURGE_DELAY": "-1",
