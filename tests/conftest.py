@@ -40,6 +40,9 @@ def spark():
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")  # as jobs.enrich_day
+        .config("spark.sql.lightweightPlanChangeValidation", "false")  # Spark's own rules are not ours to test
+        .config("spark.sql.ui.explainMode", "simple")  # plans as text, which nobody reads here
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
