@@ -6,7 +6,8 @@ All state has one owner, this object, on one loop; between two `await`s it is co
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -99,6 +100,16 @@ class Calls:
         self.pool.widen(concurrency)
         self.wake()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """The running call does not count meanwhile; see AsyncWaitOperator.step_aside."""
+        self.pool.spare += 1
+        self.wake()
+        try:
+            yield
+        finally:
+            self.pool.spare -= 1
+
     def stop(self) -> None:
         """Start no attempt any more, and let no time limit expire. Calls under way go on until close()."""
         self._stopped = True
@@ -154,7 +165,7 @@ class Calls:
         pool.arrived(worker)
         cancelling = worker.task.cancelling
         while True:
-            if not self._may_start or not (backlog or due):
+            if not self._may_start or not (backlog or due) or pool.spare < 0:
                 if self._closing:
                     return
                 await self._rest()
@@ -197,7 +208,7 @@ class Calls:
                 raise asyncio.CancelledError
 
     async def _rest(self) -> None:
-        if self.producer_due and self._may_start:
+        if self.producer_due and self._may_start and self.pool.spare >= 0:
             self.pool.looking += 1
             try:
                 await next_turn()

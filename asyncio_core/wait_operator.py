@@ -4,7 +4,7 @@ import asyncio
 import enum
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 from asyncio_core.arguments import OutputMode, check_concurrency, check_strategy, check_timeout, queue_for
@@ -191,26 +191,6 @@ class AsyncWaitOperator:
         else:
             self._enter(entry)
 
-    def try_process_element(self, element: StreamElement, *, as_a_call_ends: bool = False) -> bool:
-        """Take the element as process_element does, if there is room; else False at once, and it is not taken.
-
-        For producers that are no coroutine. as_a_call_ends: this is called from within async_invoke, which returns or
-        raises without another await; then its own worker makes the next call, and no other is woken for it. Raises as
-        process_element.
-        """
-        if not self._accepting:
-            self._check_takes("try_process_element")
-            return False
-        entry = self._queue.try_put(element)
-        if entry is None:
-            return False
-        if as_a_call_ends and type(element) is StreamRecord:
-            self._records += 1
-            self._backlog.append(entry)
-        else:
-            self._enter(entry)
-        return True
-
     async def _put_when_there_is_room(self, element: StreamElement) -> None:
         self._waiting = element
         with self._as_the_producer():
@@ -238,6 +218,14 @@ class AsyncWaitOperator:
         self._queue.capacity = capacity
         self._calls.widen(concurrency)
         self._call_producer()
+
+    def step_aside(self) -> AbstractContextManager[None]:
+        """For a call that waits for another one of this operator: `with operator.step_aside(): await ...`.
+
+        Inside, it takes no part of `concurrency`, so that it keeps no record from being called; its time limit runs on.
+        After it the call counts again at once, and is to return: until other calls have, one more may run.
+        """
+        return self._calls.aside()
 
     def _enter(self, entry: Entry) -> None:
         if type(entry.element) is StreamRecord:

@@ -29,7 +29,7 @@ class Worker:
 
 
 class WorkerPool:
-    """At most `size` workers, made when first needed. A worker without work waits, parked, until wake().
+    """At most `size` workers at work, made when first needed. One without work waits, parked, until wake().
 
     One worker at a time is on its way to the work. It wakes the next one when it finds more than it takes: a batch of
     records that needs no waiting is then served by one worker in one go, and one that does spreads over all of them.
@@ -41,7 +41,7 @@ class WorkerPool:
         work: Callable[[Worker], Coroutine[Any, Any, None]],
         on_left: Callable[[BaseException | None], None],
     ) -> None:
-        self.spare = size  # workers that wake() could call: parked, or not made yet
+        self.spare = size  # workers that wake() could call, parked or not made yet; below 0: so many are to park
         self.looking = 0  # workers called that have not yet looked for work
         self._size = size
         self._work = work
@@ -68,14 +68,14 @@ class WorkerPool:
         """Call one spare worker to the work, unless one is on its way already."""
         if self.looking:
             return
-        while self._parked:
+        while self.spare > 0 and self._parked:
             called, _ = self._parked.popitem()
             self.spare -= 1
             if not called.done():  # done: cancelled by somebody else, its task is about to end
                 self.looking += 1
                 called.set_result(None)
                 return
-        if len(self._workers) < self._size:
+        if self.spare > 0:
             self.spare -= 1
             self.looking += 1
             worker = Worker()

@@ -72,7 +72,6 @@ class Asked:
     failures: int = 0  # attempts that used up a retry
     again: bool = False  # the operator is to try once more
     call: Any = None  # a call that it shares with equal requests, while it waits for it
-    reply: Reply | None = None  # an answer that was kept, until it takes it
     stored: Found | None = None  # what the ledger knows of the key: then nothing is asked
 
     def __init__(self, key: Key | None) -> None:

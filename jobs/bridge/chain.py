@@ -6,9 +6,6 @@ import asyncio
 from collections import deque
 
 from asyncio_core import AsyncWaitOperator, StreamElement
-from jobs.bridge.sharing_operator import SharingOperator
-
-Operator = AsyncWaitOperator | SharingOperator
 
 
 class Link:
@@ -16,7 +13,7 @@ class Link:
 
     BOUND = 1000  # elements waiting before the feeder is held back
 
-    def __init__(self, operator: Operator, onward: Link | None) -> None:
+    def __init__(self, operator: AsyncWaitOperator, onward: Link | None) -> None:
         self._operator = operator
         self._onward = onward
         self._waiting: deque[StreamElement] = deque()
@@ -52,11 +49,7 @@ class Link:
             await self._arrived.wait()
 
 
-def calls_in_flight(operator: Operator) -> int:
-    return operator.in_flight if isinstance(operator, SharingOperator) else operator.statistics().running
-
-
-async def raise_failure(operator: Operator) -> None:
+async def raise_failure(operator: AsyncWaitOperator) -> None:
     """End with the operator's error as soon as it fails, even when nobody is about to give it an element."""
     failed = asyncio.Event()
     operator.call_on_failure(failed.set)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.bridge.allowance import Allowance
 from jobs.bridge.asking import Asking, OnAttempt, Row
-from jobs.bridge.chain import Link, Operator
+from jobs.bridge.chain import Link
 from jobs.bridge.known import KnownAnswers
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.sharing import SharedAsking
-from jobs.bridge.sharing_operator import SharingOperator
 from jobs.callers.caller import Caller, Requesting
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Surroundings:
 class Chain:
     """operators, callers: in the order of the lookups; links: each carries what one lets out into the next."""
 
-    operators: list[Operator]
+    operators: list[AsyncWaitOperator]
     callers: list[Caller]
     links: list[Link]
     sharing: list[SharedAsking]
@@ -92,7 +91,7 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
 
 def _operator(
     task: Surroundings, place: int, gate: Gate, watch: OutageWatch, output: Callable[[StreamElement], None]
-) -> tuple[Operator, Asking, Caller]:
+) -> tuple[AsyncWaitOperator, Asking, Caller]:
     lookup, share = task.plan.lookups[place], task.shares[place]
     caller, ledger = _caller(task, place), task.ledgers[place]
     facts: dict[str, Any] = {
@@ -107,16 +106,19 @@ def _operator(
         "may_call": task.plan.may_call,
     }
     rows = rows_at_once(lookup, share)
-    shared = None if lookup.cache is None else SharedAsking(lookup, caller, share=rows, cache=lookup.cache, **facts)
+    shared = None if lookup.cache is None else SharedAsking(lookup, caller, cache=lookup.cache, **facts)
     asking = shared or Asking(lookup, caller, **facts)
     retry = lookup.retry
-    options: dict[str, Any] = {
-        "mode": MODES[task.plan.mode],
-        "timeout": lookup.timeout,
-        "capacity": CAPACITY_PER_CALL * rows,
-        "gate": gate,
-        "key": order_key_of if task.plan.mode == "key_ordered" else None,
-        "retry_strategy": exponential_backoff(
+    operator = AsyncWaitOperator(
+        asking,
+        output,
+        mode=MODES[task.plan.mode],
+        timeout=lookup.timeout,
+        capacity=CAPACITY_PER_CALL * rows,
+        concurrency=rows,
+        gate=gate,
+        key=order_key_of if task.plan.mode == "key_ordered" else None,
+        retry_strategy=exponential_backoff(
             max_retries=FOR_EVER,
             initial_delay=retry.initial_delay,
             max_delay=retry.max_delay,
@@ -124,10 +126,10 @@ def _operator(
             jitter=retry.jitter,
             on_result=asking.again,
         ),
-    }
+    )
     if shared is not None:
-        return SharingOperator(shared, output, **options), asking, caller
-    return AsyncWaitOperator(asking, output, concurrency=rows, **options), asking, caller
+        shared.step_aside = operator.step_aside
+    return operator, asking, caller
 
 
 def _caller(task: Surroundings, place: int) -> Caller:

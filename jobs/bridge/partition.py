@@ -18,11 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from asyncio_core import AsyncInvokeError, StreamElement, StreamRecord, Watermark
+from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, StreamRecord, Watermark
 from jobs.bridge.allowance import Allowance
 from jobs.bridge.asking import Row, rows_of
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
-from jobs.bridge.chain import Link, Operator, calls_in_flight, raise_failure
+from jobs.bridge.chain import Link, raise_failure
 from jobs.bridge.desk import DeskAddress
 from jobs.bridge.holding import ROWS_HELD, Finished, safe_batches
 from jobs.bridge.input_window import InputWindow
@@ -218,7 +218,7 @@ class PartitionRun:
                     allowance.spent_before(place, ledger.earlier_answers)
         return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._count_attempt)
 
-    async def _feed(self, operator: Operator, link: Link | None) -> None:
+    async def _feed(self, operator: AsyncWaitOperator, link: Link | None) -> None:
         """All input through the first operator, with a watermark wherever the event time calls for one."""
         layout = self._plan.layout
         event_times = EventTimes(layout.max_out_of_orderness_ms)
@@ -274,16 +274,16 @@ class PartitionRun:
         if answered:
             self._latencies_us.append(lasted_us)
 
-    async def _tick(self, operators: list[Operator]) -> None:
+    async def _tick(self, operators: list[AsyncWaitOperator]) -> None:
         """Four times a second: tell the driver; let finished rows out, lest a few fat ones fill the window."""
         while True:
             await asyncio.sleep(EVERY)
             self._flush()
             self._tell(operators)
 
-    def _tell(self, operators: list[Operator]) -> None:
+    def _tell(self, operators: list[AsyncWaitOperator]) -> None:
         progress = self._progress
-        progress.in_flight = sum(map(calls_in_flight, operators))
+        progress.in_flight = sum(operator.statistics().running for operator in operators)
         progress.answered(self._latencies_us)
         self._latencies_us.clear()
         progress.seconds = time.monotonic() - self._begun[0]

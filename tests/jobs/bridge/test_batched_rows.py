@@ -5,12 +5,11 @@ from collections import Counter
 
 import pytest
 
-from asyncio_core import Gate, OutputMode, StreamRecord, exponential_backoff
+from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
 from jobs.bridge.asking import Asked, Row
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.sharing import SharedAsking
-from jobs.bridge.sharing_operator import SharingOperator
 from jobs.callers.batching import Batching
 from jobs.callers.caller import CallFailed, Throttled
 from tidegate import Batch, HttpLookup, Outage, Retry, Service
@@ -78,18 +77,19 @@ def ask(steps, keys, *, share=1, every=0.0, **fields):
             return int(loop.time() * 1e6)
 
         asking = SharedAsking(
-            declared, caller, share=share * declared.batch_size, cache=declared.cache, place=0, gate=gate,
+            declared, caller, cache=declared.cache, place=0, gate=gate,
             watch=OutageWatch(declared.outage_rule, "geo", gate, now_us, batch_size=declared.batch_size),
             now_us=now_us, on_attempt=lambda *_, **__: None,
         )  # fmt: skip
         left = []
-        operator = SharingOperator(
+        operator = AsyncWaitOperator(
             asking, left.append, mode=OutputMode.ORDERED, timeout=declared.timeout, capacity=16 * share * ITEMS,
-            gate=gate,
+            concurrency=share * ITEMS, gate=gate,
             retry_strategy=exponential_backoff(
                 max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_result=asking.again
             ),
         )  # fmt: skip
+        asking.step_aside = operator.step_aside
         await operator.open()
         try:
             for index, key in enumerate(keys):

@@ -7,12 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from asyncio_core import AsyncInvokeError, Gate, OutputMode, StreamRecord, exponential_backoff
+from asyncio_core import AsyncInvokeError, AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
 from jobs.bridge.asking import Asked, Row
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.sharing import SharedAsking
-from jobs.bridge.sharing_operator import SharingOperator
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.errors import DeclarationError, RunStopped
 from tidegate import AsyncFunctionLookup, Cache, Outage, Retry
@@ -87,17 +86,19 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
             return int(loop.time() * 1e6)
 
         asking = SharedAsking(
-            declared, Throttling(declared.caller(share)), share=share, cache=declared.cache, place=0, gate=gate,
+            declared, Throttling(declared.caller(share)), cache=declared.cache, place=0, gate=gate,
             watch=OutageWatch(declared.outage_rule, "mood", gate, now_us), now_us=now_us,
             on_attempt=lambda *_, **__: None,
         )  # fmt: skip
         left = []
-        operator = SharingOperator(
-            asking, left.append, mode=mode, timeout=declared.timeout, capacity=capacity or 16 * share, gate=gate,
+        operator = AsyncWaitOperator(
+            asking, left.append, mode=mode, timeout=declared.timeout, capacity=capacity or 16 * share,
+            concurrency=min(share, capacity or share), gate=gate,
             retry_strategy=exponential_backoff(
                 max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_result=asking.again
             ),
         )  # fmt: skip
+        asking.step_aside = operator.step_aside
         await operator.open()
         try:
             for index, key in enumerate(keys):
@@ -109,7 +110,7 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
             await operator.end_input()
         finally:
             await operator.close()
-        assert operator.in_flight == 0
+        assert operator.statistics().running == 0
         return [(record.value.number, record.value.asked[0]) for record in left]
 
     rows = run_virtual(main)
@@ -187,10 +188,10 @@ def test_a_call_lives_on_when_its_row_timed_out_and_another_waits():
 
 
 def test_a_call_that_lives_on_keeps_its_slot():
-    service = Service(default=(1.2, {"score": 1.0}))
-    ask(service, ["a", "a", "b"], every=0.5, share=1)
-    assert service.calls[1][:2] == ("b", 1.2)
-    assert service.highest_in_flight == 1
+    service = Service({"b": [(60.0, None)]}, default=(1.2, {"score": 1.0}))
+    ask(service, ["a", "a", "b", "c"], every=0.3, share=2)
+    assert [(key, start) for key, start, _ in service.calls] == [("a", 0.0), ("b", 0.6), ("c", pytest.approx(1.2))]
+    assert service.highest_in_flight == 2
 
 
 def test_a_call_that_nobody_waits_for_any_more_is_cancelled():
