@@ -11,16 +11,28 @@ from tests.jobs.test_enrich import enrichment, lookup
 from tidegate import Batch, Service
 
 ALLOWED = 6
+ROWS = 60  # of the large partition
 
 
-async def one(request):
-    await asyncio.sleep(0.02)
-    return web.json_response({"temp_c": 1.5})
+def patient(service):
+    """Answers to one key, and to many; those for the large partition wait until all that is allowed was in flight."""
 
+    async def waited(key):
+        loop = asyncio.get_running_loop()
+        late = loop.time() + 10.0
+        while int(key) < ROWS and service.highest_in_flight < ALLOWED and loop.time() < late:  # noqa: ASYNC110 - a count
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
 
-async def many(request):
-    await asyncio.sleep(0.02)
-    return web.json_response([{"temp_c": 1.5} for _ in await request.json()])
+    async def answer(request):
+        if request.method == "GET":
+            await waited(request.path[1:])
+            return web.json_response({"temp_c": 1.5})
+        keys = await request.json()
+        await waited(keys[0])
+        return web.json_response([{"temp_c": 1.5} for _ in keys])
+
+    return answer
 
 
 @pytest.mark.spark
@@ -31,13 +43,12 @@ async def many(request):
     ids=["shared", "not shared", "many keys in one request"],
 )
 def test_what_a_small_partition_leaves_the_large_one_has(spark, service, tmp_path, asked, rows_in_second):
-    service.answer = many if "batch" in asked else one
-    rows = 60
-    frame = spark.range(0, 2 * rows, 1, 2).where(f"id < {rows + rows_in_second}")
+    service.answer = patient(service)
+    frame = spark.range(0, 2 * ROWS, 1, 2).where(f"id < {ROWS + rows_in_second}")
     declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=ALLOWED), **asked))
     written = write_out(*prepare(frame, declared), str(tmp_path / "out"))
     found = [row for file in written.files for row in pq.read_table(file).to_pylist()]
-    assert sorted(row["id"] for row in found) == list(range(rows + rows_in_second))
+    assert sorted(row["id"] for row in found) == list(range(ROWS + rows_in_second))
     assert all(row["weather_status"] == "ok" for row in found)
     assert service.highest_in_flight == ALLOWED  # of which each task has half at first
     assert [given.shares for given in written.given if given.task == 0][-2:] == [(ALLOWED,), (0,)]
