@@ -6,6 +6,7 @@ Loads without Great Expectations and Spark: all it needs is in the records.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import importlib.resources
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,7 @@ def render(enrichment: str, records: list[DayRecord], folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     _copy_plotly(folder)
-    pages = jinja2.Environment(
-        loader=jinja2.PackageLoader("data_quality", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    pages.filters |= {"number": number, "seconds": seconds, "mark": MARKS.__getitem__}
+    pages = _pages()
     in_time = sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
     days = list({record.facts.day: record for record in in_time}.values())
     for place, record in enumerate(days):
@@ -41,6 +39,16 @@ def render(enrichment: str, records: list[DayRecord], folder: Path) -> Path:
     index = folder / "index.html"
     _replace(index, pages.get_template("days.html").render(_of_all_days(enrichment, days[-DAYS_SHOWN:]), root=""))
     return index
+
+
+@functools.cache
+def _pages() -> jinja2.Environment:
+    """The templates, each compiled once."""
+    pages = jinja2.Environment(
+        loader=jinja2.PackageLoader("data_quality", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    pages.filters |= {"number": number, "seconds": seconds, "mark": MARKS.__getitem__}
+    return pages
 
 
 def _of_a_day(enrichment: str, days: list[DayRecord], place: int) -> dict[str, Any]:

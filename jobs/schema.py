@@ -7,6 +7,7 @@ through JSON unchanged (`to_json`, `from_json`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -101,8 +102,13 @@ class Facts:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls)
         return cls(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
+
+
+@functools.cache
+def _hints(kind: type[Facts]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _restored(hint: Any, value: Any) -> Any:
