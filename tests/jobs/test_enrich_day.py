@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from demo import weather_service as weather
 from jobs import records, schema
+from jobs.enrich_day import main
 from jobs.tables import publishing
 
 pytestmark = pytest.mark.spark
@@ -123,7 +124,10 @@ def test_a_service_that_is_down_before_the_first_call_ends_with_3_as_it_may_be_b
     assert not Path("data/published").exists()
 
 
-def test_a_service_that_goes_down_in_the_middle_ends_with_3_its_name_and_nothing_published(project, monkeypatch):
+def test_a_service_that_goes_down_in_the_middle_ends_with_3_its_name_and_nothing_published(
+    project, monkeypatch, spark, capsys
+):
+    monkeypatch.syspath_prepend(project)
     Path("short_patience.py").write_text("""
 import dataclasses
 from datetime import timedelta
@@ -135,6 +139,8 @@ flights = dataclasses.replace(flights, lookups=[dataclasses.replace(weather, ser
 """)
     with weather.running(project / "data" / "demo", project / "calls.jsonl", scale=1.0) as service:
         monkeypatch.setenv("WEATHER_URL", service.url)
+        for name in ("WEATHER_URL", "PLANES_URL"):
+            monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
         ended = threading.Event()
 
         def kill_in_the_middle():
@@ -144,18 +150,20 @@ flights = dataclasses.replace(flights, lookups=[dataclasses.replace(weather, ser
 
         killer = threading.Thread(target=kill_in_the_middle)
         killer.start()
-        stopped = run("--run-id", "down", enrichment="short_patience:flights")
+        stopped = main(["--enrichment", "short_patience:flights", "--day", DAY, "--run-id", "down"])
         ended.set()
         killer.join(30)
-    assert stopped.returncode == 3, stopped.stderr[-3000:]
-    assert last_line(stopped).startswith("weather_api at ")
-    assert "stopped answering at " in last_line(stopped)
-    assert last_line(stopped).endswith("gave up.")
+    said = capsys.readouterr().err
+    assert stopped == 3, said[-3000:]
+    last = said.strip().splitlines()[-1]
+    assert last.startswith("weather_api at ")
+    assert "stopped answering at " in last
+    assert last.endswith("gave up.")
     assert records.load("flights_enriched", DAY) == []
     assert not DeltaTable.is_deltatable("data/published/flights_enriched")
     assert list(Path("data/published/flights_enriched").glob("date=*")) == []
     progress = json.loads(Path(f"data/runs/flights_enriched/{DAY}/progress.json").read_text())
-    assert (progress["kind"], progress["reason"]) == ("stopped", last_line(stopped))
+    assert (progress["kind"], progress["reason"]) == ("stopped", last)
 
 
 @pytest.mark.proof

@@ -11,6 +11,8 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
+from jobs import enrich_day
+from jobs.spark_program import SparkSubmit
 from jobs.tables.leases import leased
 from tidegate.__main__ import main
 
@@ -29,6 +31,11 @@ def asked(towns, monkeypatch, service):
 
 def tidegate(*arguments):
     return main([*arguments, "--package", "declared"])
+
+
+def in_this_session(_submit, reference, *, days, run_id, options, **_):
+    """The Spark program without a process of its own, in the tests' session; stands for SparkSubmit.run."""
+    return enrich_day.main(["--enrichment", reference, "--day", *days, "--run-id", run_id, *options])
 
 
 def rows_of(day):
@@ -53,7 +60,9 @@ def failing_for(*towns):
 
 
 @pytest.mark.spark
-def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_nothing_else(towns, asked, capsys):
+def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_nothing_else(
+    towns, asked, capsys, spark, monkeypatch
+):
     asked.answer = failing_for("town-8")
     assert tidegate("run", "towns", "--from", DAY, "--to", "2013-01-13") == 2
     first, second = capsys.readouterr().out.splitlines()
@@ -65,6 +74,8 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     assert letters() == [(8, '["town-8"]', "error")]
     before = len(asked.log)
 
+    monkeypatch.setattr(SparkSubmit, "run", in_this_session)  # its process was seen to do its work
+    monkeypatch.setitem(spark.sparkContext.environment, "WEATHER_URL", asked.url)
     asked.answer = failing_for()
     assert tidegate("replay", "towns", "--day", DAY) == 0
     assert asked.log[before:] == ["/v1/town-8"]
