@@ -1,6 +1,7 @@
 """Documents name only files, commands and tests that exist."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ TESTS = re.compile(r"\b(test_\w+)\b(?!\.py|/)")
 MAKEFILE = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
+@functools.cache
 def names_in_tests():
     found = set()
     for path in (ROOT / "tests").rglob("*.py"):
