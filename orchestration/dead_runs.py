@@ -4,13 +4,17 @@ Dagster's own monitoring notices a killed worker through the server that started
 would for hours (max_runtime_seconds), and the slot would stay taken.
 """
 
-import multiprocessing
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
-from dagster import DagsterRunStatus, RunsFilter
+from dagster import DagsterRunStatus, RunsFilter, multi_or_in_process_executor
+from dagster._core.execution.retries import RetryMode
+from dagster._core.execution.step_dependency_config import StepDependencyConfig
+from dagster._core.executor.base import Executor
 
 STARTED_BY = "tidegate/started_by"  # tag of a run: host:pid:start time of the process that it lives in
 LOOK_EVERY = 30  # s
@@ -32,10 +36,43 @@ def identity(pid: int) -> str:
 
 
 def sign(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Note at the run in which process it lives: that of its worker, which is ours or our parent."""
-    worker = multiprocessing.parent_process()
-    pid = worker.pid if worker is not None and worker.pid is not None else os.getpid()
-    instance.add_run_tags(run.run_id, {STARTED_BY: identity(pid)})
+    """Note at the run that it lives in this process."""
+    instance.add_run_tags(run.run_id, {STARTED_BY: identity(os.getpid())})
+
+
+class SigningExecutor(Executor):
+    """Signs the run in its worker, before its first step: a step may wait for its slot for hours, and one that waits
+    for a run whose worker is dead keeps all others waiting.
+    """
+
+    def __init__(self, steps: Executor) -> None:
+        self._steps = steps
+
+    @property
+    def retries(self) -> RetryMode:
+        return self._steps.retries
+
+    @property
+    def step_dependency_config(self) -> StepDependencyConfig:
+        return self._steps.step_dependency_config
+
+    def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[dg.DagsterEvent]:
+        sign(plan_context.instance, plan_context.dagster_run)
+        return self._steps.execute(plan_context, execution_plan)
+
+
+def _signing(context: dg.InitExecutorContext) -> SigningExecutor:
+    create = multi_or_in_process_executor.executor_creation_fn
+    assert create is not None  # it has one
+    return SigningExecutor(create(context))
+
+
+signing_executor = dg.ExecutorDefinition(  # Dagster's own, but that each run names the process that it lives in
+    name="signing",
+    config_schema=multi_or_in_process_executor.config_schema.as_field(),
+    requirements=multi_or_in_process_executor.get_requirements,
+    executor_creation_fn=_signing,
+)
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:

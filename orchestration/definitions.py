@@ -7,7 +7,7 @@ import dagster as dg
 import enrichments
 from orchestration.alerts import alerts
 from orchestration.assets import dead_letters_asset, enriched_asset, raw_asset, summary_asset
-from orchestration.dead_runs import dead_runs_sensor
+from orchestration.dead_runs import dead_runs_sensor, signing_executor
 from orchestration.declared import Declared, enrichments_in
 from orchestration.in_time import in_time_checks
 from orchestration.late_files import input_sensor
@@ -52,6 +52,7 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
             schedules=schedules,
             sensors=sensors,
             resources={"spark": spark},
+            executor=signing_executor,
         ),
         in_time_checks(all_declared),
         upkeep(all_declared, [*jobs.values()]),

@@ -20,7 +20,6 @@ from jobs.tables.leases import Lease, leased
 from orchestration import metadata, modes, standing
 from orchestration.checks import check_results
 from orchestration.day_events import DayEvents, mend, render_report, run_again
-from orchestration.dead_runs import sign
 from orchestration.deadlines import next_start
 from orchestration.declared import Declared
 from orchestration.modes import Mode
@@ -40,7 +39,6 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
     Raises:
         dagster.Failure: the day is not published; one sentence says why. Only a crash may be tried again by itself.
     """
-    sign(context.instance, context.run)
     run = DayRun.of(context.op_execution_context, declared)  # with the other Dagster calls what it has deprecated
     with run.alone_with_its_day() as lease:
         stands = run.day_that_needs_no_replay()

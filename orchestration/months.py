@@ -22,7 +22,6 @@ from orchestration import metadata, modes
 from orchestration.assets import CRASH, POOL
 from orchestration.checks import check_evaluations
 from orchestration.day_events import render_report, run_again
-from orchestration.dead_runs import sign
 from orchestration.declared import Declared
 from orchestration.enriching import DayRun
 from orchestration.late_files import files_of
@@ -45,7 +44,6 @@ def month_job(declared: Declared) -> dg.JobDefinition:
 
     @dg.op(name=f"enrich_month_of_{declared.name}", pool=POOL, out=dg.Out(dg.Nothing), retry_policy=CRASH)
     def enrich_month(context: dg.OpExecutionContext, config: Which, spark: SparkProgram) -> None:
-        sign(context.instance, context.run)
         days = days_to_run(declared, context.partition_key, context.run_id, again=config.again)
         say = context.log.info
         say(f"{len(days)} days of {context.partition_key} are to be run.")

@@ -3,13 +3,19 @@
 import os
 import socket
 import subprocess
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 from dagster import DagsterRunStatus
+from dagster._core.executor.base import Executor
 from dagster._core.test_utils import create_run_for_test
 
-from orchestration.dead_runs import STARTED_BY, dead_runs_sensor, identity, sign
+from enrichments.flights import flights
+from orchestration.dead_runs import STARTED_BY, SigningExecutor, dead_runs_sensor, identity, sign, signing_executor
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of
+from orchestration.resources import SparkProgram
 
 
 @pytest.fixture
@@ -44,6 +50,24 @@ def test_runs_of_other_machines_and_unsigned_ones_are_left_alone(instance):
     sign(instance, unsigned)
     assert instance.get_run_by_id(unsigned.run_id).tags[STARTED_BY] == identity(os.getpid())
     assert not instance.get_run_by_id(elsewhere.run_id).is_finished
+
+
+def test_a_run_is_signed_before_its_first_step_which_may_wait_for_a_slot(instance):
+    signed = []
+
+    class Steps(Executor):
+        retries = None
+
+        def execute(self, plan_context, execution_plan):
+            signed.append(instance.get_run_by_id(plan_context.dagster_run.run_id).tags[STARTED_BY])
+            return iter(())
+
+    run = started(instance, {})
+    executor = SigningExecutor(Steps())
+    assert list(executor.execute(SimpleNamespace(instance=instance, dagster_run=run), None)) == []
+    assert signed == [identity(os.getpid())]
+    jobs = definitions_of([Declared("a:flights", flights)], SparkProgram()).get_repository_def().get_all_jobs()
+    assert {job.executor_def.name for job in jobs} == {signing_executor.name}
 
 
 def test_the_second_try_of_a_killed_run_is_not_taken_for_it(instance):
