@@ -267,6 +267,8 @@ def test_a_run_that_began_meanwhile_is_told_and_the_same_again_forgets_what_it_w
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
     assert f"towns: {day} was run by run nightly meanwhile, which may have asked the keys" in capsys.readouterr().err
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    assert "Not covered: the input, the services asked, " in (said := capsys.readouterr().out)
+    assert "the scratch folders of a Spark that was killed" in said
     assert files_that_hold(GONE) == []
 
 
