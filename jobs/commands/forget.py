@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 AT_ONCE = timedelta(0)
 NOT_COVERED = (
     "the input, the services asked, Dagster's own event log, copies and backups of these folders, old versions that an "
-    "object store keeps, the scratch folders of a Spark that was killed (spark.local.dir), and evidence that names a row "
-    "not by its key, of runs whose files were gone before"
+    "object store keeps, the scratch folders of a Spark that was killed (spark.local.dir), and evidence that names a "
+    "row not by its key, of runs whose files were gone before"
 )
 
 
