@@ -24,6 +24,7 @@ from jobs.lookups.templates import JsonTemplate, as_text, placeholders
 if TYPE_CHECKING:
     from jobs.lookups import HttpLookup
 
+NO_SEGMENT = ("", ".", "..")  # servers and proxies take them out of a path, and with .. what stands before it
 REFUSALS = (400, 413, 422)  # of a whole batch: one bad item may be why, or its size
 
 
@@ -34,6 +35,7 @@ class HttpCaller:
         self._lookup = lookup
         self._names = tuple(lookup.keys)
         self._path = placeholders("request", lookup.path)
+        self._keyed = _keyed_segments(self._path)
         self._body = None if lookup.body is None else JsonTemplate("body", lookup.body)
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
@@ -99,7 +101,15 @@ class HttpCaller:
         return await self._session.request(self._lookup.method, url, body=body, misses=misses)
 
     def _url(self, values: Mapping[str, Any]) -> URL:
+        """Raises ValueError where a key would make it another address."""
         path = "".join([text if name is None else text + escaped(values[name]) for text, name in self._path])
+        segments = path.partition("?")[0].split("/")
+        for place in self._keyed:
+            if segments[place] in NO_SEGMENT:
+                raise ValueError(
+                    f"a part of the path that a key makes is {segments[place]!r}, which leads to another address; "
+                    "nothing was asked"
+                )
         return URL(self._session.base_url + path, encoded=True)
 
     async def _ask_together(self, requests: ItemRequests, keys: Sequence[Key]) -> Sequence[Any]:
@@ -146,6 +156,12 @@ def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any],
     """What an answer has for a column: the path's value; all its values for an ARRAY whose path may pick several."""
     path = JsonPath(f"paths: {column}", lookup.paths.get(column, f"$.{column}"), lenient=True)
     return path.values if spark_type.startswith("ARRAY") and not path.picks_one else path.value
+
+
+def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:
+    """The segments of the path, by number, that hold a key."""
+    marked = "".join(text if name is None else f"{text}\0" for text, name in path)
+    return [place for place, segment in enumerate(marked.partition("?")[0].split("/")) if "\0" in segment]
 
 
 def escaped(value: Any) -> str:

@@ -85,7 +85,7 @@ def test_an_array_is_an_answer_and_a_path_picks_from_it(service):
 
 
 KEYS = [
-    "a/b", "..", "", "ü €", "100%", "%2F", "a b+c", "x?y=1&z#f", "é́", "\U0001f6eb", "a\nb", "'\"<>", "~-._", "{origin}",
+    "a/b", "...", "ü €", "100%", "%2F", "a b+c", "x?y=1&z#f", "é́", "\U0001f6eb", "a\nb", "'\"<>", "~-._", "{origin}",
 ]  # fmt: skip
 
 
@@ -96,6 +96,21 @@ def test_a_key_reaches_the_service_as_one_segment_whatever_it_holds(service, val
     assert path.startswith("/v1/")
     assert "/" not in path.removeprefix("/v1/")
     assert unquote(path.removeprefix("/v1/")) == value
+
+
+@pytest.mark.parametrize("value", ["", ".", ".."])
+def test_a_key_that_would_lead_to_another_address_is_an_error_and_nothing_is_asked(service, value):
+    (said,) = ask(lookup(service.url), (value,))
+    assert isinstance(said, CallFailed)
+    assert not said.passing
+    assert str(said).startswith(f"a part of the path that a key makes is {value!r}, which leads to another address")
+    assert service.log == []
+
+
+@pytest.mark.parametrize("request_", ["GET /v1/a{origin}/", "GET /v1//x?q={origin}", "GET /v1/{origin}-{origin}"])
+def test_where_it_leads_nowhere_else_it_is_asked(service, request_):
+    ask(lookup(service.url, request=request_), ("",))
+    assert len(service.log) == 1
 
 
 def test_a_key_in_the_query_is_escaped_too(service):
