@@ -124,6 +124,8 @@ class Requests:
     ) -> Any:
         if not path.startswith("/") or "?" in path or "#" in path:
             raise ValueError(f"path is {path!r}; it must start with / and hold no ? and no #: values go in params")
+        if none := [name for name, value in (params or {}).items() if value is None]:
+            raise ValueError(f"params: {', '.join(none)} is None, which no address can say: leave it out")
         query = {name: as_text(value) for name, value in (params or {}).items()}
         url = URL(self._session.base_url + path).with_query(query)
         try:

@@ -144,6 +144,16 @@ def test_a_path_that_could_leave_the_service_or_its_parameters_is_refused(servic
         assert service.log == []
 
 
+def test_a_parameter_that_is_none_is_refused_and_not_sent_as_text(service):
+    @declared(service.url)
+    async def sentiment(row, http):
+        return await http.get("/v1", params={"n": None, "m": 1})
+
+    (refused,) = ask(sentiment, ("a",))
+    assert str(refused) == "ValueError: params: n is None, which no address can say: leave it out"
+    assert service.log == []
+
+
 def test_a_404_of_get_is_none_and_of_post_an_error_unless_said_otherwise(service):
     async def gone(request):
         return web.json_response({}, status=404)
