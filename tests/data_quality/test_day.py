@@ -3,7 +3,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from honest_day import DAY, PLANE, honest_day
+from honest_day import DAY, PLANE, WEATHER, honest_day
 from pyspark.sql import functions as F  # noqa: N812
 
 from data_quality import order
@@ -42,7 +42,7 @@ def test_a_check_that_breaks_names_the_cause_and_stops_no_other(spark, tmp_path,
 
 
 def test_a_sum_of_outcomes_that_the_files_contradict_is_red(spark, tmp_path):
-    facts, figures = honest_day(tmp_path, "unordered", sizes=(40,), lookups=(PLANE,)).write()
+    facts, figures = honest_day(tmp_path, event_time=False, sizes=(40,), lookups=(PLANE,)).write()
     (plane,) = figures.lookups
     wrong = replace(figures, lookups=(replace(plane, outcomes=plane.outcomes | {"ok": plane.outcomes["ok"] + 2}),))
     verdict = judge(spark, facts, wrong)["outcomes_add_up"]
@@ -51,7 +51,7 @@ def test_a_sum_of_outcomes_that_the_files_contradict_is_red(spark, tmp_path):
 
 
 def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path):
-    day = honest_day(tmp_path, "unordered", sizes=(200,), timeout_tolerance=0.001, error_tolerance=0.001)
+    day = honest_day(tmp_path, event_time=False, sizes=(200,), timeout_tolerance=0.001, error_tolerance=0.001)
     facts, _ = day.write()
     found = judge(spark, facts)
     red = {name for name, verdict in found.items() if verdict.status == "failed"}
@@ -62,7 +62,7 @@ def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path)
 
 
 def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):
-    facts, _ = honest_day(tmp_path, "unordered", sizes=(30,)).write()
+    facts, _ = honest_day(tmp_path, event_time=False, sizes=(30,), lookups=(PLANE,)).write()
     frame = read(spark, facts)
     frame = frame.withColumn("seats", frame["seats"].cast("string"))
     verdict = judge(spark, facts, frame=frame)["plane__answers_in_range"]
@@ -70,7 +70,7 @@ def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):
 
 
 def test_an_answer_out_of_range_is_told_with_its_bounds_and_its_value(spark, tmp_path):
-    facts, _ = honest_day(tmp_path, "unordered", sizes=(30,)).write()
+    facts, _ = honest_day(tmp_path, event_time=False, sizes=(30,), lookups=(WEATHER,)).write()
     frame = read(spark, facts)
     hot = F.when(frame["_weather_status"] == "ok", F.lit(99.5)).otherwise(frame["temp_c"])
     sentence = judge(spark, facts, frame=frame.withColumn("temp_c", hot))["weather__answers_in_range"].sentence
@@ -86,7 +86,7 @@ def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
         ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "smallest": 0}),
         ExpectationFacts("expect_column_values_to_not_be_null", {"column": "not_there"}),
     )
-    facts, _ = honest_day(tmp_path, "unordered", sizes=(200,), expectations=expectations).write()
+    facts, _ = honest_day(tmp_path, event_time=False, sizes=(200,), lookups=(PLANE,), expectations=expectations).write()
     found = judge(spark, facts)
     null_times = found["expect_column_values_to_not_be_null__departure"]
     assert (null_times.status, null_times.severity, null_times.holds_back) == ("failed", "warn", False)
@@ -120,7 +120,7 @@ def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, mo
     for back, rows in ((1, 40), (7, 200), (14, 210), (21, 190), (35, 9_000)):
         keep((day - dt.timedelta(days=back)).isoformat(), rows=rows, misses=rows // 2)
     keep((day - dt.timedelta(days=28)).isoformat(), rows=9_000, misses=0, state="held back")
-    facts, _ = honest_day(tmp_path, "unordered", sizes=(100,), miss_change=0.1).write()
+    facts, _ = honest_day(tmp_path, event_time=False, sizes=(100,), miss_change=0.1).write()
     found = judge(spark, facts)
     rows = found["input_day_complete"]
     assert (rows.status, rows.holds_back) == ("failed", False)
@@ -132,7 +132,7 @@ def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, mo
 
 
 def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp_path):
-    facts, figures = honest_day(tmp_path, "unordered", sizes=(100,), ledger="data/ledger").write()
+    facts, figures = honest_day(tmp_path, event_time=False, sizes=(100,), ledger="data/ledger").write()
     frame = read(spark, facts)
     answered = {
         name: frame.where(f"_{name}_status IN ('ok', 'miss') AND _{name}_source = 'call'").count()
@@ -140,7 +140,7 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
     }
     counted = {"weather": answered["weather"] - 2, "plane": answered["plane"] + 1}
     figures = replace(figures, lookups=tuple(replace(one, stored=counted[one.name]) for one in figures.lookups))
-    found = {verdict.check: verdict for verdict in check(spark, facts, figures).verdicts}
+    found = judge(spark, facts, figures, frame)
     weather, plane = found["weather__calls_reconciled"], found["plane__calls_reconciled"]
     assert (weather.status, weather.holds_back) == ("failed", False)
     assert weather.sentence.startswith(f"2 of {answered['weather']} answers that came by call are not kept")
@@ -149,7 +149,7 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
     sent = {"weather": RequestFigures(9, 0, 0, 9, 500), "plane": RequestFigures(9, 0, 0, 9, answered["plane"] - 1)}
     kept = {"stored": 10**6}
     figures = replace(figures, lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups))
-    found = {verdict.check: verdict for verdict in check(spark, facts, figures).verdicts}
+    found = judge(spark, facts, figures, frame)
     assert found["plane__calls_reconciled"].sentence == (
         f"1 of {answered['plane']} answers that came by call were asked for by no request; "
         f"9 requests asked for {answered['plane'] - 1} keys"
