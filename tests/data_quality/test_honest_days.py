@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from honest_day import ATTEMPT, DAY, Day, declare, honest_day, input_table
+from honest_day import ATTEMPT, DAY, WEATHER, Day, declare, honest_day, input_table
 from operator_day import operator_day
 
 from data_quality.day import check, verdicts
@@ -43,7 +43,7 @@ def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_
 
 def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_within_its_limit(spark, tmp_path):
     """Its answer came by the other row's call: it took longer than its own attempts, which ended before."""
-    day = honest_day(tmp_path, "ordered")
+    day = honest_day(tmp_path, event_time=False, lookups=(WEATHER,))
     name, table = next(iter(day.outputs.items()))
     rows = table.to_pylist()
     row = next(row for row in rows if row["_weather_status"] == "ok" and len(row["_weather_attempts"]) == 1)
