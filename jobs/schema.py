@@ -102,13 +102,13 @@ class Facts:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        hints = _hints(cls)
+        hints = cls._hints()
         return cls(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
 
-
-@functools.cache
-def _hints(kind: type[Facts]) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+    @classmethod
+    @functools.cache
+    def _hints(cls) -> dict[str, Any]:
+        return typing.get_type_hints(cls)
 
 
 def _restored(hint: Any, value: Any) -> Any:
