@@ -73,6 +73,7 @@ class _Caller:
     stage: int = -1
     partition: int = -1
     told: tuple[int, ...] | None = None  # its share
+    given: list[Given] = field(default_factory=list)
     unanswered: deque[Given] = field(default_factory=deque)
     ended_at: int | None = None
 
@@ -183,6 +184,7 @@ class Desk:
                 word, caller.told = GO if caller.told is None else SHARE, share
                 given = Given(caller.partition, share)
                 frame.given.append(given)
+                caller.given.append(given)
                 caller.unanswered.append(given)
                 self._tell(caller, " ".join([word, *map(str, share)]))
 
@@ -217,11 +219,18 @@ class Desk:
         frame.callers.remove(caller)
         if frame.division is None:
             return
+        self._take_back(frame, caller)
         gives = frame.division.leave(caller.partition, ended=caller.ended_at is not None)
         if gives:
             none = (0,) * len(frame.division.totals)
             frame.given.append(Given(caller.partition, none, caller.ended_at))
         self._tell_shares(frame, frame.division)
+
+    def _take_back(self, frame: _Frame, caller: _Caller) -> None:
+        """What a task took after its end, as the word of it was on its way: it had nothing to call for."""
+        if caller.ended_at is not None:
+            late = [id(one) for one in caller.given if one.since is None or one.since > caller.ended_at]
+            frame.given[:] = [one for one in frame.given if id(one) not in late]
 
 
 _desk: Desk | None = None

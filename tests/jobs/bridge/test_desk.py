@@ -158,3 +158,13 @@ def test_a_task_that_had_ended_and_comes_again_goes_at_once_where_no_other_works
     address = desk.register(once=False, totals=(4,), tasks=3)
     task(address, 1).end(500)
     assert task(address, 1, waits=True).run.shares == [[1]]
+
+
+def test_what_a_task_takes_after_it_has_ended_was_for_no_call(desk, task):
+    address = desk.register(once=False, totals=(4,), tasks=2)
+    first, second = task(address, 0), task(address, 1)
+    second.line.say(ended=101)  # the next share is on its way already
+    first.end(150)
+    assert second.hears() == ("share", [4])  # from 102 on
+    second.line.close()
+    assert desk.given(address) == [Given(0, (2,), 101), Given(1, (2,), 101), Given(0, (0,), 150), Given(1, (0,), 101)]
