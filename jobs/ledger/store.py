@@ -29,6 +29,7 @@ ROWS_PER_GROUP = 1024
 COMPRESSION = "zstd"
 LEVEL = 1
 PARTS = "parts"
+LIST_TRIES = 5
 NO_FOLDERS = ("s3", "gcs", "abfs")  # object stores: a folder is the beginning of a name
 
 _log = logging.getLogger("tidegate.ledger")
@@ -124,10 +125,15 @@ class LedgerFolder:
     def _files(self, below: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True)
         try:
-            found = self.filesystem.get_file_info(selector)
+            for _ in range(LIST_TRIES - 1):
+                with contextlib.suppress(FileNotFoundError):  # a folder came or went while it was looked for
+                    return self._listed(selector)
+            return self._listed(selector)
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {one_line(error)}.") from error
-        return [info for info in found if info.type == fs.FileType.File]
+
+    def _listed(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        return [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
         """The parts there are, as `<run_id>/<name>.parquet`, sorted; of one run, and whose name starts with `prefix`.
