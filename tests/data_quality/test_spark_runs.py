@@ -36,9 +36,8 @@ def weather(seed: int):
     return Weather
 
 
-@pytest.mark.parametrize(
-    "mode", ["ordered", *(pytest.param(mode, marks=pytest.mark.proof) for mode in ("unordered", "key_ordered"))]
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
 def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_path, monkeypatch, mode):
     monkeypatch.chdir(tmp_path)
     raw = tmp_path / "raw" / f"date={DAY}"
