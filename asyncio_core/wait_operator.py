@@ -83,7 +83,7 @@ class AsyncWaitOperator:
         self._ended = False
         self._unrestored: deque[StreamElement] = deque()
         self._waiting: StreamElement | None = None  # stands in front of the full queue
-        self._size_awaited = 0  # the producer is called as soon as the queue holds no more
+        self._size_awaited = -1  # the producer is called as soon as the queue holds no more; -1: nobody waits uncalled
         self._producer: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
         self._error_raised = False
@@ -244,12 +244,14 @@ class AsyncWaitOperator:
         try:
             await self._producer
         finally:
+            self._size_awaited = -1
             self._producer = None
             self._calls.producer_due = False
         self._check_usable()
 
     def _call_producer(self) -> None:
         if self._producer is not None and not self._producer.done():
+            self._size_awaited = -1
             self._producer.set_result(None)
             self._calls.producer_due = not self._ended
 
@@ -296,7 +298,7 @@ class AsyncWaitOperator:
             if isinstance(error, Exception):
                 return  # raised to the producer
             raise
-        if self._producer is not None and len(queue) <= self._size_awaited:
+        if self._size_awaited >= 0 and len(queue) <= self._size_awaited:
             self._call_producer()
 
     def _fail(self, error: BaseException) -> None:

@@ -5,7 +5,7 @@
     python benchmarks/throughput.py --profile           where a worker's event loop spends its time (no Spark)
 
 Beside an identity mapInArrow that writes the same columns, the audit ones as constants: all that Spark, Arrow and
-Parquet cost without us. The ledger is off in the first line and on, with a new folder each time, in the third.
+Parquet cost without us. The ledger is off but for the last line, which has a new folder for it each time.
 """
 
 from __future__ import annotations

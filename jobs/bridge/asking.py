@@ -1,17 +1,17 @@
 """From a call to an outcome: the AsyncFunction that the operator runs for one lookup, and what it leaves at each row.
 
-Whatever happens to a call becomes a result, so that the operator fails on bugs only; retry goes by `again`, through
-the one retry loop, the operator's.
+Whatever happens to a call becomes a result, so that the operator fails on bugs only; a retry goes through the one retry
+loop, the operator's, by ComeAgain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import count, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
+from jobs.bridge.replies import Reply, in_one_line
+from jobs.bridge.rows import Asked, Row
 from jobs.callers.caller import Caller, CallFailed, Key, Throttled
 from jobs.errors import RowFailed
 
@@ -20,93 +20,22 @@ if TYPE_CHECKING:
     from jobs.bridge.allowance import Allowance
     from jobs.bridge.known import KnownAnswers
     from jobs.bridge.outage import OutageWatch
-    from jobs.ledger.at_task import Found, TaskLedger
+    from jobs.bridge.progress import AttemptCounts
+    from jobs.ledger.at_task import TaskLedger
     from jobs.lookups import Lookup
 
 
-class Reply:
-    """What came of one attempt: an answer, a miss, an error, or nothing yet (outcome None: come again).
-
-    Rows that share a call share its reply: nobody changes one.
-    """
-
-    # defaults of the class: one of these is made per row, and nearly all are answers
-    error: str | None = None
-    throttled: bool = False  # the service said "not now"
-    passing: bool = False  # an error that may pass: worth a retry
-    down: bool = False  # the service is at fault, not this row: it keeps its retries
-    kept: bool = False  # the ledger holds what came back
-
-    def __init__(
-        self, outcome: str | None, answer: tuple[Any, ...] | None = None, answered_at: int | None = None
-    ) -> None:
-        self.outcome = outcome
-        self.answer = answer
-        self.answered_at = answered_at  # µs since the epoch
-
-    @classmethod
-    def without_answer(cls, outcome: str | None, error: str | None, **facts: bool) -> Reply:
-        """facts: which of throttled, passing, down and kept are so."""
-        reply = cls(outcome)
-        reply.error = error
-        vars(reply).update(facts)
-        return reply
+class ComeAgain(Exception):  # noqa: N818  # reads as what is wanted
+    """For the operator: the row has no outcome yet, and is to be tried once more."""
 
 
-Attempt = tuple[int, int, bool]  # start, end, throttled
-
-
-class Asked:
-    """What is known of one row at one lookup. Times are µs since the epoch on the partition's clock."""
-
-    # defaults of the class, not slots: most rows set few of them, and one of these is made per row
-    status: str | None = None
-    source: str | None = None
-    answer: tuple[Any, ...] | None = None
-    error: str | None = None
-    attempts: tuple[Attempt, ...] = ()
-    started: int | None = None  # of the attempt that runs now
-    finished: int | None = None
-    answered_at: int | None = None
-    paused: float = 0.0  # s; before the outcome: what the gate read at the first attempt
-    failures: int = 0  # attempts that used up a retry
-    again: bool = False  # the operator is to try once more
-    call: Any = None  # a call that it shares with equal requests, while it waits for it
-    stored: Found | None = None  # what the ledger knows of the key: then nothing is asked
-
-    def __init__(self, key: Key | None) -> None:
-        self.key = key  # None: a part of it is null
-
-
-class OnAttempt(Protocol):
-    """Told of every attempt when it ends, or when the time limit ends the wait for it."""
-
-    def __call__(  # by position: named arguments cost a µs in three rows
-        self,
-        lasted_us: int,
-        retried: bool,  # noqa: FBT001
-        answered: bool,  # noqa: FBT001
-        timed_out: bool,  # noqa: FBT001
-        /,
-    ) -> None: ...
-
-
-class Row(NamedTuple):
-    """One input row on its way through the operators: its batch, its place there, what it asks of each lookup."""
-
-    batch: Any
-    number: int
-    asked: tuple[Asked, ...]
-
-
-def rows_of(batch: Any, keys: Sequence[Sequence[Key | None]]) -> Iterator[Row]:
-    """The rows of a batch, with their keys by lookup: all but Asked in C."""
-    asked = zip(*(map(Asked, of_lookup) for of_lookup in keys), strict=True)
-    return map(partial(tuple.__new__, Row), zip(repeat(batch), count(), asked))  # the last one ends it
+def wants_to_come_again(error: Exception) -> bool:
+    """The retry predicate; one of results would be asked for every row."""
+    return isinstance(error, ComeAgain)
 
 
 class Asking(AsyncFunction[Row, Row]):
-    """Asks one lookup for each row and leaves the outcome at the row. Raises RowFailed and RunStopped only."""
+    """Asks one lookup for each row and leaves the outcome at it. Raises ComeAgain, RowFailed and RunStopped only."""
 
     def __init__(
         self,
@@ -117,7 +46,7 @@ class Asking(AsyncFunction[Row, Row]):
         gate: Gate,
         watch: OutageWatch,
         now_us: Callable[[], int],
-        on_attempt: OnAttempt,
+        attempts: AttemptCounts,
         ledger: TaskLedger | None = None,
         known: KnownAnswers | None = None,
         allowance: Allowance | None = None,
@@ -131,11 +60,10 @@ class Asking(AsyncFunction[Row, Row]):
         self._place = place  # of this lookup in Row.asked
         self._caller = caller
         self._gate = gate
-        self._gate_is_closed = False
-        self._stood_still = 0.0  # s that the gate was closed, up to its last opening
+        self._gate_was_closed = False  # ever: before that nothing has to be asked
         self._watch = watch
         self._now_us = now_us
-        self._on_attempt = on_attempt
+        self._attempts = attempts
         self._ledger = ledger
         self._allowance = allowance
         self._may_call = may_call
@@ -145,36 +73,32 @@ class Asking(AsyncFunction[Row, Row]):
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
         self._gate.subscribe(self)
-        self._gate_is_closed, self._stood_still = not self._gate.is_open, self._gate.closed_seconds
+        self._gate_was_closed = not self._gate.is_open or self._gate.closed_seconds > 0
         await self._caller.open()
 
     async def close(self) -> None:
         self._gate.unsubscribe(self)
         await self._caller.close()
 
-    # -- the gate's listener: asking it twice a row would cost more than all the rest of the clock
+    # -- the gate's listener: a gate that never closed need not be asked, twice a row
     def gate_closed(self) -> None:
-        self._gate_is_closed = True
+        self._gate_was_closed = True
 
     def gate_opened(self, closed_seconds: float) -> None:
-        self._gate_is_closed, self._stood_still = False, closed_seconds
-
-    def _closed_seconds(self) -> float:
-        return self._gate.closed_seconds if self._gate_is_closed else self._stood_still
-
-    def again(self, results: list[Row]) -> bool:
-        """The retry predicate."""
-        return results[0].asked[self._place].again
+        pass
 
     async def async_invoke(self, value: Row) -> list[Row]:
         asked = value.asked[self._place]
         if asked.key is None or asked.stored is not None or not self._may_call:
             return self._without_a_call(value)
-        self._begin_attempt(asked)
+        now_us, ask = self._now_us, self._ask  # called as what they are: as methods they are looked up the slow way
+        asked.started = now_us()
+        if asked.again or self._gate_was_closed:
+            self._begin_anew(asked)
         reply, now = None, 0
         try:
-            answer = await self._ask(asked.key)
-            now = self._now_us()
+            answer = await ask(asked.key)
+            now = now_us()
             if self._ledger is not None:  # before anybody sees it
                 self._ledger.keep(asked.key, answer, now)
             if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
@@ -186,12 +110,11 @@ class Asking(AsyncFunction[Row, Row]):
                 reply = self._failed(asked, failure)
         finally:
             if asked.started is not None:
-                now = now or self._now_us()
+                now = now or now_us()
                 self._end_attempt(asked, now, reply)
         if reply is not None:
             self._take(asked, reply, "call")
-            if not asked.again:
-                self._settle(asked, now)
+            self._settle_or_come_again(asked, now)
         return [value]
 
     def _took_at_once(self, asked: Asked, answer: Any, now: int) -> bool:
@@ -206,12 +129,15 @@ class Asking(AsyncFunction[Row, Row]):
             return False
         assert asked.started is not None
         started, before = asked.started, asked.attempts
-        self._on_attempt(now - started, bool(before), True, False)
+        self._attempts.answered_us.append(now - started)
         asked.attempts = (*before, (started, now, False))
         asked.started = None
         asked.status, asked.source, asked.error = "ok", "call", None
         asked.answer, asked.answered_at, asked.finished = columns, now, now
-        asked.paused = self._closed_seconds() - asked.paused
+        if before:
+            self._attempts.retries += 1
+        if self._gate_was_closed:
+            asked.paused = self._gate.closed_seconds - asked.paused
         return True
 
     def _without_a_call(self, row: Row) -> list[Row]:
@@ -240,18 +166,23 @@ class Asking(AsyncFunction[Row, Row]):
             if self._allowance is not None:
                 self._allowance.ended()
 
-    def _begin_attempt(self, asked: Asked) -> None:
+    def _begin_anew(self, asked: Asked) -> None:
+        """What an attempt begins with when it is not the first one, or the gate was closed before."""
         asked.again = False
-        asked.started = self._now_us()
         if not asked.attempts:
-            asked.paused = self._closed_seconds()
+            asked.paused = self._gate.closed_seconds
 
     def _end_attempt(self, asked: Asked, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
         """Close the running attempt, once: the time limit may have closed it before the cancelled call ends."""
         assert asked.started is not None
         started, before = asked.started, asked.attempts
-        answered = reply is not None and reply.answered_at is not None
-        self._on_attempt(now - started, bool(before), answered, timed_out)
+        counts = self._attempts
+        if reply is not None and reply.answered_at is not None:
+            counts.answered_us.append(now - started)
+        else:
+            counts.unanswered += 1
+        counts.retries += bool(before)
+        counts.timeouts += timed_out
         asked.attempts = (*before, (started, now, reply is not None and (reply.throttled or reply.down)))
         asked.started = None
 
@@ -262,12 +193,12 @@ class Asking(AsyncFunction[Row, Row]):
             if self._ledger is not None and asked.key is not None:
                 self._ledger.unmark(asked.key)
             self._watch.throttled(reason, failure.seconds)
-            return Reply.without_answer(None, reason, throttled=True)
+            return Reply(None, error=reason, throttled=True)
         if not failure.passing:
             self._watch.succeeded()
-            return Reply.without_answer("error", reason)
+            return Reply("error", error=reason)
         self._watch.failed(reason, repeated=asked.failures > 0)
-        return Reply.without_answer("error", reason, passing=True, down=self._watch.is_down)
+        return Reply("error", error=reason, passing=True, down=self._watch.is_down)
 
     def _answered(self, answer: Any | None, now: int) -> Reply:
         """Tell the watch of a call that was answered, and read the answer."""
@@ -281,7 +212,7 @@ class Asking(AsyncFunction[Row, Row]):
         try:
             return Reply("ok", self._caller.columns(answer), now)
         except ValueError as error:
-            return Reply.without_answer("error", in_one_line(f"the answer does not fit: {error}"), kept=True)
+            return Reply("error", error=in_one_line(f"the answer does not fit: {error}"), kept=True)
 
     def _take(self, asked: Asked, reply: Reply, source: str) -> None:
         """What the reply means to this row: its outcome, or that it comes again."""
@@ -331,9 +262,14 @@ class Asking(AsyncFunction[Row, Row]):
             self._watch.failed(f"no answer within {self._lookup.timeout} s", repeated=asked.failures > 0)
         return [value]
 
+    def _settle_or_come_again(self, asked: Asked, now: int) -> None:
+        if asked.again:
+            raise ComeAgain
+        self._settle(asked, now)
+
     def _settle(self, asked: Asked, now: int) -> None:
         asked.finished = now
-        asked.paused = self._closed_seconds() - asked.paused
+        asked.paused = self._gate.closed_seconds - asked.paused
         if asked.status != "ok":
             self._obey_policy(asked)
 
@@ -343,8 +279,3 @@ class Asking(AsyncFunction[Row, Row]):
                 f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); "
                 f"on_{asked.status} is 'fail'."
             )
-
-
-def in_one_line(text: str) -> str:
-    """What others said, as it can stand in a column and in a sentence: one line, and text that a file can hold."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import schema
-from jobs.bridge.asking import Asked, Row
+from jobs.bridge.rows import Asked, Row
 from jobs.lookups.answer_types import AnswerColumn
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _EPOCHS = {None: dt.datetime(1970, 1, 1), "UTC": dt.datetime(1970, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))}  # noqa: DTZ001
+FAILED = frozenset(("timeout", "error", "unknown"))
 ATTEMPT = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
 
 
@@ -119,14 +120,15 @@ class Assembler:
 
     def batch(self, rows: list[Row]) -> pa.RecordBatch:
         """One output batch; rows is not empty."""
-        carried, sequence, segments, late = _gathered(rows)
+        of_rows, numbers, asked_of_rows = zip(*rows, strict=True)
+        carried, sequence, segments, late = _gathered(of_rows, numbers)
         count = len(rows)
         columns: dict[str, Any] = {}
         sources = {schema.SOURCE_FILE, schema.SOURCE_ROW}
         for name in self._layout.carried:
             if name not in sources:
                 columns[name] = carried.column(name)
-        asked_by_lookup = list(zip(*[row.asked for row in rows], strict=True))
+        asked_by_lookup = list(zip(*asked_of_rows, strict=True))
         for name, answers, asked in zip(self._layout.lookups, self._layout.answers, asked_by_lookup, strict=True):
             columns |= _answer_columns(name, answers, asked)
         columns[schema.PARTITION] = pa.array(np.full(count, self._partition, np.int32))
@@ -152,10 +154,10 @@ def _one_chunk(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _gathered(rows: list[Row]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+def _gathered(of_rows: Sequence[InputBatch], numbers: Sequence[int]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
     """The carried columns of these rows, with their input sequence, segments and late flags."""
-    indices = np.array([row.number for row in rows])
-    batches: dict[int, InputBatch] = {id(row.batch): row.batch for row in rows}
+    indices = np.fromiter(numbers, np.int64, len(numbers))
+    batches = dict(zip(map(id, of_rows), of_rows, strict=True))
     if len(batches) == 1:
         (source,) = batches.values()
         carried = _chosen(source.carried, indices)
@@ -165,7 +167,7 @@ def _gathered(rows: list[Row]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]
     for identity, batch in batches.items():
         offsets[identity] = total
         total += batch.carried.num_rows
-    positions = np.fromiter((offsets[id(row.batch)] for row in rows), np.int64, len(rows)) + indices
+    positions = np.fromiter(map(offsets.__getitem__, map(id, of_rows)), np.int64, len(of_rows)) + indices
     table = pa.Table.from_batches([batch.carried for batch in batches.values()])
     sequences = np.concatenate([b.first_seq + np.arange(b.carried.num_rows) for b in batches.values()])
     segments = np.concatenate([batch.segments for batch in batches.values()])
@@ -185,7 +187,9 @@ def _answer_columns(name: str, answers: tuple[AnswerColumn, ...], asked: Sequenc
     values = zip(*[one.answer or nothing for one in asked], strict=True)
     columns = {answer.name: pa.array(column, answer.arrow_type) for answer, column in zip(answers, values, strict=True)}
     columns[schema.published_status(name)] = _few_texts([one.status for one in asked])
-    columns[schema.published_answered_at(name)] = pa.array([one.answered_at for one in asked], TIMESTAMP)
+    columns[schema.published_answered_at(name)] = pa.array([one.answered_at for one in asked], pa.int64()).cast(
+        TIMESTAMP
+    )
     return columns
 
 
@@ -212,14 +216,16 @@ def _audit_columns(name: str, asked: Sequence[Asked], statuses: pa.Array) -> dic
     )
     uncalled = counts == 0
     first = begun.take(pa.array(offsets[:-1], mask=uncalled))
+    paused = np.fromiter([one.paused for one in asked], np.float64, len(asked))
+    errors = [one.error for one in asked]
+    if any(errors):
+        errors = [one.error if one.status in FAILED else None for one in asked]
     lasted = pc.subtract(pa.array([one.finished for one in asked], pa.int64()), first)
     return {
         schema.status(name): statuses,
         schema.source(name): _few_texts([one.source for one in asked]),
         schema.attempts(name): written,
         schema.latency_ms(name): pc.divide(lasted.cast(pa.float64()), 1e3),
-        schema.paused_ms(name): pa.array(np.array([one.paused for one in asked]) * 1e3, mask=uncalled),
-        schema.error(name): _few_texts(
-            [one.error if one.status in ("timeout", "error", "unknown") else None for one in asked]
-        ),
+        schema.paused_ms(name): pa.array(paused * 1e3, mask=uncalled),
+        schema.error(name): _few_texts(errors),
     }

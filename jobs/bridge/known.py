@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from jobs.bridge.asking import Reply, in_one_line
+from jobs.bridge.replies import Reply, in_one_line
 from jobs.bridge.shared_calls import KeptAnswers
 from jobs.callers.caller import CallFailed
 from jobs.ledger.at_task import AskedBefore
@@ -13,7 +13,7 @@ from jobs.ledger.codec import load
 from jobs.lookups.services import Cache
 
 if TYPE_CHECKING:
-    from jobs.bridge.asking import Asked
+    from jobs.bridge.rows import Asked
     from jobs.callers.caller import Caller, Key
     from jobs.ledger.answers import StoredAnswer
 
@@ -23,7 +23,7 @@ class KnownAnswers:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._mapped = KeptAnswers(Cache(), lambda: 0)
+        self._mapped = KeptAnswers[Reply](Cache(), lambda: 0)
 
     def give(self, asked: Asked) -> None:
         """Put at the row what is known of its key: status, answer, where it is from; for the one row that stands for
@@ -47,7 +47,7 @@ class KnownAnswers:
             assert asked.key is not None
             reply = self._fallback(asked.key, before.error)
         else:
-            reply = Reply.without_answer(before.outcome, before.error)
+            reply = Reply(before.outcome, error=before.error)
         self._put(asked, reply, "call" if known.audit_is_here else "shared")
 
     def _put(self, asked: Asked, reply: Reply, source: str) -> None:
@@ -59,7 +59,7 @@ class KnownAnswers:
     def _reply(self, stored: StoredAnswer) -> Reply:
         mapped = self._mapped.get(stored.key)
         if mapped is not None and mapped.answered_at == stored.answered_at:
-            self._mapped.may_be_used(stored.key, mapped)
+            self._mapped.may_be_used(stored.key, answered_at=stored.answered_at)
             return mapped
         reply = self._read(stored)
         if reply.answered_at is not None:
@@ -71,25 +71,23 @@ class KnownAnswers:
             return Reply("miss", None, stored.answered_at)
         if stored.outcome == "asked":
             when = dt.datetime.fromtimestamp(stored.answered_at / 1e6, dt.UTC)
-            return Reply.without_answer(
+            return Reply(
                 "unknown",
-                f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
+                error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
                 "the call must not be made twice (idempotent=False)",
             )
         said = None if stored.response is None else load(stored.response)
         if stored.outcome != "ok":
-            return Reply.without_answer("error", in_one_line(str(said)), kept=True)
+            return Reply("error", error=in_one_line(str(said)), kept=True)
         try:
             return Reply("ok", self._caller.columns(said), stored.answered_at)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            return Reply.without_answer("error", in_one_line(f"the stored answer does not fit: {error}"), kept=True)
+            return Reply("error", error=in_one_line(f"the stored answer does not fit: {error}"), kept=True)
 
     def _fallback(self, key: Key, said: str | None) -> Reply:
         try:
             answer = self._caller.fallback(key)
             columns = None if answer is None else self._caller.columns(answer)
         except (CallFailed, ValueError) as error:
-            return Reply.without_answer("timeout", in_one_line(f"{said}; its fallback: {error}"))
-        reply = Reply("fallback", columns)
-        reply.error = said
-        return reply
+            return Reply("timeout", error=in_one_line(f"{said}; its fallback: {error}"))
+        return Reply("fallback", columns, error=said)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.bridge.allowance import Allowance
-from jobs.bridge.asking import Asking, OnAttempt, Row
+from jobs.bridge.asking import Asking, wants_to_come_again
 from jobs.bridge.chain import Link
 from jobs.bridge.known import KnownAnswers
 from jobs.bridge.outage import OutageWatch
+from jobs.bridge.rows import Row
 from jobs.bridge.sharing import SharedAsking
 from jobs.callers.caller import Caller, Requesting
 
 if TYPE_CHECKING:
     from jobs.bridge.partition import PartitionPlan
+    from jobs.bridge.progress import AttemptCounts
     from jobs.ledger.at_task import TaskLedger
     from jobs.lookups import Lookup
 
@@ -38,7 +40,7 @@ class Surroundings:
     ledgers: Sequence[TaskLedger | None]  # per lookup; open
     allowance: Allowance | None
     now_us: Callable[[], int]
-    on_attempt: OnAttempt
+    attempts: AttemptCounts
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _operator(
         "gate": gate,
         "watch": watch,
         "now_us": task.now_us,
-        "on_attempt": task.on_attempt,
+        "attempts": task.attempts,
         "ledger": ledger,
         "known": None if ledger is None else KnownAnswers(caller),
         "allowance": task.allowance,
@@ -124,7 +126,7 @@ def _operator(
             max_delay=retry.max_delay,
             multiplier=retry.multiplier,
             jitter=retry.jitter,
-            on_result=asking.again,
+            on_exception=wants_to_come_again,
         ),
     )
     if shared is not None:

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, StreamRecord, Watermark
 from jobs.bridge.allowance import Allowance
-from jobs.bridge.asking import Row, rows_of
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
 from jobs.bridge.chain import Link, raise_failure
 from jobs.bridge.desk import DeskAddress
@@ -28,14 +27,15 @@ from jobs.bridge.holding import ROWS_HELD, Finished, safe_batches
 from jobs.bridge.input_window import InputWindow
 from jobs.bridge.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
 from jobs.bridge.outage import OutageWatch
-from jobs.bridge.progress import EVERY, ProgressSender, TaskProgress
+from jobs.bridge.progress import EVERY, AttemptCounts, ProgressSender, TaskProgress
+from jobs.bridge.rows import Row, rows_of
 from jobs.bridge.stopping import watched
 from jobs.errors import RunCancelled, TidegateError
 from jobs.ledger.at_task import Found, TaskLedger
 from jobs.ledger.task_plan import CallCap, LedgerPlan
 from jobs.lookups import Lookup
 
-ROWS_PER_BATCH = 1000  # of output
+ROWS_PER_BATCH = 2000  # of output
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
 
@@ -85,7 +85,7 @@ class PartitionRun:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: ProgressSender
         self._watches: list[OutageWatch] = []
-        self._latencies_us: list[int] = []  # of calls answered since the driver was told last
+        self._attempts = AttemptCounts()
         self._begun = (0.0, 0.0)  # monotonic and CPU time of the loop's thread
         self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
         self._ready: list[Row] = []
@@ -216,7 +216,7 @@ class PartitionRun:
                 ledger.open()
                 if allowance is not None:
                     allowance.spent_before(place, ledger.earlier_answers)
-        return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._count_attempt)
+        return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._attempts)
 
     async def _feed(self, operator: AsyncWaitOperator, link: Link | None) -> None:
         """All input through the first operator, with a watermark wherever the event time calls for one."""
@@ -234,11 +234,10 @@ class PartitionRun:
             for row in rows_of(batch, keys):
                 if link is not None:
                     await link.room()
-                number = row.number
                 for place, found in known:
-                    row.asked[place].stored = found[number]
-                await operator.process_element(StreamRecord(row, timestamps[number] if timestamps else None))
-                if watermarks and (watermark := watermarks[number]) is not None:
+                    row.asked[place].stored = found[row.number]
+                await operator.process_element(StreamRecord(row, timestamps[row.number] if timestamps else None))
+                if watermarks and (watermark := watermarks[row.number]) is not None:
                     await operator.process_element(Watermark(watermark))
         await operator.end_input()
 
@@ -264,16 +263,6 @@ class PartitionRun:
 
     # -- progress ------------------------------------------------------------------------------------------------------
 
-    def _count_attempt(self, lasted_us: int, retried: bool, answered: bool, timed_out: bool, /) -> None:  # noqa: FBT001  # as OnAttempt
-        progress = self._progress
-        progress.calls += 1
-        if retried:
-            progress.retries += 1
-        if timed_out:
-            progress.timeouts += 1
-        if answered:
-            self._latencies_us.append(lasted_us)
-
     async def _tick(self, operators: list[AsyncWaitOperator]) -> None:
         """Four times a second: tell the driver; let finished rows out, lest a few fat ones fill the window."""
         while True:
@@ -284,8 +273,7 @@ class PartitionRun:
     def _tell(self, operators: list[AsyncWaitOperator]) -> None:
         progress = self._progress
         progress.in_flight = sum(operator.statistics().running for operator in operators)
-        progress.answered(self._latencies_us)
-        self._latencies_us.clear()
+        progress.take(self._attempts)
         progress.seconds = time.monotonic() - self._begun[0]
         progress.loop_s = time.thread_time() - self._begun[1]
         for lookup, watch in zip(self._plan.lookups, self._watches, strict=True):

@@ -21,6 +21,19 @@ STEP = math.log(1.2)  # latency buckets are 20 % wide
 
 
 @dataclass
+class AttemptCounts:
+    """Attempts that ended, or whose time limit ended the wait for them. Plain fields: a call per row costs 1 %.
+
+    answered_us: how long each took that was answered, in µs, until somebody takes them.
+    """
+
+    answered_us: list[int] = field(default_factory=list)
+    unanswered: int = 0
+    retries: int = 0
+    timeouts: int = 0
+
+
+@dataclass
 class TaskProgress:
     """Of one attempt of one task, since it began. latencies: bucket number -> answered calls."""
 
@@ -37,6 +50,13 @@ class TaskProgress:
     unit: str = "rows"  # what `rows` counts: keys, while they are asked before the rows
     throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service asked
     down_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service was down
+
+    def take(self, attempts: AttemptCounts) -> None:
+        """All attempts so far; the latencies of those answered since the last time are taken away."""
+        self.answered(attempts.answered_us)
+        attempts.answered_us.clear()
+        self.calls = sum(self.latencies.values()) + attempts.unanswered
+        self.retries, self.timeouts = attempts.retries, attempts.timeouts
 
     def answered(self, latencies_us: Sequence[int]) -> None:
         """Count calls that were answered, by how many µs each took."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from jobs.bridge.asking import Asked, Reply
+    from jobs.bridge.replies import Reply
     from jobs.lookups.services import Cache
+
+T = TypeVar("T")
+Kept = tuple[tuple[Any, ...] | None, int]  # the answer's columns, None for a miss; when, in µs since the epoch
 
 
 def hashable(value: Any) -> Any:
@@ -19,11 +22,13 @@ def hashable(value: Any) -> Any:
     return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
 
 
-class KeptAnswers(OrderedDict[Any, "Reply"]):
-    """Answers and misses by key, the least recently used leaving first.
+class KeptAnswers(OrderedDict[Any, T]):
+    """What came of calls by key, the least recently used leaving first.
 
     Look with `get`, which nearly always finds nothing and runs in C; then ask `may_be_used`.
     """
+
+    __slots__ = ("_max_entries", "_now_us", "_ttl_us")
 
     def __init__(self, rule: Cache, now_us: Callable[[], int]) -> None:
         super().__init__()
@@ -31,45 +36,35 @@ class KeptAnswers(OrderedDict[Any, "Reply"]):
         self._ttl_us = None if rule.ttl is None else rule.ttl.total_seconds() * 1e6
         self._now_us = now_us
 
-    def may_be_used(self, key: Any, reply: Reply) -> bool:
+    def may_be_used(self, key: Any, *, answered_at: int) -> bool:
         """Whether it is not older than the time to live; it stays for longer then, and is dropped if not."""
-        assert reply.answered_at is not None
-        if self._ttl_us is not None and self._now_us() - reply.answered_at >= self._ttl_us:
+        if self._ttl_us is not None and self._now_us() - answered_at >= self._ttl_us:
             del self[key]
             return False
         self.move_to_end(key)
         return True
 
-    def put(self, key: Any, reply: Reply) -> None:
-        before = len(self)
-        self[key] = reply
-        if len(self) == before:
-            self.move_to_end(key)
-        elif before == self._max_entries:
+    def put(self, key: Any, kept: T) -> None:
+        """Keep it; in place of an older one of its key, it stays no longer than that would."""
+        self[key] = kept
+        if len(self) > self._max_entries:
             self.popitem(last=False)
 
 
 class SharedCall:
-    """One call, and the rows that wait for it, the one that makes it included."""
+    """The rows that wait for a call that another row makes. Made when the first one joins: most calls have none."""
 
-    # defaults of the class: one of these is made per call, and nobody joins most of them
-    waiting = 1
-    ended = False
-    _reply: Reply | None = None
-    _error: Exception | None = None
-    _turns: list[asyncio.Future[None]] | None = None  # of those who wait
-
-    def __init__(self, owner: Asked, hashed_key: Any, task: asyncio.Task[Any] | None) -> None:
-        self.owner = owner  # the row that makes the call, in whose attempts it is counted
-        self.hashed_key = hashed_key
-        self.task = task  # the one that the call runs in
+    def __init__(self) -> None:
+        self.waiting = 0  # rows, without the one that makes the call
+        self._ended = False
+        self._reply: Reply | None = None
+        self._error: Exception | None = None
+        self._turns: list[asyncio.Future[None]] = []  # of those who wait
 
     async def over(self) -> None:
         """Wait until the call ended, in whatever way."""
-        if not self.ended:
+        if not self._ended:
             turn = asyncio.get_running_loop().create_future()
-            if self._turns is None:
-                self._turns = []
             self._turns.append(turn)
             await turn
 
@@ -81,12 +76,14 @@ class SharedCall:
         assert self._reply is not None
         return self._reply
 
-    def end(self, reply: Reply | None, error: Exception | None = None) -> None:
+    def end(self, reply: Reply | None, error: BaseException | None = None) -> None:
         """Let all who wait know. Without a reply and an error it was cancelled, which ends the run of who waits."""
-        self.ended = True
-        if reply is None and error is None and self._turns:
-            error = RuntimeError("the call was cancelled from elsewhere")
-        self._reply, self._error = reply, error
-        for turn in self._turns or ():
+        self._ended = True
+        self._reply = reply
+        if reply is None:
+            self._error = (
+                error if isinstance(error, Exception) else RuntimeError("the call was cancelled from elsewhere")
+            )
+        for turn in self._turns:
             if not turn.done():
                 turn.set_result(None)

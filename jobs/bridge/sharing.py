@@ -11,13 +11,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jobs.bridge.asking import Asked, Asking, Reply, Row
-from jobs.bridge.shared_calls import KeptAnswers, SharedCall, hashable
+from jobs.bridge.asking import Asking
+from jobs.bridge.replies import Reply
+from jobs.bridge.rows import Asked, Row
+from jobs.bridge.shared_calls import Kept, KeptAnswers, SharedCall, hashable
 from jobs.callers.caller import CallFailed, Collecting, Throttled
 from jobs.lookups.services import Cache
 
-ASKED_ONCE = Reply.without_answer(
-    "unknown", "an equal row asked before, and its answer is not at hand; the call must not be made twice"
+ASKED_ONCE = Reply(
+    "unknown", error="an equal row asked before, and its answer is not at hand; the call must not be made twice"
 )
 
 
@@ -33,9 +35,9 @@ class SharedAsking(Asking):
 
     def __init__(self, *arguments: Any, cache: Cache, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._kept = KeptAnswers(cache, self._now_us)
+        self._kept = KeptAnswers[Kept](cache, self._now_us)
         self._asks_once = self._ledger is not None and not self._lookup.idempotent
-        self._in_flight: dict[Any, SharedCall] = {}
+        self._in_flight: dict[Any, Asked] = {}  # by key, the row that makes the call
         self._left_behind: set[SharedCall] = set()  # their rows have left, and they go on
         self._loop: asyncio.AbstractEventLoop  # asking for it costs a system call in Python 3.11
 
@@ -62,44 +64,47 @@ class SharedAsking(Asking):
             known = self._in_flight.get(hashed) or self._kept.get(hashed)
         if (known or self._asks_once) and await self._took_from_another(asked, hashed, known):
             return [value]
-        asked.call = self._in_flight[hashed] = call = SharedCall(asked, hashed, asyncio.current_task(self._loop))
-        self._begin_attempt(asked)
-        reply: Reply | None = None
-        error, now = None, 0
+        self._in_flight[hashed] = asked
+        asked.task = asyncio.current_task(self._loop)
+        now_us, ask = self._now_us, self._ask  # as in Asking
+        asked.started = now_us()
+        if asked.again or self._gate_was_closed:
+            self._begin_anew(asked)
+        now = 0
         try:
             try:
-                answer = await self._ask(key)
-                now = self._now_us()
+                answer = await ask(key)
+                now = now_us()
                 if self._ledger is not None:  # before anybody sees it
                     self._ledger.keep(key, answer, now)
                 if asked.finished is None and self._took_at_once(asked, answer, now):
+                    if asked.call is None:
+                        del self._in_flight[hashed]
+                        self._kept.put(hashed, (asked.answer, now))
+                        return [value]
                     reply = Reply("ok", asked.answer, now)
                 else:
                     reply = self._answered(answer, now)
             except (Throttled, CallFailed) as failure:
                 reply = self._failed(asked, failure)
-        except Exception as raised:  # it ends the run: every row that waits raises it
-            error = raised
+        except BaseException as error:  # it ends the run, and every row that waits raises it; or nobody waits any more
+            self._end_call(asked, hashed, now or now_us(), None, error)
             raise
-        finally:
-            if asked.started is not None:
-                self._end_attempt(asked, now or self._now_us(), reply)
-            self._hand_round(call, reply, error)
-            asked.call = None
+        now = now or now_us()
+        self._end_call(asked, hashed, now, reply)
         if asked.finished is None:
             self._take(asked, reply, "call")
-            if not asked.again:  # its own call's end is its own: whatever holds up the loop after it
-                self._settle(asked, asked.attempts[-1][1])
+            self._settle_or_come_again(asked, now)  # its own call's end is its own, whatever holds up the loop after it
         return [value]
 
-    async def _took_from_another(self, asked: Asked, hashed: Any, known: SharedCall | Reply | None) -> bool:
+    async def _took_from_another(self, asked: Asked, hashed: Any, known: Asked | Kept | None) -> bool:
         """Whether an equal row's call gave what there is to have: one in flight, one whose answer is kept, or the only
         one that may be made. Else the row makes its own.
         """
-        if isinstance(known, SharedCall):
+        if isinstance(known, Asked):
             reply = await self._joined(asked, known)
-        elif known is not None and self._kept.may_be_used(hashed, known):
-            reply = known
+        elif known is not None and self._kept.may_be_used(hashed, answered_at=known[1]):
+            reply = Reply("miss" if known[0] is None else "ok", *known)
         elif self._asks_once and self._was_asked(asked):
             reply = ASKED_ONCE
         else:
@@ -107,8 +112,7 @@ class SharedAsking(Asking):
         if asked.finished is None:
             asked.again = False
             self._take(asked, reply, "shared")
-            if not asked.again:
-                self._settle(asked, self._now_us())
+            self._settle_or_come_again(asked, self._now_us())
         return True
 
     def _was_asked(self, asked: Asked) -> bool:
@@ -116,9 +120,9 @@ class SharedAsking(Asking):
         assert asked.key is not None
         return self._ledger.was_asked(asked.key)
 
-    async def _joined(self, asked: Asked, call: SharedCall) -> Reply:
-        """The reply of the call, once it came."""
-        asked.call = call
+    async def _joined(self, asked: Asked, owner: Asked) -> Reply:
+        """The reply of the owner's call, once it came."""
+        asked.call = call = self._call_of(owner)
         asked.source = "shared"
         call.waiting += 1
         try:
@@ -127,46 +131,57 @@ class SharedAsking(Asking):
         finally:
             call.waiting -= 1
             asked.call = None
-            if call in self._left_behind and not self._lives_on(call):
-                self._forget(call)
-                assert call.task is not None
-                call.task.cancel("no row waits for it any more")
+            if call in self._left_behind and not self._lives_on(owner):
+                self._forget(owner)
+                assert owner.task is not None
+                owner.task.cancel("no row waits for it any more")
 
-    def _hand_round(self, call: SharedCall, reply: Reply | None, error: Exception | None) -> None:
+    @staticmethod
+    def _call_of(owner: Asked) -> SharedCall:
+        if owner.call is None:
+            owner.call = SharedCall()
+        return owner.call
+
+    def _end_call(
+        self, asked: Asked, hashed: Any, now: int, reply: Reply | None, error: BaseException | None = None
+    ) -> None:
         """What came of the call, to all who wait for it and all who will ask the same."""
+        if asked.started is not None:
+            self._end_attempt(asked, now, reply)
         if reply is not None and reply.outcome in ("ok", "miss"):
-            self._kept.put(call.hashed_key, reply)
-        self._forget(call)
-        if call.waiting > 1 or self._left_behind:  # else nobody but the row itself has it
-            self._left_behind.discard(call)
-            call.end(reply, error)
+            assert reply.answered_at is not None
+            self._kept.put(hashed, (reply.answer, reply.answered_at))
+        self._forget(asked)
+        if asked.call is not None:
+            self._left_behind.discard(asked.call)
+            asked.call.end(reply, error)
+            asked.call = None
 
     def survives_timeout(self, value: Row) -> bool:
         """Whether the call that this row makes goes on without it."""
-        call = value.asked[self._place].call
-        return call is not None and call.owner is value.asked[self._place] and self._lives_on(call, without=1)
+        asked = value.asked[self._place]
+        return asked.started is not None and self._lives_on(asked)
 
     def timeout(self, value: Row) -> list[Row]:
         """As Asking's; a call that the row makes lives on, or is not to be joined any more."""
         asked = value.asked[self._place]
-        call = asked.call
-        if call is not None and call.owner is asked:
-            call.waiting -= 1
-            if self._lives_on(call):
-                self._left_behind.add(call)
+        if asked.started is not None:
+            if self._lives_on(asked):
+                self._left_behind.add(self._call_of(asked))
             else:
-                self._forget(call)
+                self._forget(asked)
         return super().timeout(value)
 
-    def _lives_on(self, call: SharedCall, without: int = 0) -> bool:
-        """Whether somebody waits, or nobody need: a request that was sent is billed."""
-        if call.waiting > without:
+    def _lives_on(self, owner: Asked) -> bool:
+        """Whether a row waits for its call, or nobody need: a request that was sent is billed."""
+        if owner.call is not None and owner.call.waiting:
             return True
         if not self._lookup.finish_after_timeout:
             return False
-        assert call.owner.key is not None
-        return not isinstance(self._caller, Collecting) or self._caller.has_sent(call.owner.key)
+        assert owner.key is not None
+        return not isinstance(self._caller, Collecting) or self._caller.has_sent(owner.key)
 
-    def _forget(self, call: SharedCall) -> None:
-        if self._in_flight.get(call.hashed_key) is call:
-            del self._in_flight[call.hashed_key]
+    def _forget(self, owner: Asked) -> None:
+        hashed = hashable(owner.key)
+        if self._in_flight.get(hashed) is owner:
+            del self._in_flight[hashed]

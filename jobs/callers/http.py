@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -166,7 +165,8 @@ def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:
 
 def escaped(value: Any) -> str:
     """A key's value as it stands in a path."""
-    return _quoted(as_text(value))
+    text = as_text(value)
+    return text.translate(_ESCAPES) if text.isascii() else quote(text, safe="")
 
 
-_quoted = lru_cache(4096)(partial(quote, safe=""))  # parts of keys repeat: airports, hours, currencies
+_ESCAPES = {code: quote(chr(code), safe="") for code in range(128)}  # quote() looks at each character in Python

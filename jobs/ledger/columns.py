@@ -59,8 +59,8 @@ class Columns:
         self._keys += joined(keys)
         self._outcomes += bytes(len(keys))  # zeros: the code of "ok"
         self._responses += responses
-        self._lengths.extend(lengths)
-        self._answered_at.frombytes(np.array(answered_at, np.int64).tobytes())  # extend would take thrice as long
+        self._lengths.frombytes(_octets(lengths))
+        self._answered_at.frombytes(_octets(answered_at))
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:
         """The records in their order; append nothing after it. hidden: of each key a digest stands in its place.
@@ -76,6 +76,11 @@ class Columns:
             pa.repeat(run_id, len(self)),
         ]
         return pa.table(columns, schema=SCHEMA)
+
+
+def _octets(numbers: Sequence[int]) -> bytes:
+    """What array.extend would take them for, which reads each as an argument of a call and takes thrice as long."""
+    return np.fromiter(numbers, np.int64, len(numbers)).tobytes()
 
 
 def _strings(text: bytearray, lengths: npt.NDArray[np.int64]) -> Iterator[pa.StringArray]:

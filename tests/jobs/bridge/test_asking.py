@@ -1,6 +1,7 @@
 """From a call to an outcome: every row leaves with one, whatever its call does. Virtual time, the real operator."""
 
 import asyncio
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -15,8 +16,11 @@ from asyncio_core import (
     exponential_backoff,
 )
 from asyncio_core.testing import run_virtual
-from jobs.bridge.asking import Asked, Asking, Row, in_one_line
+from jobs.bridge.asking import Asking, wants_to_come_again
 from jobs.bridge.outage import OutageWatch
+from jobs.bridge.progress import AttemptCounts
+from jobs.bridge.replies import in_one_line
+from jobs.bridge.rows import Asked, Row
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.errors import DeclarationError, RowFailed, RunStopped
 from tidegate import AsyncFunctionLookup, Outage, Retry
@@ -105,15 +109,15 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
 
         gate = Gate()
         watch = OutageWatch(declared.outage_rule, declared.service_name, gate, now_us)
-        told = []
+        told = AttemptCounts()
         asking = Asking(
             declared, declared.caller(concurrency), place=0, gate=gate, watch=watch, now_us=now_us,
-            on_attempt=lambda *facts: told.append(facts),
+            attempts=told,
         )  # fmt: skip
         left = []
         strategy = exponential_backoff(
             max_retries=10**9, initial_delay=declared.retry.initial_delay, max_delay=declared.retry.max_delay,
-            multiplier=declared.retry.multiplier, on_result=asking.again,
+            multiplier=declared.retry.multiplier, on_exception=wants_to_come_again,
         )  # fmt: skip
         operator = AsyncWaitOperator(
             asking, left.append, mode=OutputMode.UNORDERED, timeout=declared.timeout, capacity=64,
@@ -149,9 +153,9 @@ def test_an_answer_taken_in_one_step_leaves_what_it_leaves_step_by_step(monkeypa
         "throttled": [fail(Throttled("slow down", 3.0)), reply({"score": 2.0}, after=1.0)], "miss": [reply()],
         "meanwhile": [reply({"score": 3.0}, after=2.0)],  # the gate closes and opens while it is under way
     }  # fmt: skip
-    quick = [vars(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.told
+    quick = [asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.told
     monkeypatch.setattr(Asking, "_took_at_once", lambda *_: False)
-    assert ([vars(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.told) == quick
+    assert ([asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.told) == quick
     assert any(row["paused"] > 0 for row in quick[0])
 
 
@@ -201,7 +205,7 @@ def test_what_the_function_raises_is_tried_again_and_then_an_error():
 def test_a_retry_that_succeeds_leaves_no_error():
     (row,) = ask(Scripted({"a": [fail(OSError("broken")), reply({"score": 1.0})]}), "a")
     assert (row.status, row.error, len(row.attempts)) == ("ok", None, 2)
-    assert [retried for _, retried, _, _ in ask.told] == [False, True]
+    assert ask.told == AttemptCounts(answered_us=[100_000], unanswered=1, retries=1)
 
 
 def test_an_error_is_kept_in_one_line_that_a_file_can_hold():

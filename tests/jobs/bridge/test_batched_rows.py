@@ -7,8 +7,10 @@ import pytest
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
-from jobs.bridge.asking import Asked, Row
+from jobs.bridge.asking import wants_to_come_again
 from jobs.bridge.outage import OutageWatch
+from jobs.bridge.progress import AttemptCounts
+from jobs.bridge.rows import Asked, Row
 from jobs.bridge.sharing import SharedAsking
 from jobs.callers.batching import Batching
 from jobs.callers.caller import CallFailed, Throttled
@@ -79,14 +81,14 @@ def ask(steps, keys, *, share=1, every=0.0, **fields):
         asking = SharedAsking(
             declared, caller, cache=declared.cache, place=0, gate=gate,
             watch=OutageWatch(declared.outage_rule, "geo", gate, now_us, batch_size=declared.batch_size),
-            now_us=now_us, on_attempt=lambda *_, **__: None,
+            now_us=now_us, attempts=AttemptCounts(),
         )  # fmt: skip
         left = []
         operator = AsyncWaitOperator(
             asking, left.append, mode=OutputMode.ORDERED, timeout=declared.timeout, capacity=16 * share * ITEMS,
             concurrency=share * ITEMS, gate=gate,
             retry_strategy=exponential_backoff(
-                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_result=asking.again
+                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_exception=wants_to_come_again
             ),
         )  # fmt: skip
         asking.step_aside = operator.step_aside

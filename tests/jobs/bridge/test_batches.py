@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from asyncio_core import WatermarkStrategy
 from jobs import schema
-from jobs.bridge.asking import Asked, Row
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of, values_of
+from jobs.bridge.rows import Asked, Row
 from jobs.lookups.answer_types import read_ddl
 
 MILLISECONDS = st.integers(-(10**6), 10**6)

@@ -9,8 +9,10 @@ import pytest
 
 from asyncio_core import AsyncInvokeError, AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
-from jobs.bridge.asking import Asked, Row
+from jobs.bridge.asking import wants_to_come_again
 from jobs.bridge.outage import OutageWatch
+from jobs.bridge.progress import AttemptCounts
+from jobs.bridge.rows import Asked, Row
 from jobs.bridge.sharing import SharedAsking
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.errors import DeclarationError, RunStopped
@@ -88,14 +90,14 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
         asking = SharedAsking(
             declared, Throttling(declared.caller(share)), cache=declared.cache, place=0, gate=gate,
             watch=OutageWatch(declared.outage_rule, "mood", gate, now_us), now_us=now_us,
-            on_attempt=lambda *_, **__: None,
+            attempts=AttemptCounts(),
         )  # fmt: skip
         left = []
         operator = AsyncWaitOperator(
             asking, left.append, mode=mode, timeout=declared.timeout, capacity=capacity or 16 * share,
             concurrency=min(share, capacity or share), gate=gate,
             retry_strategy=exponential_backoff(
-                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_result=asking.again
+                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_exception=wants_to_come_again
             ),
         )  # fmt: skip
         asking.step_aside = operator.step_aside

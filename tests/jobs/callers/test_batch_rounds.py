@@ -7,9 +7,10 @@ import pytest
 
 from asyncio_core import StreamRecord
 from asyncio_core.testing import run_virtual
-from jobs.bridge.asking import Asked, Row
 from jobs.bridge.operators import Surroundings, chain
 from jobs.bridge.partition import PartitionPlan
+from jobs.bridge.progress import AttemptCounts
+from jobs.bridge.rows import Asked, Row
 from jobs.callers.batching import Batching
 from tidegate import Batch, HttpLookup, Service
 
@@ -65,7 +66,7 @@ def seconds_for(share, *, mode, each=0.0, **fields):
         left = []
         task = Surroundings(
             plan=plan, shares=[share], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
-            on_attempt=lambda *_, **__: None,
+            attempts=AttemptCounts(),
         )  # fmt: skip
         (operator,) = chain(task, left.append).operators
         await operator.open()
