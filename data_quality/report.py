@@ -47,7 +47,7 @@ def _pages() -> jinja2.Environment:
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("data_quality", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    pages.filters |= {"number": number, "seconds": seconds, "mark": MARKS.__getitem__}
+    pages.filters |= {"number": number, "seconds": seconds, "minute": minute, "mark": MARKS.__getitem__}
     return pages
 
 
@@ -117,7 +117,8 @@ def reason(record: DayRecord) -> str:
         more = f" ({len(stops)} checks keep the day back)" if len(stops) > 1 else ""
         return f"{stops[0].check}: {stops[0].sentence}{more}"
     warnings = [verdict for verdict in record.verdicts if verdict.status == "failed"]
-    passed = f"{sum(verdict.status == 'passed' for verdict in record.verdicts)} checks passed"
+    count = sum(verdict.status == "passed" for verdict in record.verdicts)
+    passed = "1 check passed" if count == 1 else f"{count} checks passed"
     if warnings:
         return f"{passed}; a warning: {warnings[0].check}: {warnings[0].sentence}"
     not_run = [verdict for verdict in record.verdicts if verdict.status == "not_run"]
@@ -135,6 +136,11 @@ def readers_see(days: list[DayRecord], place: int) -> str:
     if not others:
         return kept
     return f"{kept}. The last published day is {others[-1].facts.day}"
+
+
+def minute(time: str) -> str:
+    """An ISO time as a person reads it; a dash where none is known."""
+    return "–" if not time else f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def wall_over_limit(figures: LookupFigures) -> float | None:

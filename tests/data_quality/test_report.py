@@ -93,7 +93,7 @@ def test_a_check_that_did_not_run_is_not_shown_as_passed(tmp_path):
     render("flights_enriched", [record(dt.date(2013, 1, 1))], tmp_path)
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
     assert 'badge not_run">– not run' in page
-    assert "1 checks passed; a warning: weather__miss_share_usual" in page
+    assert "1 check passed; a warning: weather__miss_share_usual" in page
 
 
 def test_values_from_the_data_are_text_and_never_markup(tmp_path):
@@ -114,6 +114,11 @@ def test_rendering_again_after_a_rerun_replaces_the_day(tmp_path):
     render("flights_enriched", [red], tmp_path)
     render("flights_enriched", [green, red], tmp_path)
     assert "held back" not in (tmp_path / "2013-01-01" / "index.html").read_text()
+
+
+def test_the_page_of_all_days_says_which_day_is_the_newest_and_when_it_was_checked(tmp_path):
+    page = render("flights_enriched", days(3), tmp_path).read_text()
+    assert "Newest day here: <b>2013-01-03<span></span></b>, checked 2013-01-11 00:20 UTC" in page
 
 
 def test_no_day_yet_gives_a_page_that_says_so(tmp_path):
@@ -146,6 +151,32 @@ def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
             }
             assert page.locator(".chart").count() == charts
             assert page.locator(".chart .plot-container").count() == charts
+        browser.close()
+
+
+@pytest.mark.ui
+@pytest.mark.parametrize(
+    ("days_old", "said", "is_green"),
+    [
+        (1, "yesterday, checked 2026-11-20 02:20 UTC, 4 hours ago", True),
+        (2, "2 days ago, checked 2026-11-20 02:20 UTC, 28 hours ago. Nothing was written for a later day.", False),
+        (9, "9 days ago, checked 2026-11-20 02:20 UTC, 8 days ago. Nothing was written for a later day.", False),
+    ],
+)
+def test_whoever_opens_the_page_of_all_days_sees_how_old_the_newest_one_is(tmp_path, days_old, said, is_green):
+    from playwright.sync_api import sync_playwright
+
+    made = record(dt.date(2026, 11, 19))
+    made = replace(made, facts=replace(made.facts, finished_at="2026-11-20T02:20:00.000+00:00"))
+    index = render("flights_enriched", [made], tmp_path)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page()
+        page.clock.set_fixed_time(dt.datetime(2026, 11, 19, 7, tzinfo=dt.UTC) + dt.timedelta(days=days_old))
+        page.goto(index.as_uri())
+        assert f"Newest day here: 2026-11-19, {said}" in page.locator(".newest").inner_text()
+        colour = page.locator("b.state").evaluate("it => getComputedStyle(it).color")
+        assert (colour == "rgb(42, 127, 98)") is is_green
         browser.close()
 
 
