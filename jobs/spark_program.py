@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from jobs.tables.leases import Lease
 HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE / "enrich_day.py"
+JAVA = 17
 OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses with which the program has said why
 
 
@@ -109,12 +111,25 @@ def python_environment() -> dict[str, str]:
 
 
 def java_lacking() -> str:
-    """What to say where there is no Java to start Spark with; nothing where there is one, of whatever version."""
+    """What to say where there is no Java to start Spark with, or one that says it is too old; else nothing."""
     home = os.environ.get("JAVA_HOME")
-    if shutil.which(Path(home, "bin", "java") if home else "java"):
-        return ""
-    where = f"JAVA_HOME is {home}, which has no bin/java" if home else "none is on PATH, and JAVA_HOME is not set"
-    return f"Spark needs Java 17 or newer: {where}. Nothing was called."
+    java = shutil.which(Path(home, "bin", "java") if home else "java")
+    if java is None:
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "none is on PATH, and JAVA_HOME is not set"
+        return f"Spark needs Java {JAVA} or newer: {where}. Nothing was called."
+    if (version := _java_version(Path(java))) < JAVA:
+        where = f"JAVA_HOME is {home}, which has Java {version}" if home else f"{java} is Java {version}"
+        return f"Spark needs Java {JAVA} or newer: {where}. Set JAVA_HOME to a newer one. Nothing was called."
+    return ""
+
+
+def _java_version(java: Path) -> int:
+    """As the file `release` beside it says, which costs no start of Java; new enough where there is none."""
+    with contextlib.suppress(OSError):
+        release = (java.resolve().parents[1] / "release").read_text()
+        if said := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):  # 1.8.0 is Java 8
+            return int(said[1])
+    return JAVA
 
 
 def spark_submit_from_environment() -> SparkSubmit:

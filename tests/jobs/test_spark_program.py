@@ -32,3 +32,17 @@ def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkey
     with pytest.raises(SparkFailed) as failed:
         plan(flights, [DAY])
     assert str(failed.value) == said
+
+
+@pytest.mark.parametrize(("version", "number"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", None), ("21", None)])
+def test_a_java_that_is_too_old_is_told_with_where_it_was_found(tmp_path, monkeypatch, version, number):
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.touch(0o755)
+    (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    needs, cure = "Spark needs Java 17 or newer:", "Set JAVA_HOME to a newer one. Nothing was called."
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_lacking() == (f"{needs} JAVA_HOME is {tmp_path}, which has Java {number}. {cure}" if number else "")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert java_lacking() == (f"{needs} {java} is Java {number}. {cure}" if number else "")
