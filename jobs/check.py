@@ -8,9 +8,11 @@ import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from jobs.counted import counted
 from jobs.declarations import Enrichment
 from jobs.errors import DeclarationError, TidegateError
 from jobs.preflight import preflight
+from jobs.written_tables import clash
 
 
 def check_package(name: str, day: str | None = None) -> Iterator[tuple[str, str, bool]]:
@@ -22,19 +24,21 @@ def check_package(name: str, day: str | None = None) -> Iterator[tuple[str, str,
         package = importlib.import_module(name)
     except ImportError as error:
         raise DeclarationError(f"there is no package {name!r} here: {error}.") from error
-    checked: list[Enrichment] = []
+    checked: list[tuple[str, Enrichment]] = []
     for info in sorted(pkgutil.iter_modules(getattr(package, "__path__", [])), key=lambda info: info.name):
         module = f"{name}.{info.name}"
         try:
-            found = [value for value in vars(importlib.import_module(module)).values() if isinstance(value, Enrichment)]
+            named = vars(importlib.import_module(module)).items()
+            found = [(f"{module}:{key}", value) for key, value in named if isinstance(value, Enrichment)]
         except Exception as error:  # noqa: BLE001  # a declaration is code: whatever it raises is what is wrong with it
             said = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
             yield module, f"cannot be loaded: {said}", False
             continue
-        for enrichment in found:
-            if not any(enrichment is other for other in checked):
-                checked.append(enrichment)
-                yield enrichment.name, *_checked(enrichment, day)
+        for reference, enrichment in found:
+            if not any(enrichment is other for _, other in checked):
+                said = clash((reference, enrichment), checked)
+                checked.append((reference, enrichment))
+                yield enrichment.name, *((said, False) if said else _checked(enrichment, day))
 
 
 def _checked(enrichment: Enrichment, day: str | None) -> tuple[str, bool]:
@@ -44,7 +48,8 @@ def _checked(enrichment: Enrichment, day: str | None) -> tuple[str, bool]:
     except TidegateError as error:
         return str(error).removeprefix(f"{enrichment.name}: "), False
     lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
-    return f"{day}: {input_day.rows:,} rows in {len(input_day.files)} files; lookups {lookups}", True
+    there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
+    return f"{day}: {there}; lookups {lookups}", True
 
 
 def last_day(enrichment: Enrichment) -> str:

@@ -16,6 +16,7 @@ from jobs.ledger.declared import Ledger
 from jobs.lookups.lookup import NAME, Lookup
 from jobs.lookups.services import Service
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
+from jobs.written_tables import clash_within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +149,7 @@ class Enrichment:
             self._check_services()
             self._check_order()
             self._check_times()
+            self._check_tables()
         except DeclarationError as error:
             raise DeclarationError(f"{self.name}: {error}") from error.__cause__
 
@@ -226,6 +228,10 @@ class Enrichment:
         wrong = sorted(set(self.severities.values()) - {"error", "warn"})
         if wrong:
             raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
+
+    def _check_tables(self) -> None:
+        if said := clash_within(self):
+            raise DeclarationError(said)
 
     @property
     def fingerprint(self) -> str:

@@ -66,7 +66,9 @@ def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object],
     blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
     try:
         if blocking:
-            return records.hold_back(record, "; also: ".join(verdict.sentence for verdict in blocking[:3]))
+            return records.hold_back(
+                record, "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in blocking[:3])
+            )
         return publishing.publish(record, lease)
     except PublishConflict as conflict:
         return records.hold_back(record, str(conflict))

@@ -45,8 +45,9 @@ def replace(path: Path, text: str) -> None:
     try:
         draft.write_text(text)
         draft.replace(path)
-    except OSError:
+    except OSError as error:
         draft.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)  # a write that finds the disk full does not say where
         raise
 
 

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any
 
+from jobs.counted import counted
+
 EVERY = 5.0  # s between progress lines where the output is no terminal
 WIDTH = 20
 
@@ -45,7 +47,7 @@ class Terminal:
             case "progress":
                 self._progress(event)
             case "started":
-                self._line(f"{event['day']}   run {event['run_id']}   {event['rows_total']} rows")
+                self._line(f"{event['day']}   run {event['run_id']}   {counted(event['rows_total'], 'row')}")
             case "written":
                 self._line(f"written to {event['record']['facts']['folder']}")
                 for lookup in event["record"]["figures"]["lookups"]:

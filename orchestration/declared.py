@@ -11,6 +11,7 @@ import dagster as dg
 from jobs.declarations import Enrichment
 from jobs.errors import DeclarationError
 from jobs.schema import DeclaredFacts
+from jobs.written_tables import clash
 
 
 @dataclass(frozen=True)
@@ -62,23 +63,19 @@ def enrichments_in(package: ModuleType) -> list[Declared]:
     """Every Enrichment at the top level of the package's modules, by name.
 
     Raises:
-        DeclarationError: two of them have one name, or write one table.
+        DeclarationError: two of them have one name, or write into one table.
     """
     found: dict[str, Declared] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
         for name, value in vars(module).items():
-            if isinstance(value, Enrichment) and value not in [declared.enrichment for declared in found.values()]:
+            if isinstance(value, Enrichment) and not any(value is declared.enrichment for declared in found.values()):
                 _add(found, Declared(f"{module.__name__}:{name}", value))
     return sorted(found.values(), key=lambda declared: declared.name)
 
 
 def _add(found: dict[str, Declared], new: Declared) -> None:
-    for old in found.values():
-        if old.name == new.name:
-            raise DeclarationError(f"{new.reference} and {old.reference} are both called {new.name!r}; rename one.")
-        if old.enrichment.output.path == new.enrichment.output.path:
-            raise DeclarationError(
-                f"{new.reference} and {old.reference} both write {old.enrichment.output.path}; move one."
-            )
+    said = clash((new.reference, new.enrichment), [(old.reference, old.enrichment) for old in found.values()])
+    if said:
+        raise DeclarationError(said)
     found[new.name] = new

@@ -13,6 +13,7 @@ import dagster as dg
 from dagster import MAX_RUNTIME_SECONDS_TAG
 
 from jobs import records
+from jobs.counted import counted
 from jobs.enrich_day import run_id_of
 from jobs.errors import DayTaken, DeclarationError
 from jobs.schema import DayRecord
@@ -46,7 +47,7 @@ def month_job(declared: Declared) -> dg.JobDefinition:
     def enrich_month(context: dg.OpExecutionContext, config: Which, spark: SparkProgram) -> None:
         days = days_to_run(declared, context.partition_key, context.run_id, again=config.again)
         say = context.log.info
-        say(f"{len(days)} days of {context.partition_key} are to be run.")
+        say(f"{counted(len(days), 'day')} of {context.partition_key} to run.")
         if days:
             MonthRun(context, declared, days).carry_out(spark)
 
@@ -261,7 +262,7 @@ class MonthRun:
         named = " ".join(f"{day}: {why.rstrip('.')}." for day, why in red[:NAMED])
         more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
         unpublished = f" Not published: {named}{more}" if red else ""
-        rest = f" {len(left)} days were not begun." if left else ""
+        rest = f" {counted(len(left), 'day was', 'days were')} not begun." if left else ""
         unmade = "".join(
             f" Not made: {what}: {why.rstrip('.')}." for what, why in list(self._unsummarized.items())[:NAMED]
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from jobs import records
+from jobs.counted import counted
 from jobs.schema import DayRecord
 from jobs.tables.leases import at_work
 from orchestration import metadata
@@ -57,7 +58,7 @@ def published_elsewhere(all_declared: Sequence[Declared]) -> dg.SensorDefinition
         return dg.SensorResult(
             asset_events=events,
             cursor=json.dumps(seen),
-            skip_reason=f"{days} days told." if days else "No day was published elsewhere.",
+            skip_reason=f"{counted(days, 'day')} told." if days else "No day was published elsewhere.",
         )
 
     return sensor

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 from dagster import DagsterRunStatus
 
+from jobs.counted import counted
 from orchestration.assets import POOL
 from orchestration.declared import Declared
 from orchestration.modes import REFRESHED, TAG
@@ -80,9 +81,9 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
             matched = refresh.find(
                 kept, config.where, first=config.answered_from or None, last=config.answered_to or None
             )
-            say(f"{len(matched.keys):,} stored answers of {config.lookup} meet: {config.where}")
+            say(f"{counted(len(matched.keys), 'stored answer')} of {config.lookup} with {config.where}")
             for _, enrichment, days in matched.days:
-                say(f"{enrichment.name}: {len(days)} days stand on them: {', '.join(days)}")
+                say(f"{enrichment.name}: {counted(len(days), 'day stands', 'days stand')} on them: {', '.join(days)}")
                 run[enrichment.name] = sorted({*run.get(enrichment.name, []), *days})
             if config.do:
                 refresh.expire(kept, matched)
@@ -132,8 +133,8 @@ def _compact(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         say = context.log.info
         for one in compact.compact(ledgers.kept_by((one.reference, one.enrichment) for one in all_declared)):
             say(
-                f"{one.lookup}: {one.done.rows:,} records, {one.done.parts_taken_in:,} parts taken in, "
-                f"{one.done.deleted:,} files deleted"
+                f"{one.lookup}: {counted(one.done.rows, 'record')}, "
+                f"{counted(one.done.parts_taken_in, 'part')} taken in, {counted(one.done.deleted, 'file')} deleted"
             )
 
     @dg.job(description="The many small parts of every ledger become a few sorted files. Safe beside running jobs.")
@@ -151,7 +152,8 @@ def _vacuum(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         say = context.log.info
         for declared in all_declared:
             for one in vacuum(declared.enrichment, older_than=dt.timedelta(days=config.keep_days)):
-                say(f"{one.table}: {one.removed.old:,} old files, {one.removed.runs:,} unpublished runs")
+                runs = counted(one.removed.runs, "unpublished run")
+                say(f"{one.table}: {counted(one.removed.old, 'old file')}, {runs}")
 
     @dg.job(
         description="Old versions of every table, and runs that were never published, are deleted once they are older "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from jobs import records, schema
+from jobs.counted import counted
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -54,8 +57,23 @@ def remap(target: Target, days: Iterable[str]) -> Iterator[DayOutcome]:
 def last_published(enrichment: str, day: str) -> DayRecord | None:
     """The record of the run whose files readers see."""
     published = [record for record in records.load(enrichment, day) if record.state == "published"]
-    # by time first: versions of a table that was deleted begin again
-    return max(published, key=lambda record: (record.published_at or "", record.published_version or 0), default=None)
+    seen = _runs_seen(published[0]) if published else set()
+
+    def order(record: DayRecord) -> tuple[bool, str, int]:
+        # by time only where files do not tell: clocks of hosts differ, versions of a table that was deleted begin again
+        return record.facts.run_id in seen, record.published_at or "", record.published_version or 0
+
+    return max(published, key=order, default=None)
+
+
+def _runs_seen(record: DayRecord) -> set[str]:
+    """The runs whose files are in the table of a record, of its day."""
+    declared = record.facts.declared
+    if not DeltaTable.is_deltatable(declared.table):
+        return set()
+    files = pa.table(DeltaTable(declared.table).get_add_actions(flatten=True)).to_pylist()
+    of_day = [file["path"] for file in files if str(file[f"partition.{declared.partition}"]) == record.facts.day]
+    return {Path(unquote(path)).parent.name for path in of_day}
 
 
 def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
@@ -69,8 +87,8 @@ def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
         lost = sum(row in without for row in _rows(before, now, lookup.name, ANSWERED))
         if lost:
             return (
-                f"lookup {lookup.name}: {lost:,} rows have an answer in the published day whose response the ledger "
-                "does not hold; they would lose it. Run the day instead, which asks for them."
+                f"lookup {lookup.name}: {counted(lost, 'row has', 'rows have')} an answer in the published day whose "
+                "response the ledger does not hold, and would lose it. Run the day instead, which asks for them."
             )
     return ""
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jobs.tables import audit, dead_letters, old_files, summaries
+from jobs.tables import old_files
+from jobs.written_tables import tables_of
 
 if TYPE_CHECKING:
     from jobs.declarations import Enrichment
@@ -18,13 +19,7 @@ class Vacuumed:
     removed: old_files.Removed
 
 
-def tables_of(enrichment: Enrichment) -> list[str]:
-    """The published table, its audit, its dead letters and its summaries."""
-    table = enrichment.output.path
-    made = [summaries.table_of(enrichment, summary) for summary in enrichment.summaries]
-    return [table, audit.table_of(table), dead_letters.table_of(table), *made]
-
-
 def vacuum(enrichment: Enrichment, *, older_than: timedelta = old_files.RETENTION) -> list[Vacuumed]:
     """Old versions and runs that were never published, of every table of the enrichment; safe beside running jobs."""
-    return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables_of(enrichment)]
+    tables = [written.path for written in tables_of(enrichment)]
+    return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables]

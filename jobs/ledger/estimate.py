@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import records
+from jobs.counted import counted
 from jobs.enrich import prepare
 from jobs.errors import DeclarationError
 from jobs.ledger.day_keys import ROWS, TEXT, day_keys
@@ -75,7 +76,7 @@ class Estimate(Facts):
         """For the terminal."""
         first, last = self.days[0], self.days[-1]
         span = first if first == last else f"{first} .. {last}"
-        count = f"{len(self.days)} day{'s' if len(self.days) > 1 else ''}"
+        count = counted(len(self.days), "day")
         lines = [f"{self.enrichment}   {span}   {count}, {self.published} published with this declaration"]
         if self.without_input:
             lines.append(
@@ -218,7 +219,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
     oldest = f"   oldest answer {lookup.oldest_days:,.1f} days" if lookup.oldest_days is not None else ""
     because = ", ".join(f"{reason} {count:,}" for reason, count in lookup.because)
     each = f"   {lookup.batch_size} items each" if lookup.batch_size > 1 else ""
-    at = f"{lookup.concurrency} calls in flight"
+    at = f"{counted(lookup.concurrency, 'call')} in flight"
     took = (
         "unknown: no earlier run measured a call"
         if lookup.seconds is None
@@ -226,7 +227,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
     )
     lines = [
         f"{lookup.name}",
-        f"  distinct keys      {lookup.keys:,} of {lookup.rows:,} rows",
+        f"  distinct keys      {lookup.keys:,} of {counted(lookup.rows, 'row')}",
         f"    in the ledger    {lookup.in_ledger:,}{oldest}"
         if has_ledger
         else "    no ledger: every run asks all, each task for itself",

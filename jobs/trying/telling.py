@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jobs.callers.authorizing import authorizer
+from jobs.counted import counted
 from jobs.trying.trial import TriedRow
 
 if TYPE_CHECKING:
@@ -18,19 +19,19 @@ LONGEST = 600  # characters of a request or an answer; the rest is counted
 
 def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str:
     where = f"{service}, {address}" if address else service
-    return f"{lookup}  ({where})   {rows} rows of {day}"
+    return f"{lookup}  ({where})   {counted(rows, 'row')} of {day}"
 
 
 def told(row: TriedRow, width: int, *, hidden: bool = False) -> Iterator[str]:
     """The lines of one row. hidden: its keys are personal: neither they nor what went over the wire is shown."""
     keys = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items())
     latency = "" if row.latency_ms is None else f"  {row.latency_ms:,.0f} ms"
-    attempts = f"  {row.attempts} attempt{'s' if row.attempts != 1 else ''}" if row.attempts else ""
+    attempts = f"  {counted(row.attempts, 'attempt')}" if row.attempts else ""
     yield f"{row.number:>4}  {keys}"
     if row.exchanges is None:
         yield "      the answer of an equal row"
     elif hidden and row.exchanges:
-        yield f"      {len(row.exchanges)} requests, not shown: its keys are personal"
+        yield f"      {counted(len(row.exchanges), 'request')}, not shown: its keys are personal"
     elif not row.exchanges and row.attempts:
         yield "      asked in a request with other rows"
     else:
@@ -85,4 +86,4 @@ def summary(rows: Iterable[TriedRow]) -> str:
         took = f"; an answer took {latencies[len(latencies) // 2]:,.0f} ms in the middle, {latencies[-1]:,.0f} at most"
     shared = sum(row.exchanges is None for row in rows)
     equal = f"; {shared} had the answer of an equal row" if shared else ""
-    return f"{len(rows)} rows: {said or 'none'}{equal}{took}"
+    return f"{counted(len(rows), 'row')}: {said or 'none'}{equal}{took}"

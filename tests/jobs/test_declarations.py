@@ -76,6 +76,10 @@ def refused(make):
 
 WRONG = {
     "a name that no column could have": (lambda: enrichment(name="Addresses 1"), "lower-case letters"),
+    "a summary in the place of the table": (
+        lambda: enrichment(summaries=[Summary(name="addresses", sql="SELECT 1")]),
+        "addresses: summaries: data/published/addresses would be table and summary addresses at once",
+    ),
     "no lookup": (lambda: enrichment(lookups=[]), "addresses: lookups is empty"),
     "a lookup that stands alone": (lambda: enrichment(lookups=lookup()), "addresses: lookups is one HttpLookup"),
     "a column in place of a list": (

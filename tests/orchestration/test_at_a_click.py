@@ -78,10 +78,10 @@ def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(da
 def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(dagster_project, definitions, published):
     config = {"ops": {"mark_answers": {"config": {"lookup": "weather", "where": "answer.temp_c < -100"}}}}
     _, lines = say(dagster_project, definitions, "refresh_answers", config)
-    assert "0 stored answers of weather meet: answer.temp_c < -100" in lines
+    assert "0 stored answers of weather with answer.temp_c < -100" in lines
     config["ops"]["mark_answers"]["config"] = {"lookup": "weather", "where": "answer.temp_c > -100", "do": True}
     result, lines = say(dagster_project, definitions, "refresh_answers", config)
-    assert f"flights_enriched: 1 days stand on them: {DAY}" in lines
+    assert f"flights_enriched: 1 day stands on them: {DAY}" in lines
     sensor = definitions.resolve_sensor_def("runs_refreshed_days")
     context = dg.build_run_status_sensor_context(
         sensor_name=sensor.name,

@@ -202,6 +202,7 @@ def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
     [
         ("flights_enriched", "data/published/other", "are both called 'flights_enriched'; rename one"),
         ("later", "data/published/flights_enriched", "both write data/published/flights_enriched; move one"),
+        ("later", "data/published/flights_enriched__audit", "table and audit table at once; move one"),
     ],
 )
 def test_two_enrichments_of_one_name_or_one_table_are_refused(tmp_path, monkeypatch, name, path, said):
@@ -219,7 +220,7 @@ def write_package(folder, monkeypatch, *, later):
     name, path = later
     (package / "later.py").write_text(
         "from dataclasses import replace\nfrom enrichments.flights import flights\n"
-        f"later = replace(flights, name={name!r}, output=replace(flights.output, path={path!r}))\n"
+        f"later = replace(flights, name={name!r}, output=replace(flights.output, path={path!r}), summaries=())\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     for module in [module for module in sys.modules if module.startswith("more_enrichments")]:

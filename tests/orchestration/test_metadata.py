@@ -111,8 +111,13 @@ def test_a_day_held_back_is_run_again_by_the_job_that_makes_its_summaries_too():
     said = "Open the report, mend the cause, then materialize the day again"
     after = "; the days published before stay as they are."
     by_job = " by the job flights_enriched_nightly, with its summaries"
-    assert next_step("weather__errors_tolerated") == f"{said}{by_job}{after}"
-    assert next_step("weather__errors_tolerated", summaries=[]) == f"{said}{after}"
+    assert next_step("every_row_once") == f"{said}{by_job}{after}"
+    assert next_step("every_row_once", summaries=[]) == f"{said}{after}"
+
+
+def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_not_fit_stay_with_any_other_run():
+    assert "run the job flights_enriched_replay for the day" in next_step("weather__errors_tolerated")
+    assert "replay" not in next_step("weather__errors_tolerated", ledger=None)
 
 
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():

@@ -119,6 +119,48 @@ def test_a_table_that_fits_is_right(declare, project):
     assert [is_right for _, _, is_right in check_package(package)] == [True]
 
 
+def test_two_enrichments_of_one_name_are_wrong(declare):
+    declare("first", name="moods")
+    (_, (_, said, is_right)) = check_package(package := declare("second", name="moods"))
+    assert not is_right
+    assert said == f"{package}.second:named and {package}.first:named are both called 'moods'; rename one."
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("./data/published/moods/", "{two} and {one} both write data/published/moods; move one"),
+        (
+            "data/published/moods/more",
+            "{two} writes data/published/moods/more (table) inside data/published/moods (table) of {one}; move one",
+        ),
+        (
+            "data/published/moods__audit",
+            "{two} and {one} both write data/published/moods__audit, table and audit table at once; move one",
+        ),
+    ],
+)
+def test_two_enrichments_that_write_into_one_table_are_wrong(declare, output, said):
+    declare("moods")
+    (_, (_, found, is_right)) = check_package(package := declare("others", output=output))
+    assert not is_right
+    assert found == said.format(one=f"{package}.moods:named", two=f"{package}.others:named") + " (Output.path)."
+
+
+def test_a_table_whose_name_only_begins_as_another_one_is_right(declare):
+    declare("moods")
+    assert [is_right for *_, is_right in check_package(declare("moods_2"))] == [True, True]
+
+
+@pytest.mark.parametrize("by", ["others", "{package}.others:enrichment"])
+def test_a_run_is_refused_beside_another_enrichment_of_its_table(declare, capsys, by):
+    declare("moods")
+    package = declare("others", output="data/published/moods/others")
+    assert main(["run", by.format(package=package), "--package", package, "--day", "2013-01-10"]) == 2
+    assert f"inside data/published/moods (table) of {package}.moods:" in capsys.readouterr().err
+    assert not Path("data/runs/others").exists()
+
+
 def test_a_package_that_is_not_there_or_declares_nothing_is_wrong(declare, capsys):
     with pytest.raises(DeclarationError, match="there is no package 'nothing_here'"):
         list(check_package("nothing_here"))

@@ -5,10 +5,14 @@ import errno
 
 import pytest
 
+from enrichments.flights import flights
 from jobs.errors import DeclarationError
+from jobs.nightly import DayOutcome
+from jobs.schema import DayFacts, DayFigures, DayRecord, LookupFigures
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of, enrichment_of
+from tidegate.commands.days import line
 
 
 def parsed(*arguments):
@@ -71,3 +75,13 @@ def test_what_the_disk_refuses_is_told_in_one_sentence_and_anything_else_as_it_i
     )
     with pytest.raises(OSError, match="reports"):
         main(["draw", str(errno.EBADF)])
+
+
+def test_a_day_held_back_is_told_with_its_check_its_report_and_what_asks_again():
+    weather = LookupFigures("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
+    facts = DayFacts(flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z")
+    record = DayRecord(facts, DayFigures(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors.")
+    assert line(DayOutcome("2013-01-10", "r", record.state, record.reason, record)) == (
+        "2013-01-10  held back   weather: 9 errors. See data/reports/flights_enriched/2013-01-10/index.html; once the "
+        "cause is mended, tidegate replay asks again for 9 dead letters and nothing else"
+    )

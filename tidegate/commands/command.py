@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import importlib
 import pkgutil
@@ -72,19 +73,37 @@ def named(options: argparse.Namespace) -> tuple[str, Enrichment]:
 
 def declared(package: str) -> Iterator[tuple[tuple[str, ...], str, Enrichment]]:
     """Every enrichment of a package: what it may be called, its module:name, itself."""
+    for module in _modules(package):
+        yield from _declared_in(package, module)
+
+
+def beside(reference: str, enrichment: Enrichment) -> list[tuple[str, Enrichment]]:
+    """The other enrichments of the package that this one's module:name is in; files that cannot be loaded have none."""
+    package = reference.partition(":")[0].rpartition(".")[0]
+    found: dict[str, Enrichment] = {}
+    for module in _modules(package) if package else ():
+        with contextlib.suppress(DeclarationError):
+            found |= {name: other for _, name, other in _declared_in(package, module) if other is not enrichment}
+    return [*found.items()]
+
+
+def _modules(package: str) -> list[str]:
     try:
         path = getattr(importlib.import_module(package), "__path__", [])
     except ImportError as error:
         raise DeclarationError(f"there is no package {package!r} here: {error}.") from error
-    for info in sorted(pkgutil.iter_modules(path), key=lambda info: info.name):
-        module_name = f"{package}.{info.name}"
-        try:
-            module = importlib.import_module(module_name)
-        except Exception as error:
-            raise DeclarationError(f"{module_name} cannot be loaded: {type(error).__name__}: {error}") from error
-        for name, value in vars(module).items():
-            if isinstance(value, Enrichment):
-                yield (value.name, info.name, name), f"{module_name}:{name}", value
+    return sorted(info.name for info in pkgutil.iter_modules(path))
+
+
+def _declared_in(package: str, module: str) -> Iterator[tuple[tuple[str, ...], str, Enrichment]]:
+    name = f"{package}.{module}"
+    try:
+        loaded = importlib.import_module(name)
+    except Exception as error:
+        raise DeclarationError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+    for key, value in vars(loaded).items():
+        if isinstance(value, Enrichment):
+            yield (value.name, module, key), f"{name}:{key}", value
 
 
 def add_days(parser: argparse.ArgumentParser) -> None:

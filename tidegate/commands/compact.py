@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from jobs.counted import counted
 from tidegate.commands.command import RIGHT, Command, add_package, all_declared
 
 
@@ -25,8 +26,8 @@ def _run(options: argparse.Namespace) -> int:
         said = (
             "given up: another compaction was first"
             if done.given_up
-            else f"{done.rows:,} records; {done.parts_taken_in:,} parts taken in, {done.rows_dropped:,} records "
-            f"dropped, {done.deleted:,} files deleted"
+            else f"{counted(done.rows, 'record')}; {counted(done.parts_taken_in, 'part')} taken in, "
+            f"{counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} deleted"
         )
         print(f"{one.lookup:20}  {said}   {one.folder}", flush=True)
     return RIGHT

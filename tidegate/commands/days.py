@@ -8,12 +8,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.counted import counted
 from jobs.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.enrich_day import WRONG as WRONG_DECLARATION
+from jobs.errors import DeclarationError
 from jobs.nightly import DayOutcome, Quality
 from jobs.spark_program import spark_submit_from_environment
 from jobs.tables.leases import WAIT
-from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named
+from jobs.written_tables import clash
+from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, beside, named
 
 if TYPE_CHECKING:
     from jobs.commands.target import Target
@@ -25,8 +28,13 @@ REPORTS = Path("data/reports")
 
 
 def target_of(options: argparse.Namespace) -> Target:
-    """The enrichment that was named. Raises DeclarationError when none or several are called so."""
-    return target(*named(options), wait=options.wait)
+    """The enrichment that was named. Raises DeclarationError when none or several are called so, and when another one
+    of the package has its name, or writes into its tables.
+    """
+    reference, enrichment = named(options)
+    if said := clash((reference, enrichment), beside(reference, enrichment)):
+        raise DeclarationError(said)
+    return target(reference, enrichment, wait=options.wait)
 
 
 def target(reference: str, enrichment: Enrichment, *, wait: float) -> Target:
@@ -79,18 +87,33 @@ def tell(outcomes: Iterable[DayOutcome]) -> int:
 
 def line(outcome: DayOutcome) -> str:
     """One day in one line."""
-    said = _counted(outcome.record) if outcome.is_published and outcome.record else outcome.reason
+    if outcome.record is None:
+        said = outcome.reason
+    else:
+        said = _counted(outcome.record) if outcome.is_published else _held_back(outcome.record)
     return f"{outcome.day}  {outcome.state:<10}  {said}"
+
+
+def _held_back(record: DayRecord) -> str:
+    """Why, where more is said, and what asks again also for stored answers that do not fit: a run takes them as they
+    are.
+    """
+    declared = record.facts.declared
+    said = f"{record.reason.rstrip('.')}. See {REPORTS / declared.enrichment / record.facts.day / 'index.html'}"
+    if declared.ledger is None or not record.dead_letters:
+        return said
+    letters = counted(record.dead_letters, "dead letter")
+    return f"{said}; once the cause is mended, tidegate replay asks again for {letters} and nothing else"
 
 
 def _counted(record: DayRecord) -> str:
     figures = record.figures
     calls = sum(lookup.calls for lookup in figures.lookups)
     stored = sum(lookup.from_ledger for lookup in figures.lookups)
-    letters = f", {record.dead_letters:,} dead letters" if record.dead_letters else ""
+    letters = f", {counted(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
     return (
-        f"{figures.rows_out:,} rows, {calls:,} calls, {stored:,} answers from the ledger{letters}; "
-        f"version {record.published_version}"
+        f"{counted(figures.rows_out, 'row')}, {counted(calls, 'call')}, {counted(stored, 'answer')} from the "
+        f"ledger{letters}; version {record.published_version}"
     )
 
 

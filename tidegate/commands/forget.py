@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from jobs.counted import counted
 from jobs.errors import DeclarationError
 from tidegate.commands.command import RIGHT, Command, add_package, all_declared
 from tidegate.commands.days import quality
@@ -47,14 +48,15 @@ def _key(lookup: Lookup, parts: list[str]) -> tuple[str, ...]:
 
 
 def _say(done: Certificate) -> None:
-    print(f"Forgotten: {done.keys:,} keys of lookup {done.lookup}")
-    print(f"  ledger: {done.stored:,} of them were stored; {done.ledger_files:,} files written again or deleted")
+    print(f"Forgotten: {counted(done.keys, 'key')} of lookup {done.lookup}")
+    print(f"  ledger: {done.stored:,} of them stored; {counted(done.ledger_files, 'file')} written again or deleted")
     for table in done.tables:
         days = ", ".join(table.days) or "no day"
-        print(f"  {table.enrichment}: {table.rows:,} rows deleted ({days}), from audit and dead letters too")
+        print(f"  {table.enrichment}: {counted(table.rows, 'row')} deleted ({days}), from audit and dead letters too")
         print(
-            f"    {table.old_files:,} files of old versions and {table.runs:,} unpublished runs deleted; evidence "
-            f"taken out of {table.records:,} records and their reports; {table.logs:,} Spark logs deleted"
+            f"    {counted(table.old_files, 'file')} of old versions and {counted(table.runs, 'unpublished run')} "
+            f"deleted; evidence taken out of {counted(table.records, 'record')} and the reports; "
+            f"{counted(table.logs, 'Spark log')} deleted"
         )
     print(f"Not covered: {done.not_covered}.")
 

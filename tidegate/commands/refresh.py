@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from jobs.counted import counted
 from jobs.declarations import require_day
 from tidegate.commands.command import RIGHT, Command, add_package, all_declared
 from tidegate.commands.days import add_wait, target, tell
@@ -44,9 +45,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def _say(lookup: str, matched: Matched) -> None:
     before = f", and {len(matched.void):,} that an earlier refresh marked" if matched.void else ""
-    print(f"{lookup}: {len(matched.keys):,} stored answers meet the condition{before}.")
+    meet = counted(len(matched.keys), "stored answer meets", "stored answers meet")
+    print(f"{lookup}: {meet} the condition{before}.")
     for _, enrichment, days in matched.days:
-        print(f"  {enrichment.name}: {len(days)} days stand on them{': ' if days else ''}{', '.join(days)}", flush=True)
+        stand = counted(len(days), "day stands", "days stand")
+        print(f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}", flush=True)
 
 
 COMMAND = Command(

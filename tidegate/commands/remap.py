@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from jobs.counted import counted
 from jobs.declarations import Enrichment, require_day
 from jobs.errors import DeclarationError
 from tidegate.commands.command import RIGHT, Command, add_package, all_declared
@@ -31,7 +32,7 @@ def _run(options: argparse.Namespace) -> int:
         if not days:
             print(f"{enrichment.name}: no day from {first} to {last or 'now'} is published: nothing to do.")
             continue
-        print(f"{enrichment.name}: {len(days)} days", flush=True)
+        print(f"{enrichment.name}: {counted(len(days), 'day')}", flush=True)
         status = status or tell(remap.remap(target(reference, enrichment, wait=options.wait), days))
     return status
 

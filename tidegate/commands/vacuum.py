@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from datetime import timedelta
 
+from jobs.counted import counted
 from jobs.errors import DeclarationError
 from tidegate.commands.command import RIGHT, Command, add_enrichment, enrichment_of
 
@@ -28,9 +29,8 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands import vacuum
 
     for one in vacuum.vacuum(enrichment_of(options), older_than=timedelta(days=options.keep_days)):
-        print(
-            f"{one.table}: {one.removed.old:,} old files and {one.removed.runs:,} unpublished runs removed", flush=True
-        )
+        old, runs = counted(one.removed.old, "old file"), counted(one.removed.runs, "unpublished run")
+        print(f"{one.table}: {old} and {runs} removed", flush=True)
     return RIGHT
 
 

@@ -66,7 +66,7 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     asked.answer = failing_for("town-8")
     assert tidegate("run", "towns", "--from", DAY, "--to", "2013-01-13") == 2
     first, second = capsys.readouterr().out.splitlines()
-    assert first == f"{DAY}  published   10 rows, 10 calls, 0 answers from the ledger, 1 dead letters; version 1"
+    assert first == f"{DAY}  published   10 rows, 10 calls, 0 answers from the ledger, 1 dead letter; version 1"
     assert second == (
         f"{NEXT}  failed      towns: input: there is no data/raw/towns/date={NEXT} for {NEXT}; nothing can be enriched."
     )
@@ -79,7 +79,7 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     asked.answer = failing_for()
     assert tidegate("replay", "towns", "--day", DAY) == 0
     assert asked.log[before:] == ["/v1/town-8"]
-    assert capsys.readouterr().out == (f"{DAY}  published   10 rows, 1 calls, 9 answers from the ledger; version 2\n")
+    assert capsys.readouterr().out == (f"{DAY}  published   10 rows, 1 call, 9 answers from the ledger; version 2\n")
     assert {row["weather_status"] for row in rows_of(DAY).values()} == {"ok"}
     assert letters() == []
 
@@ -121,7 +121,7 @@ def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_no
     assert tidegate("refresh", "weather", "--where", "answer.temp_c = 0", "--run") == 0
     assert asked.log[16:] == ["/v1/town-7"]
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "weather: 1 stored answers meet the condition.",
+        "weather: 1 stored answer meets the condition.",
         f"  towns: 2 days stand on them: {DAY}, {NEXT}",
     ]
     assert {row["temp_c"] for day in (DAY, NEXT) for row in rows_of(day).values()} == {3.5}

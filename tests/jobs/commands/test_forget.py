@@ -135,7 +135,7 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert answers["key"].to_pylist() == sorted(wanted)
     assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table().num_rows == 0
     said = capsys.readouterr().out
-    assert said.startswith("Forgotten: 1 keys of lookup weather\n  ledger: 1 of them were stored; ")
+    assert said.startswith("Forgotten: 1 key of lookup weather\n  ledger: 1 of them stored; ")
     assert f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in said
     assert GONE not in said
     first = next(record for record in records.load("towns", FIRST) if record.facts.run_id == f"run-{FIRST}")
@@ -144,7 +144,7 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
 
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     again = capsys.readouterr().out
-    assert "ledger: 0 of them were stored" in again
+    assert "ledger: 0 of them stored" in again
     assert "towns: 0 rows deleted (no day)" in again
 
 
@@ -351,7 +351,7 @@ def test_the_table_of_an_enrichment_that_keeps_no_answers_loses_the_rows_too(tow
     publishing.publish(dataclasses.replace(record, facts=facts))
     assert tidegate("forget", "weather", "--key", "town=town-1") == 0
     assert DeltaTable("data/published/bare").to_pyarrow_table()["number"].to_pylist() == numbers() == [2]
-    assert f"  bare: 1 rows deleted ({SECOND})" in capsys.readouterr().out
+    assert f"  bare: 1 row deleted ({SECOND})" in capsys.readouterr().out
 
 
 def test_a_ledger_that_cannot_be_opened_is_said_in_one_sentence(towns, capsys):

@@ -18,9 +18,16 @@ def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
     before = towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
     now = towns.written(FIRST, [1, 2, 3], "remapped", {2: "not_asked", 3: "not_asked"})
     assert lost_answers(before, now) == (
-        "lookup weather: 1 rows have an answer in the published day whose response the ledger does not hold; they "
+        "lookup weather: 1 row has an answer in the published day whose response the ledger does not hold, and "
         "would lose it. Run the day instead, which asks for them."
     )
+
+
+def test_the_published_run_is_the_one_whose_files_readers_see_whatever_a_clock_said(towns):
+    first = towns.publish(FIRST, [1, 2], run_id="first")
+    towns.publish(FIRST, [1, 2, 3], run_id="second")
+    records.save(dataclasses.replace(first, published_at="2099-01-01T00:00:00+00:00"))  # by a clock put back since
+    assert last_published("towns", FIRST).facts.run_id == "second"
 
 
 def test_a_row_that_had_no_answer_may_stay_without_one(towns):
@@ -32,7 +39,7 @@ def test_a_row_that_had_no_answer_may_stay_without_one(towns):
 def test_it_is_each_row_that_counts_not_how_many_there_are(towns):
     before = towns.publish(FIRST, [1, 2], statuses={2: "timeout"})  # whose answer came after its row had left
     now = towns.written(FIRST, [1, 2, 4], "remapped", {1: "not_asked"})  # 4 is new in the input
-    assert lost_answers(before, now).startswith("lookup weather: 1 rows have an answer in the published day")
+    assert lost_answers(before, now).startswith("lookup weather: 1 row has an answer in the published day")
 
 
 def test_rows_that_were_forgotten_since_have_lost_nothing(towns):

@@ -196,7 +196,7 @@ def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_fo
     main(["try", "declared_for_trial:personal"])
     printed = capsys.readouterr().out
     assert "q=***" in printed
-    assert "1 requests, not shown: its keys are personal" in printed
+    assert "1 request, not shown: its keys are personal" in printed
     assert "main" not in printed.lower()
     main(["try", "declared_for_trial:personal", "--show-personal"])
     assert "places/main%20st" in capsys.readouterr().out
