@@ -122,6 +122,10 @@ class Calls:
     def running(self) -> int:
         return self.pool.busy()
 
+    def outstanding(self) -> int:
+        """Records without an outcome, and calls that go on for such that have one."""
+        return len(self.backlog) + len(self._undecided) + sum(worker.decided for worker in self.pool)
+
     async def close(self) -> asyncio.CancelledError | None:
         """Cancel everything and wait for the calls to end; see WorkerPool.close for what it returns."""
         self.stop()

@@ -12,6 +12,7 @@ class OperatorStatistics:
     queued: int  # elements in the queue now
     running: int  # calls running now, those included whose time limit expired and that swallow the cancellation
     waiting_for_retry: int  # records now between two attempts
+    outstanding: int  # at most so many calls run at once from now on, if no record is added
     records: int  # records taken into the queue
     watermarks: int  # watermarks taken into the queue
     emitted: int  # elements that left the queue, with none to many results: records + watermarks - queued while open

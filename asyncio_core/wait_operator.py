@@ -366,6 +366,7 @@ class AsyncWaitOperator:
             queued=len(self._queue),
             running=calls.running(),
             waiting_for_retry=calls.waiting_for_retry,
+            outstanding=calls.outstanding(),
             records=self._records,
             watermarks=self._watermarks,
             emitted=self._records + self._watermarks - len(self._queue) - self._dropped,

@@ -1,7 +1,8 @@
 """Calls in flight, from the start and the end of every attempt, against the share of each task.
 
-Tasks that end leave their share to others. Each says by its own clock since when it has more, so each is judged by one
-clock; that all shares together are no more than was allowed follows from the order in which they were given.
+Tasks leave to others what their last rows need no more, and all at their end. Each says by its own clock since when it
+has more or less, so each is judged by one clock; that all shares together are no more than was allowed follows from the
+order in which they were given.
 
 Where a call asks for many keys, the files have the attempts of keys, which wait for one another first. Its requests are
 judged as the run counted them where they were sent, the attempts by how many keys may wait or be asked for at once.

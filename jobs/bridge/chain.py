@@ -21,6 +21,10 @@ class Link:
         self._taken = asyncio.Event()
         self._ended = False
 
+    def __len__(self) -> int:
+        """Elements that the operator has not taken yet."""
+        return len(self._waiting)
+
     def put(self, element: StreamElement) -> None:
         self._waiting.append(element)
         self._arrived.set()
@@ -40,7 +44,8 @@ class Link:
             while self._waiting:
                 if self._onward is not None:
                     await self._onward.room()
-                await self._operator.process_element(self._waiting.popleft())
+                await self._operator.process_element(self._waiting[0])
+                self._waiting.popleft()
                 self._taken.set()
             if self._ended:
                 await self._operator.end_input()

@@ -6,8 +6,9 @@ workers of a cancelled stage after two seconds and more, in which they go on cal
 calls in flight: how many may this one have now, as others have ended?
 
 Lines of text. A task says who it is, as JSON; the desk "go", with the task's share where there is one, or "again", or
-"wait" until it says "go"; later "share" and "stop". To a share the task answers since when it has it, by its own clock,
-and at its end when that was; so what each was allowed can be held against its calls, whatever the clocks of the hosts.
+"wait" until it says "go"; later "share" and "stop". To a share the task answers since when it has it, by its own clock;
+once all its rows are called for, it says how many calls it may still need, and at its end when that was. So what each
+was allowed can be held against its calls, whatever the clocks of the hosts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class DeskAddress:
 
 @dataclass
 class Given:
-    """From `since` on a task might have so many calls in flight, per lookup: none once it had ended."""
+    """From `since` on a task might have so many calls in flight, per lookup: fewer by its own word, none at its end."""
 
     task: int
     shares: tuple[int, ...]
@@ -155,6 +156,8 @@ class Desk:
             self._welcome(caller, said)
         elif "since" in said:
             caller.unanswered.popleft().since = int(said["since"])
+        elif "needs" in said:
+            self._reduce(caller, caller.frame, [*map(int, said["needs"])], int(said["from"]))
         else:
             caller.ended_at = int(said["ended"])
 
@@ -187,6 +190,18 @@ class Desk:
                 caller.given.append(given)
                 caller.unanswered.append(given)
                 self._tell(caller, " ".join([word, *map(str, share)]))
+
+    def _reduce(self, caller: _Caller, frame: _Frame, needs: list[int], since: int) -> None:
+        division = frame.division
+        if division is None or not division.reduce(caller.partition, needs):
+            return
+        caller.told = division.share_of(caller.partition)
+        assert caller.told is not None
+        # it has not heard of these before, as it says one thing after the other: they are for no call
+        unheard = [id(one) for one in caller.unanswered]
+        frame.given[:] = [one for one in frame.given if id(one) not in unheard]
+        frame.given.append(Given(caller.partition, caller.told, since))
+        self._tell_shares(frame, division)
 
     def _look(self) -> None:
         """Tell the tasks of every stage that was active and is no more."""

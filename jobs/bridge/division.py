@@ -1,13 +1,14 @@
-"""How the tasks of one run divide the calls in flight: evenly, and what one that has ended leaves goes to the others.
+"""How tasks divide the calls in flight: evenly, and what one needs no more goes to the others.
 
 Spark gives tasks what it likes: of a file of one row group one task gets all rows, and the others none. Without this
-the limit would be that of one task then.
+the limit would be that of one task then, and a last row that hangs would keep all that its task has.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from operator import itemgetter
 
 
 def shares(total: int, parts: int) -> tuple[int, ...]:
@@ -19,32 +20,45 @@ def shares(total: int, parts: int) -> tuple[int, ...]:
 class Division:
     """Which share each task of a run has now. Plain data: whoever holds it tells the tasks.
 
-    The shares of all tasks together never exceed the totals. The share of a task that works never becomes smaller; that
-    of one that died is kept for its next attempt. A task that had ended and comes again, as its result was lost, has no
-    share until another ends, or until no other works.
+    The shares of all tasks together never exceed the totals. The share of a task that works becomes smaller by its own
+    word only; that of one that died is kept for its next attempt. What is free goes to those that have least. A task
+    that had ended and comes again, as its result was lost, has no share until there is one, or until no other works.
     """
 
     def __init__(self, totals: Sequence[int], tasks: int) -> None:
         """totals: per lookup, calls in flight of all tasks; each at least `tasks`."""
         self.totals = tuple(totals)
-        self._places = list(range(tasks))  # those that have not ended; each has the part of its place
+        divided = [shares(total, tasks) for total in totals]
+        # per lookup, of those that have not ended, whether they work or not
+        self._has = {task: [of_lookup[task] for of_lookup in divided] for task in range(tasks)}
         self._attempts: Counter[int] = Counter()  # of each task that works, with those that wait for a share
+        self._sated: set[int] = set()  # all their rows are called for
         self._ended: set[int] = set()  # of which another attempt still works
         self._waiting: deque[int] = deque()  # they had ended, and came again
 
     def share_of(self, task: int) -> tuple[int, ...] | None:
         """Per lookup; None while there is none for it."""
-        if task not in self._places:
-            return None
-        place, parts = self._places.index(task), len(self._places)
-        return tuple(shares(total, parts)[place] for total in self.totals)
+        return tuple(self._has[task]) if task in self._has else None
 
     def begin(self, task: int) -> None:
-        """An attempt of the task begins."""
+        """An attempt of the task begins, with all its rows before it."""
         self._attempts[task] += 1
-        if task not in self._places and task not in self._waiting:
+        self._sated.discard(task)
+        if task not in self._has and task not in self._waiting:
             self._waiting.append(task)
-            self._admit()
+        self._divide()
+
+    def reduce(self, task: int, calls: Sequence[int]) -> bool:
+        """The one attempt of the task has called for its last row, and never again has more than these in flight, per
+        lookup. Whether that is taken: not where two attempts work. One call of each it keeps: it may die, and come
+        again.
+        """
+        if self._attempts[task] != 1 or task not in self._has:
+            return False
+        self._sated.add(task)
+        self._has[task] = [max(1, min(pair)) for pair in zip(self._has[task], calls, strict=True)]
+        self._divide()
+        return True
 
     def leave(self, task: int, *, ended: bool) -> bool:
         """An attempt is over. ended: all its rows are through. Whether its share is given to others now, which it is
@@ -56,23 +70,43 @@ class Division:
         gives = False
         if not self._attempts[task]:
             del self._attempts[task]
-            gives = task in self._ended and task in self._places
+            gives = task in self._ended and task in self._has
             self._ended.discard(task)
             if gives:
-                self._give_place_of(task)
+                del self._has[task]
+                self._sated.discard(task)
             elif task in self._waiting:
                 self._waiting.remove(task)
-        self._admit()
+        self._divide()
         return gives
 
-    def _give_place_of(self, task: int) -> None:
-        place = self._places.index(task)
-        if self._waiting:
-            self._places[place] = self._waiting.popleft()
-        else:
-            del self._places[place]
+    def _divide(self) -> None:
+        while self._waiting and self._makes_room():
+            self._has[self._waiting.popleft()] = [1] * len(self.totals)
+        for lookup in range(len(self.totals)):
+            self._give(lookup, self._free(lookup))
 
-    def _admit(self) -> None:
-        """Where nobody works who could end, nobody need be waited for: the one who waits may keep the others out."""
-        while self._waiting and not any(self._attempts[task] for task in self._places):
-            self._places.append(self._waiting.popleft())
+    def _free(self, lookup: int) -> int:
+        return self.totals[lookup] - sum(share[lookup] for share in self._has.values())
+
+    def _makes_room(self) -> bool:
+        """For one more: of what is free; where nobody works who could end, of what those have that may come yet."""
+        lookups = range(len(self.totals))
+        if any(self._attempts[task] for task in self._has):
+            return all(self._free(lookup) for lookup in lookups)
+        for lookup in lookups:
+            if not self._free(lookup):  # then one has two, as there are at least as many calls as tasks
+                max(self._has.values(), key=itemgetter(lookup))[lookup] -= 1
+        return True
+
+    def _give(self, lookup: int, free: int) -> None:
+        """As evenly as can be, without taking any away."""
+        takers = sorted(self._has.keys() - self._sated)
+        while free and takers:
+            together = free + sum(self._has[task][lookup] for task in takers)
+            below = [task for task in takers if self._has[task][lookup] <= together // len(takers)]
+            if below == takers:
+                for task, share in zip(takers, shares(together, len(takers)), strict=True):
+                    self._has[task][lookup] = share
+                return
+            takers = below

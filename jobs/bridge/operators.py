@@ -58,6 +58,16 @@ class Chain:
         for asking in self.sharing:
             await asking.finish()
 
+    def outstanding(self) -> list[int]:
+        """Per lookup: at most so many calls in flight from now on, if no more rows come."""
+        before, found = 0, []
+        behind = [*map(len, self.links), 0]
+        for operator, waiting in zip(self.operators, behind, strict=True):
+            figures = operator.statistics()
+            found.append(before + figures.outstanding)
+            before += figures.queued + waiting
+        return found
+
     def widen(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
         """So many calls in flight from now on, per lookup; no fewer than before."""
         for operator, caller, lookup, share in zip(self.operators, self.callers, lookups, shares, strict=True):

@@ -38,6 +38,7 @@ from jobs.lookups import Lookup
 ROWS_PER_BATCH = 2000  # of output
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
+LEND_EVERY = 0.02  # s; the last rows of a task are looked at so often
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,19 @@ class PartitionRun:
         self.now_us = one_clock()
         self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
         self._main: asyncio.Task[None] | None = None
+        self._say_needs: Callable[[Sequence[int]], None]
+        self._all_rows_came = asyncio.Event()
         self._left = False
         self._stopped: str | None = None  # why, when it was not Spark's thread that left
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end."""
+    def run(
+        self, batches: Iterator[pa.RecordBatch], say_needs: Callable[[Sequence[int]], None] = lambda _: None
+    ) -> Iterator[pa.RecordBatch]:
+        """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end.
+
+        say_needs: called on the loop where tasks divide the calls in flight, once there are fewer rows than calls.
+        """
+        self._say_needs = say_needs
         self._loop = loop = asyncio.new_event_loop()
         self._sender = ProgressSender(self._plan.progress)
         loop_thread = threading.Thread(target=self._run_loop, args=(loop,), name="tidegate-loop", daemon=True)
@@ -194,6 +203,7 @@ class PartitionRun:
                 await operator.open()
             async with asyncio.TaskGroup() as group:
                 ticker = group.create_task(self._tick(operators))
+                lender = group.create_task(self._lend(chained))
                 watches = [group.create_task(raise_failure(operator)) for operator in operators]
                 carriers = [group.create_task(link.carry()) for link in links]
                 await self._feed(operators[0], links[0] if links else None)
@@ -201,7 +211,7 @@ class PartitionRun:
                     link.end()
                     await carrier
                 await chained.finish()
-                for task in (ticker, *watches):
+                for task in (ticker, lender, *watches):
                     task.cancel()
             self._flush()
             self._tell(operators)  # the last word: it counts all rows
@@ -239,7 +249,21 @@ class PartitionRun:
                 await operator.process_element(StreamRecord(row, timestamps[row.number] if timestamps else None))
                 if watermarks and (watermark := watermarks[row.number]) is not None:
                     await operator.process_element(Watermark(watermark))
+        self._all_rows_came.set()
         await operator.end_input()
+
+    async def _lend(self, chained: Chain) -> None:
+        """Say what the last rows may still need, each time that it has become half: a row that hangs needs one call."""
+        if not self._plan.divides:
+            return
+        await self._all_rows_came.wait()
+        said: list[int] | None = None
+        while said is None or max(said) > 1:
+            before, left = said or self._shares, chained.outstanding()
+            if any(2 * max(1, now) <= then for now, then in zip(left, before, strict=True)):
+                said = [*map(min, left, before)]
+                self._say_needs(said)
+            await asyncio.sleep(LEND_EVERY)
 
     def _known(self, batch: pa.RecordBatch, keys: list[list[Any]]) -> list[tuple[int, list[Found | None]]]:
         """What the ledgers know of a batch's keys: per lookup, where they know any."""

@@ -15,7 +15,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
@@ -70,7 +70,7 @@ class DeskLine:
         *lines, self._heard = self._heard.split(b"\n")
         return [line.decode().split() for line in lines]
 
-    def say(self, **facts: int | str) -> None:
+    def say(self, **facts: int | str | Sequence[int]) -> None:
         with suppress(OSError):
             self.socket.sendall(json.dumps(facts).encode() + b"\n")
 
@@ -125,7 +125,10 @@ def take(said: list[list[str]], run: Stoppable, line: DeskLine) -> bool:
 class Stoppable(Protocol):
     """The run of one task."""
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
+    def run(
+        self, batches: Iterator[pa.RecordBatch], say_needs: Callable[[Sequence[int]], None]
+    ) -> Iterator[pa.RecordBatch]:
+        """say_needs: for its loop, when all its rows are called for: at most so many in flight from now, per lookup."""
 
     def stop(self, reason: str) -> None: ...
 
@@ -155,7 +158,7 @@ def watched(
             yield batch
 
     try:
-        yield from run.run(reporting())
+        yield from run.run(reporting(), watch.say_needs)
         if desk is not None and desk.divides:
             if not reported:
                 watch.listen_to(report_to_desk(desk, run, partition=number, stage=stage, task=number, waits=False))
@@ -176,6 +179,7 @@ class StopWatch:
         self._desk: DeskLine | None = None
         self._wake, self._woken = os.pipe()
         self._closed = threading.Event()
+        self._saying = threading.Lock()  # else two moments could be told in the wrong order
         self._thread = threading.Thread(target=self._watch, name="tidegate-stop-watch", daemon=True)
         self._thread.start()
 
@@ -183,6 +187,13 @@ class StopWatch:
         """Heed the driver's desk too, from now on; closes the connection at the end."""
         self._desk = desk
         os.write(self._woken, b".")
+
+    def say_needs(self, calls: Sequence[int]) -> None:
+        """Never again so many in flight as this task may have: others may have what is above these, per lookup."""
+        desk = self._desk
+        if desk is not None:
+            with self._saying:
+                desk.say(needs=calls, **{"from": self._run.now_us()})
 
     def say_ended(self) -> None:
         """All rows are through, and no call is under way: what this task had may go to others."""
@@ -232,4 +243,5 @@ class StopWatch:
         if not said:  # the connection broke, which says nothing: Spark itself notices when the driver is gone
             self._desk = None
             desk.close()
-        return NOT_WANTED if take(said, self._run, desk) else None
+        with self._saying:
+            return NOT_WANTED if take(said, self._run, desk) else None

@@ -126,6 +126,7 @@ class Run:
         self.function = Function()
         self.emitted = []
         self.position = 0
+        self.outstanding = None  # since the input ended
         self.operator = AsyncWaitOperator(self.function, self.take, **options, **more)
 
     def take(self, element):
@@ -138,6 +139,10 @@ class Run:
         assert self.function.running <= figures.running <= figures.concurrency
         assert figures.records + figures.watermarks == figures.queued + figures.emitted
         assert figures.retries <= figures.attempts
+        assert self.function.running <= figures.outstanding
+        if self.outstanding is not None:
+            assert figures.outstanding <= self.outstanding
+            self.outstanding = figures.outstanding
 
     async def produce(self, elements):
         for element in elements[self.position :]:
@@ -146,6 +151,7 @@ class Run:
             await self.operator.process_element(element)
             self.position += 1
             self.watch()
+        self.outstanding = self.operator.statistics().outstanding
         await self.operator.end_input()
 
 

@@ -406,10 +406,10 @@ def test_statistics_tell_what_is_inside_and_what_was_done(opened):
 
     middle, end = run_virtual(main)
     assert (middle.capacity, middle.concurrency) == (6, 2)
-    assert (middle.queued, middle.running, middle.waiting_for_retry) == (5, 1, 1)
+    assert (middle.queued, middle.running, middle.waiting_for_retry, middle.outstanding) == (5, 1, 1, 2)
     assert (middle.records, middle.watermarks, middle.emitted) == (4, 1, 0)
     assert (middle.attempts, middle.retries, middle.failures, middle.timeouts) == (4, 0, 1, 0)
-    assert (end.queued, end.running, end.waiting_for_retry) == (0, 0, 0)
+    assert (end.queued, end.running, end.waiting_for_retry, end.outstanding) == (0, 0, 0, 0)
     assert (end.records, end.watermarks, end.emitted) == (4, 1, 5)
     assert (end.attempts, end.retries, end.failures, end.timeouts, end.cancelled) == (5, 1, 1, 1, 1)
 

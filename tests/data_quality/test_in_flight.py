@@ -74,3 +74,12 @@ def test_shares_that_are_too_many_together_are_found_whatever_was_called(spark, 
     found = held(spark, replace(facts, shares_given=given), *OF_THE_SECOND)
     assert not found.success
     assert found.sentence == "the tasks were given 6 calls in flight together, 4 allowed"
+
+
+def test_what_a_task_said_that_it_needs_no_more_it_has_no_more(spark, facts):
+    given = (ShareGiven(1, (1,), 30), ShareGiven(0, (3,), AHEAD + 60), *facts.shares_given)
+    facts = replace(facts, shares_given=given)
+    assert held(spark, facts, *OF_THE_SECOND, *of_the_first(10, 20, 60, 60)).success
+    found = held(spark, facts, *OF_THE_SECOND, (1, 31, 32), *of_the_first(10, 20, 60, 60))
+    assert not found.success
+    assert "1 attempts began with all slots taken: 1 more in flight in task 1 than allowed" in found.sentence

@@ -98,6 +98,9 @@ class Task:
         self.line.say(since=self.run.widen([*map(int, shares)]))
         return word, [*map(int, shares)]
 
+    def needs(self, calls, at):
+        self.line.say(needs=calls, **{"from": at})
+
     def end(self, at):
         self.line.say(ended=at)
         self.line.close()
@@ -131,6 +134,41 @@ def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_sinc
         Given(0, (4, 2), 101), Given(1, (3, 1), 101), Given(2, (3, 1), 101),
         Given(2, (0, 0), 500), Given(0, (5, 2), 102), Given(1, (5, 2), 102),
         Given(1, (0, 0), 600), Given(0, (10, 4), 103), Given(0, (0, 0), 700),
+    ]  # fmt: skip
+
+
+def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(desk, task):
+    address = desk.register(once=False, totals=(10, 4), tasks=2)
+    first, second = task(address, 0), task(address, 1)
+    second.needs([3, 1], at=500)
+    assert first.hears() == ("share", [7, 3])
+    second.needs([1, 0], at=600)
+    assert first.hears() == ("share", [9, 3])
+    assert not says_more(second.line, 0.1)
+    second.end(700)
+    assert first.hears() == ("share", [10, 4])
+    first.end(800)
+    assert desk.given(address) == [
+        Given(0, (5, 2), 101), Given(1, (5, 2), 101), Given(1, (3, 1), 500), Given(0, (7, 3), 102),
+        Given(1, (1, 1), 600), Given(0, (9, 3), 103), Given(1, (0, 0), 700), Given(0, (10, 4), 104),
+        Given(0, (0, 0), 800),
+    ]  # fmt: skip
+
+
+def test_a_share_that_a_task_hears_of_when_it_needs_no_more_was_for_no_call(desk, task):
+    address = desk.register(once=False, totals=(6,), tasks=3)
+    first, second, third = (task(address, number) for number in range(3))
+    first.end(150)
+    assert says_more(second.line, 30)  # not heard yet
+    second.needs([1], at=160)
+    assert third.hears() == ("share", [3])
+    assert third.hears() == ("share", [5])
+    assert second.hears() == ("share", [3])
+    third.end(200)
+    second.end(300)
+    assert desk.given(address) == [
+        Given(0, (2,), 101), Given(1, (2,), 101), Given(2, (2,), 101), Given(0, (0,), 150), Given(2, (3,), 102),
+        Given(1, (1,), 160), Given(2, (5,), 103), Given(2, (0,), 200), Given(1, (0,), 300),
     ]  # fmt: skip
 
 
