@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import json
 import logging
 import os
@@ -100,6 +101,22 @@ def lookup(url, auth):
 def oauth2(url, **fields):
     standard = {"token_url": f"{url}/token", "client_id": Env("THE_ID"), "client_secret": Env("THE_SECRET")}
     return OAuth2ClientCredentials(**standard | fields)
+
+
+LIFE = 20  # s, of a token that is to run out: longer than a busy machine stands still
+
+
+def pass_by(seconds):
+    """Let so many seconds pass at once, by the clock of the loop, which tokens go by."""
+    loop = asyncio.get_running_loop()
+    before = loop.time
+    loop.time = lambda: before() + seconds
+
+
+async def renewed():
+    """Return when no token is being fetched."""
+    while fetching := [task for task in asyncio.all_tasks() if task.get_name() == "tidegate token"]:
+        await asyncio.wait(fetching)
 
 
 def asking(api, auth, script):
@@ -205,10 +222,12 @@ def test_the_tasks_of_a_process_and_their_lookups_share_a_token_in_its_memory():
 
 def test_a_shared_token_that_is_about_to_run_out_is_not_taken_up():
     async def late(callers):
-        await asyncio.sleep(0.6)  # more than half of the token's second
+        for asked, token in authorizing._TOKENS.items():  # more than half of its life is over
+            aged = {name: getattr(token, name) - 0.6 * LIFE for name in ("renew_at", "ends_at")}
+            authorizing._TOKENS[asked] = dataclasses.replace(token, **aged)
         return callers
 
-    api = Api(life=1)
+    api = Api(life=LIFE)
     in_turn(api, late, each)
     assert set(api.seen) == {"Bearer token-2"}
 
@@ -235,12 +254,12 @@ def test_a_401_to_a_shared_token_has_it_renewed_once_for_all_that_share_it():
 def test_a_token_is_renewed_once_before_it_runs_out_and_no_call_waits_for_that():
     async def twice(call):
         await call()
-        await asyncio.sleep(0.6)  # more than half of the token's second
+        pass_by(0.6 * LIFE)
         await asyncio.gather(*(call() for _ in range(10)))
-        await asyncio.sleep(0.2)
+        await renewed()
         await call()
 
-    api = Api(life=1)
+    api = Api(life=LIFE)
     asking(api, oauth2, twice)
     assert len(api.token_requests) == 2
     assert api.seen == [*["Bearer token-1"] * 11, "Bearer token-2"]
@@ -248,10 +267,10 @@ def test_a_token_is_renewed_once_before_it_runs_out_and_no_call_waits_for_that()
 
 def test_a_token_that_ran_out_is_awaited_by_all_and_fetched_once():
     async def late(call):
-        await asyncio.sleep(0.25)
+        pass_by(1.2 * LIFE)
         return await asyncio.gather(*(call() for _ in range(10)))
 
-    api = Api(life=0.2)
+    api = Api(life=LIFE)
     assert asking(api, oauth2, late) == [{"score": 1.0}] * 10
     assert len(api.token_requests) == 2
     assert set(api.seen) == {"Bearer token-2"}
@@ -363,12 +382,12 @@ def test_a_server_of_tokens_that_fails_is_tried_again_when_a_task_starts(monkeyp
 def test_a_call_that_has_no_token_fails_in_a_way_that_may_pass():
     async def late(call):
         api.token_answer = lambda: web.Response(status=503)
-        await asyncio.sleep(0.15)
+        pass_by(1.2 * LIFE)
         failed = await call()
         api.token_answer = None
         return failed, await call()
 
-    api = Api(life=0.1)
+    api = Api(life=LIFE)
     failed, then = asking(api, oauth2, late)
     assert isinstance(failed, CallFailed)
     assert failed.passing
