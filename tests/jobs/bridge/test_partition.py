@@ -441,8 +441,8 @@ def test_lookups_of_one_service_share_its_gate(service):
 
     async def answer(request):
         calls.append((asyncio.get_running_loop().time(), request.path))
-        if request.path == "/a/5" and calls.count(calls[-1]) == 1 and len([c for c in calls if c[1] == "/a/5"]) == 1:
-            return web.json_response({}, status=429, headers={"Retry-After": "0.3"})
+        if request.path == "/b/5" and [path for _, path in calls].count("/b/5") == 1:
+            return web.json_response({}, status=429, headers={"Retry-After": "1"})
         return web.json_response({"x": 1})
 
     service.answer = answer
@@ -456,9 +456,9 @@ def test_lookups_of_one_service_share_its_gate(service):
     ]  # fmt: skip
     out = collected(plan(*asked, share=1, mode="ordered"), batches(30))
     assert out.column("a_x").to_pylist() == out.column("b_x").to_pylist() == [1] * 30
-    limited = next(time for time, path in calls if path == "/a/5")
-    during = [path for time, path in calls if limited + 0.05 < time < limited + 0.25]
-    assert during == []
+    limited = next(time for time, path in calls if path == "/b/5")
+    during = [path for time, path in calls if limited < time < limited + 0.95]
+    assert len(during) <= 2  # on their way when the first of the two heard of it; the other had two dozen rows left
 
 
 def test_what_a_function_breaks_at_construction_or_opening_ends_the_run():
@@ -544,6 +544,7 @@ def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, m
             wait_for(lambda calls=calls: function.calls > calls)
             seen.append(function.highest)
             run.widen([share])
+            wait_for(lambda share=share: function.highest == share)
 
     giving = threading.Thread(target=give)
     giving.start()
