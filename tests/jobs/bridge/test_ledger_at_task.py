@@ -137,7 +137,7 @@ def test_errors_are_stored_for_their_time_to_live_only_and_fallbacks_never(folde
         def timeout(self, value):
             return [{"first_x": 7}]
 
-    asked = lookup(Failing(), timeout=0.3, retry=Retry(retries=1, initial_delay=0.001))
+    asked = lookup(Failing(), timeout=1.5, retry=Retry(retries=1, initial_delay=0.001))
     rows = collected(with_ledger(plan(asked, mode="ordered"), folder), [batch(0, 10)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["error"] * 9 + ["fallback"]
     assert kept(folder) == []
@@ -262,11 +262,11 @@ def http(service, **fields):
 
 def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_task(folder, service):
     async def slow(request):
-        await asyncio.sleep(0.6 if request.path == "/1" else 0.0)
+        await asyncio.sleep(2.5 if request.path == "/1" else 0.0)
         return web.json_response({"first_x": 5})
 
     service.answer = slow
-    late = http(service, timeout=0.2, attempt_timeout=5.0, finish_after_timeout=True)
+    late = http(service, timeout=1.0, attempt_timeout=10.0, finish_after_timeout=True)
     rows = collected(with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["ok", "timeout"]
     assert sorted(answer.key for answer in kept(folder)) == ["[0]", "[1]"]
