@@ -296,7 +296,7 @@ def test_a_database_that_another_one_holds_locked_may_pass_and_closing_does_not_
     holder = sqlite3.connect(database, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     started = time.monotonic()
-    (failure,) = ask(lookup(database, attempt_timeout=0.2), ("N1",))
+    (failure,) = ask(lookup(database, attempt_timeout=2.0), ("N1",))
     holder.close()
     assert str(failure) == "database is locked"
     assert failure.passing
@@ -313,7 +313,7 @@ def test_a_query_that_is_left_ends_in_the_database_and_its_connection_is_used_ag
     with contextlib.closing(sqlite3.connect(database)) as planes:
         planes.executescript(ENDLESS)
     unless_n1 = "SELECT maker, seats FROM planes WHERE tailnum = :k AND (:k <> 'N1' OR (SELECT v FROM endless) > 0)"
-    declared = lookup(database, table=None, select=unless_n1, keys={"k": "tail_number"}, attempt_timeout=0.2)
+    declared = lookup(database, table=None, select=unless_n1, keys={"k": "tail_number"}, attempt_timeout=1.0)
 
     async def main():
         caller = await opened(declared, share=1)
@@ -323,7 +323,7 @@ def test_a_query_that_is_left_ends_in_the_database_and_its_connection_is_used_ag
             await caller.close()
 
     failed, answer = asyncio.run(main())
-    assert str(failed) == "no answer within 0.2 s"
+    assert str(failed) == "no answer within 1.0 s"
     assert answer == ("CESSNA", 4)
 
 
