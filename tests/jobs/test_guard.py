@@ -74,7 +74,7 @@ def test_a_command_that_was_killed_shows_in_the_status():
 
 @pytest.mark.parametrize("arguments", [(), ("deaf",)], ids=["listens", "ignores SIGTERM"])
 def test_sigterm_ends_the_command_and_every_process_of_it(arguments):
-    guard, pids = start(command_under_guard(family(*arguments), grace=0.5))
+    guard, pids = start(command_under_guard(family(*arguments), grace=0.5 if arguments else 10.0))
     guard.terminate()
     status = guard.wait()
     assert living(pids) == []

@@ -18,7 +18,7 @@ import subprocess, sys, time
 from jobs.guard import command_under_guard
 from jobs.tables.leases import leased
 with leased(sys.argv[1], "2013-01-10", "first", wait=0) as lease:
-    guard = subprocess.Popen(command_under_guard(sys.argv[2:], grace=1), start_new_session=True, pass_fds=[lease.file])
+    guard = subprocess.Popen(command_under_guard(sys.argv[2:], grace=3), start_new_session=True, pass_fds=[lease.file])
     guard.wait()
 """
 DEAF = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True)"
@@ -52,7 +52,7 @@ def test_the_day_is_free_only_when_what_a_killed_run_started_has_ended(table):
         [sys.executable, "-c", STEP, table, sys.executable, "-c", stays], stdout=subprocess.PIPE, text=True
     )
     with step, step.stdout:
-        step.stdout.readline()  # the command is at work, and ignores SIGTERM for its second of grace
+        step.stdout.readline()  # the command is at work, and ignores SIGTERM for its seconds of grace
         step.kill()
         step.wait()
         with pytest.raises(DayTaken), leased(table, DAY, "second", wait=0):
