@@ -29,7 +29,7 @@ def declare(url):
     location = HttpLookup(
         name="location", service=geo, request="POST /batch", keys={"k": "k"}, returns="lat DOUBLE", timeout=30.0,
         batch=Batch(max_items=20, max_wait=0.05, item={"id": "{id}", "k": "{k}"}, match="$.id"),
-        retry=Retry(retries=3, initial_delay=0.01),
+        retry=Retry(retries=10, initial_delay=0.01),  # whichever requests of a key are those that fail
     )  # fmt: skip
     return Enrichment(
         name="placed", input=Input(path="raw"), lookups=[location], output=Output(path="published"), ledger=None
