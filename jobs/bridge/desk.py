@@ -197,7 +197,7 @@ class Desk:
             return
         caller.told = division.share_of(caller.partition)
         assert caller.told is not None
-        # it has not heard of these before, as it says one thing after the other: they are for no call
+        # it has not heard of these, as it says one thing after the other: of what they gave it has what it keeps
         unheard = [id(one) for one in caller.unanswered]
         frame.given[:] = [one for one in frame.given if id(one) not in unheard]
         frame.given.append(Given(caller.partition, caller.told, since))

@@ -32,7 +32,7 @@ class Division:
         # per lookup, of those that have not ended, whether they work or not
         self._has = {task: [of_lookup[task] for of_lookup in divided] for task in range(tasks)}
         self._attempts: Counter[int] = Counter()  # of each task that works, with those that wait for a share
-        self._sated: set[int] = set()  # all their rows are called for
+        self._sated: set[tuple[int, int]] = set()  # task and lookup: what it has is enough for its last rows
         self._ended: set[int] = set()  # of which another attempt still works
         self._waiting: deque[int] = deque()  # they had ended, and came again
 
@@ -43,20 +43,23 @@ class Division:
     def begin(self, task: int) -> None:
         """An attempt of the task begins, with all its rows before it."""
         self._attempts[task] += 1
-        self._sated.discard(task)
+        self._hungers(task)
         if task not in self._has and task not in self._waiting:
             self._waiting.append(task)
         self._divide()
 
     def reduce(self, task: int, calls: Sequence[int]) -> bool:
-        """The one attempt of the task has called for its last row, and never again has more than these in flight, per
-        lookup. Whether that is taken: not where two attempts work. One call of each it keeps: it may die, and come
-        again.
+        """All rows of the task's one attempt are in: it never again has more than these in flight, per lookup. Where
+        that is more than its share, it may still be given more. Whether this is taken: not where two attempts work. One
+        call of each it keeps: it may die, and come again.
         """
         if self._attempts[task] != 1 or task not in self._has:
             return False
-        self._sated.add(task)
-        self._has[task] = [max(1, min(pair)) for pair in zip(self._has[task], calls, strict=True)]
+        has = self._has[task]
+        for lookup, needed in enumerate(calls):
+            if needed <= has[lookup]:
+                has[lookup] = max(1, needed)
+                self._sated.add((task, lookup))
         self._divide()
         return True
 
@@ -74,11 +77,14 @@ class Division:
             self._ended.discard(task)
             if gives:
                 del self._has[task]
-                self._sated.discard(task)
+                self._hungers(task)
             elif task in self._waiting:
                 self._waiting.remove(task)
         self._divide()
         return gives
+
+    def _hungers(self, task: int) -> None:
+        self._sated.difference_update((task, lookup) for lookup in range(len(self.totals)))
 
     def _divide(self) -> None:
         while self._waiting and self._makes_room():
@@ -101,7 +107,7 @@ class Division:
 
     def _give(self, lookup: int, free: int) -> None:
         """As evenly as can be, without taking any away."""
-        takers = sorted(self._has.keys() - self._sated)
+        takers = sorted(task for task in self._has if (task, lookup) not in self._sated)
         while free and takers:
             together = free + sum(self._has[task][lookup] for task in takers)
             below = [task for task in takers if self._has[task][lookup] <= together // len(takers)]

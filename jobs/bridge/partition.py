@@ -77,8 +77,8 @@ class PartitionRun:
     def __init__(self, plan: PartitionPlan, partition: int, attempt: int) -> None:
         self._plan = plan
         self._partition = partition
-        # where tasks divide what there is, the desk says more with the first row
-        self._shares = [min(shares) if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
+        # where tasks divide what there is, the desk says more with the first row; of what others have it may keep one
+        self._shares = [1 if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
         self._chain: Chain | None = None
         self._progress = TaskProgress(partition, attempt, unit=plan.unit)
         self._window = InputWindow(self._rows_ahead(), PREFETCH_BYTES)
@@ -133,6 +133,10 @@ class PartitionRun:
         now = self.now_us()
         self._call_soon(self._widen, shares)
         return now
+
+    def go_alone(self) -> None:
+        """From any thread: nobody says what this task may have; the least that each has at first."""
+        self._call_soon(self._widen, [*map(min, self._plan.shares)])
 
     def stop(self, reason: str) -> None:
         """From any thread, at once: cancel the calls, store what came back, and fail the task, as rows are missing."""
@@ -253,16 +257,20 @@ class PartitionRun:
         await operator.end_input()
 
     async def _lend(self, chained: Chain) -> None:
-        """Say what the last rows may still need, each time that it has become half: a row that hangs needs one call."""
+        """Say what the last rows may still need, each time that it has become half: a row that hangs needs one call.
+
+        All that they need is said, above the share too: more may be on its way here, and what is said is kept for ever.
+        """
         if not self._plan.divides:
             return
         await self._all_rows_came.wait()
-        said: list[int] | None = None
-        while said is None or max(said) > 1:
-            before, left = said or self._shares, chained.outstanding()
-            if any(2 * max(1, now) <= then for now, then in zip(left, before, strict=True)):
-                said = [*map(min, left, before)]
-                self._say_needs(said)
+        kept: dict[int, int] = {}  # by lookup, where the share was more
+        while len(kept) < len(self._shares) or max(kept.values()) > 1:
+            left = chained.outstanding()
+            has = [kept.get(place, share) for place, share in enumerate(self._shares)]
+            if any(2 * max(1, now) <= then for now, then in zip(left, has, strict=True)):
+                self._say_needs(left)
+                kept |= {place: now for place, now in enumerate(left) if now <= self._shares[place]}
             await asyncio.sleep(LEND_EVERY)
 
     def _known(self, batch: pa.RecordBatch, keys: list[list[Any]]) -> list[tuple[int, list[Found | None]]]:

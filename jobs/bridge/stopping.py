@@ -135,6 +135,9 @@ class Stoppable(Protocol):
     def widen(self, shares: Sequence[int]) -> int:
         """From now on so many calls in flight, per lookup. Since when: µs since the epoch by the task's clock."""
 
+    def go_alone(self) -> None:
+        """The desk is not reached: so many as each task has at first."""
+
     def now_us(self) -> int: ...
 
 
@@ -154,7 +157,10 @@ def watched(
             if not reported and batch.num_rows and desk is not None:
                 reported = True
                 partition = batch.column(PARTITION_OF_FRAME)[0].as_py()
-                watch.listen_to(report_to_desk(desk, run, partition=partition, stage=stage, task=number))
+                line = report_to_desk(desk, run, partition=partition, stage=stage, task=number)
+                if line is None and desk.divides:
+                    run.go_alone()
+                watch.listen_to(line)
             yield batch
 
     try:

@@ -78,6 +78,16 @@ def test_what_a_task_with_few_rows_left_needs_no_more_the_others_have():
     assert [division.share_of(task) for task in range(3)] == [(2, 3), (7, 2), (1, 1)]
 
 
+def test_a_task_of_which_one_lookup_is_through_is_given_more_for_the_other():
+    division = Division((4, 4), 2)
+    for task in range(2):
+        division.begin(task)
+    assert division.reduce(0, (1, 50))
+    assert [division.share_of(task) for task in range(2)] == [(1, 2), (3, 2)]
+    assert division.leave(1, ended=True)
+    assert division.share_of(0) == (1, 4)
+
+
 def test_a_task_that_died_after_it_needed_few_begins_with_these_and_is_the_first_to_have_more():
     division = Division((9,), 3)
     for task in range(3):
