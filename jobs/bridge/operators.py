@@ -62,9 +62,10 @@ class Chain:
         """Per lookup: at most so many calls in flight from now on, if no more rows come."""
         before, found = 0, []
         behind = [*map(len, self.links), 0]
-        for operator, waiting in zip(self.operators, behind, strict=True):
+        for operator, caller, waiting in zip(self.operators, self.callers, behind, strict=True):
             figures = operator.statistics()
-            found.append(before + figures.outstanding)
+            leaving = caller.leaving() if isinstance(caller, Requesting) else 0
+            found.append(before + figures.outstanding + leaving)
             before += figures.queued + waiting
         return found
 

@@ -89,6 +89,10 @@ class Batching:
         if self._waiting or self._halves:
             self._send_what_is_due()
 
+    def leaving(self) -> int:
+        """Requests still at the service of which nobody waits for any item."""
+        return sum(all(item.outcome.done() for item in request.items) for request in self._at_service)
+
     async def call(self, key: Key) -> Any | None:
         """The answer for this key, or None for a miss. Raises what stands for it: CallFailed, Throttled, RunStopped."""
         item = _Item(key, asyncio.get_running_loop().time() + self._max_wait)

@@ -41,6 +41,9 @@ class Requesting(Protocol):
     def allow(self, requests: int) -> None:
         """At most so many in flight from now on."""
 
+    def leaving(self) -> int:
+        """Requests still in flight that no call waits for any more: they are cancelled, which may take a while."""
+
 
 class CallFailed(Exception):  # noqa: N818  # reads as what happened
     """An attempt that gave no answer. passing: it may go better next time; the service itself may be unwell."""

@@ -92,6 +92,9 @@ class HttpCaller:
         if self._batching is not None:
             self._batching.allow(requests)
 
+    def leaving(self) -> int:
+        return 0 if self._batching is None else self._batching.leaving()
+
     async def _ask(self, values: dict[str, Any]) -> Response:
         url, misses = self._url(values), self._misses.statuses
         if self._pages is not None:

@@ -66,6 +66,9 @@ class SqlCaller:
         if self._batching is not None:
             self._batching.allow(requests)
 
+    def leaving(self) -> int:
+        return 0 if self._batching is None else self._batching.leaving()
+
     async def call(self, key: Key) -> Any | None:
         return await (self._ask_one(key) if self._batching is None else self._batching.call(key))
 

@@ -97,6 +97,64 @@ def test_keys_that_come_while_a_request_runs_fill_the_next_one(share):
     assert seconds == pytest.approx(KEYS / ITEMS / share * SECONDS, rel=0.02)
 
 
+class Clinging(Together):
+    """Its requests take SECONDS to end once nobody waits for them: a query is to be cancelled at its database first."""
+
+    def __init__(self, share):
+        super().__init__(share)
+        self.at_service = 0
+        self.allow, self.leaving = self._batching.allow, self._batching.leaving
+
+    async def _send(self, keys):
+        self.at_service += 1
+        try:
+            await asyncio.sleep(3600.0)
+        finally:
+            await asyncio.sleep(SECONDS)
+            self.at_service -= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Database(HttpLookup):
+    def caller(self, share):
+        object.__setattr__(self, "asked_by", Clinging(share))
+        return self.asked_by
+
+
+def test_a_request_that_is_being_cancelled_after_its_rows_have_left_is_still_outstanding():
+    declared = Database(
+        name="place",
+        service=Service(name="geo", url="http://geo", max_concurrency=4),
+        request="POST /batch",
+        keys={"k": "k"},
+        batch=Batch(max_items=ITEMS, max_wait=0.2, item="{k}"),
+        returns="lat DOUBLE",
+        timeout=1.0,
+    )
+    plan = PartitionPlan(lookups=(declared,), shares=((4,),), mode="unordered", layout=None, progress=None)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        task = Surroundings(
+            plan=plan, shares=[4], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
+            attempts=AttemptCounts(),
+        )  # fmt: skip
+        made = chain(task, lambda _: None)
+        (operator,) = made.operators
+        await operator.open()
+        for key in range(3 * ITEMS):
+            await operator.process_element(StreamRecord(Row(None, key, (Asked((key,)),))))
+        await operator.end_input()  # all timed out
+        await asyncio.sleep(SECONDS / 2)
+        cancelled = declared.asked_by.at_service, made.outstanding()
+        await asyncio.sleep(SECONDS)
+        ended = declared.asked_by.at_service, made.outstanding()
+        await operator.close()
+        return cancelled, ended
+
+    assert run_virtual(main) == ((3, [3]), (0, [0]))
+
+
 def test_the_same_without_a_cache():
     seconds, requests = seconds_for(4, mode="unordered", cache=None)
     assert requests == [ITEMS] * (KEYS // ITEMS)
