@@ -181,6 +181,12 @@ class Desk:
             self._tell(caller, WAIT)
 
     def _tell_shares(self, frame: _Frame, division: Division) -> None:
+        while division.made_room:
+            task = division.made_room.pop()
+            since = [one.since for one in frame.given if one.task == task and one.since is not None]
+            share = division.share_of(task)
+            assert share is not None
+            frame.given.append(Given(task, share, since[-1] if since else 0))
         for caller in list(frame.callers):  # one that has gone leaves it
             share = division.share_of(caller.partition)
             if share is not None and share != caller.told:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from operator import itemgetter
 
 
 def shares(total: int, parts: int) -> tuple[int, ...]:
@@ -35,6 +34,7 @@ class Division:
         self._sated: set[tuple[int, int]] = set()  # task and lookup: what it has is enough for its last rows
         self._ended: set[int] = set()  # of which another attempt still works
         self._waiting: deque[int] = deque()  # they had ended, and came again
+        self.made_room: list[int] = []  # of what they had while nobody worked on them; for whoever holds this to note
 
     def share_of(self, task: int) -> tuple[int, ...] | None:
         """Per lookup; None while there is none for it."""
@@ -102,7 +102,9 @@ class Division:
             return all(self._free(lookup) for lookup in lookups)
         for lookup in lookups:
             if not self._free(lookup):  # then one has two, as there are at least as many calls as tasks
-                max(self._has.values(), key=itemgetter(lookup))[lookup] -= 1
+                task, has = max(self._has.items(), key=lambda item: item[1][lookup])
+                has[lookup] -= 1
+                self.made_room.append(task)
         return True
 
     def _give(self, lookup: int, free: int) -> None:

@@ -198,6 +198,24 @@ def test_a_task_that_had_ended_and_comes_again_goes_at_once_where_no_other_works
     assert task(address, 1, waits=True).run.shares == [[1]]
 
 
+def test_that_a_task_that_may_come_yet_has_less_is_known_before_another_has_more(desk, task):
+    address = desk.register(once=False, totals=(4,), tasks=2)
+    dies = task(address, 0)
+    task(address, 1).end(500)
+    assert dies.hears() == ("share", [4])
+    dies.line.close()
+    again, next_attempt = task(address, 1, waits=True), task(address, 0)
+    assert (again.run.shares, next_attempt.run.shares) == ([[1]], [[3]])
+    next_attempt.end(600)
+    assert again.hears() == ("share", [4])
+    again.end(700)
+    together, most = {0: 2, 1: 2}, 0
+    for one in desk.given(address):
+        together[one.task] = one.shares[0]
+        most = max(most, sum(together.values()))
+    assert most == 4
+
+
 def test_what_a_task_takes_after_it_has_ended_was_for_no_call(desk, task):
     address = desk.register(once=False, totals=(4,), tasks=2)
     first, second = task(address, 0), task(address, 1)
