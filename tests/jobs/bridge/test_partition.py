@@ -601,9 +601,7 @@ def test_a_share_on_its_way_when_a_task_says_what_it_needs_is_not_beyond_what_it
 
     def say_needs(calls):
         if not said:
-            run.widen(
-                [8, 8]
-            )  # the desk gave it before it heard this; the lesser of the two is what the task keeps there
+            run.widen([8, 8])  # the desk gave it before it heard this, and keeps the lesser of the two for the task
         said.append(calls)
 
     rows = in_time(lambda: sum(found.num_rows for found in run.run(given(), say_needs)))
