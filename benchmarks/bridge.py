@@ -40,6 +40,7 @@ from whole_run import write_enriched
 
 from demo import data, weather_service
 from demo.draws import latency
+from jobs.input_day import of_files
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 IN_FLIGHT = 100
@@ -142,7 +143,7 @@ class Bench:
 
     def frame(self, work: Workload, records: int = 1000) -> Any:
         self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(records))
-        frame = self.spark.read.parquet(str(work.folder))
+        frame = of_files(sorted(work.folder.glob("*.parquet"))).read(self.spark)
         return frame.mapInArrow(slowly, frame.schema) if work.slow_parent else frame
 
     def tidegate(self, work: Workload, mode: str, *, ledger: bool = False) -> Work:

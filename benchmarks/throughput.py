@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,11 @@ import pyarrow.parquet as pq
 from whole_run import write_enriched
 
 from jobs.bridge.partition import PartitionPlan, PartitionRun
+from jobs.input_day import of_files
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TASKS = 2
 IN_FLIGHT = 100
@@ -102,12 +106,15 @@ class Bench:
         self.spark.sparkContext.setLogLevel("ERROR")
         self.number = 0
 
+    def frame(self) -> DataFrame:
+        return of_files(sorted((self.root / "in").glob("*.parquet"))).read(self.spark)
+
     def identity(self) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from jobs.enrich import prepare, written_schema
 
-        prepared, plan = prepare(self.spark.read.parquet(str(self.root / "in")), enrichment())
+        prepared, plan = prepare(self.frame(), enrichment())
         written = written_schema(prepared.schema, plan.layout)
         self.number += 1
         out = str(self.root / f"out-{self.number}")
@@ -115,9 +122,8 @@ class Bench:
 
     def tidegate(self, mode: str, *, ledger: bool = False, shared: bool = False) -> None:
         kept = Ledger(str(self.root / f"ledger-{self.number}")) if ledger else None
-        frame = self.spark.read.parquet(str(self.root / "in"))
         self.number += 1
-        write_enriched(frame, enrichment(mode, ledger=kept, shared=shared), self.root / f"out-{self.number}")
+        write_enriched(self.frame(), enrichment(mode, ledger=kept, shared=shared), self.root / f"out-{self.number}")
 
     def measure(self, work: Callable[[], None]) -> float:
         """Rows per second, from submitting the job to the end of its output."""

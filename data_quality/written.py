@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import unquote
 
@@ -68,7 +69,9 @@ def read_input(spark: SparkSession, facts: DayFacts) -> DataFrame:
         columns = [f"`{name}` STRING" for name in facts.input_columns if name not in schema.SOURCE_IDENTITY]
         identity = [f"{schema.SOURCE_FILE} STRING", f"{schema.SOURCE_ROW} LONG"]
         return _without_rows(spark, structure(", ".join([*columns, *identity])))
-    frame = spark.read.parquet(*(_path(uri) for uri in facts.input_files))
+    kinds = StructType.fromJson(json.loads(facts.input_types)) if facts.input_types else None
+    reader = spark.read if kinds is None else spark.read.schema(kinds)
+    frame = reader.parquet(*(_path(uri) for uri in facts.input_files))
     file = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "file:/")
     row = F.col("_metadata.row_index")
     return frame.select("*", file.alias(schema.SOURCE_FILE), row.alias(schema.SOURCE_ROW))

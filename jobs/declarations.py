@@ -23,6 +23,9 @@ from jobs.written_tables import clash_within
 class Input:
     """Parquet files in one folder per day: `<path>/<partition>=<day>/`.
 
+    The files of a day are read together: a column that some of them have not is null in their rows, and numbers of
+    several widths are read as the widest. A column of two types is refused before anything is called.
+
     row_id: columns that name a row in evidence; by default source file + row number.
     """
 

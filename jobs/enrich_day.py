@@ -34,8 +34,9 @@ from jobs import errors, records
 from jobs.bridge.progress import ProgressListener
 from jobs.declarations import Enrichment, load, require_day
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
+from jobs.input_day import InputDay
 from jobs.limits import TaskLoad, with_limits
-from jobs.preflight import InputDay, preflight
+from jobs.preflight import preflight
 from jobs.run_rules import RunRules, bytes_of, ledger_of, ruled, stored_by
 from jobs.schema import DayFacts, DayFigures, DayRecord, ShareGiven
 from jobs.terminal import terminal
@@ -160,7 +161,7 @@ def run_day(
     started = time.monotonic()
     sent = SentRequests(spark)
     try:
-        facts, load = _write(spark, enrichment, facts, input_day.rows, rules=rules, sent=sent, report=report)
+        facts, load = _write(spark, enrichment, facts, input_day, rules=rules, sent=sent, report=report)
     except Exception as error:
         raise own_words(error) from error
     job_s = time.monotonic() - started
@@ -218,7 +219,8 @@ def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -
         day=day,
         run_id=run_id,
         input_files=tuple(str(path.resolve()) for path in input_day.files),
-        input_columns=tuple(input_day.schema.names),
+        input_columns=tuple(input_day.names),
+        input_types=input_day.spark_types().json(),
         folder=str(folder),
         files=(),
         shares=(),
@@ -232,7 +234,7 @@ def _write(
     spark: SparkSession,
     enrichment: Enrichment,
     facts: DayFacts,
-    rows_in: int,
+    input_day: InputDay,
     *,
     rules: RunRules,
     sent: SentRequests,
@@ -243,12 +245,12 @@ def _write(
     from jobs.ledger.driving import driven
     from jobs.tables.old_files import KEYS
 
-    rows, plan = prepare(spark.read.parquet(*facts.input_files), enrichment)
+    rows, plan = prepare(input_day.read(spark), enrichment)
     plan = ruled(plan, enrichment, facts.run_id, rules)
     host = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
     scratch = Path(f"{facts.folder}{KEYS}")
     with (
-        ProgressListener(host, rows_in, report) as listener,
+        ProgressListener(host, input_day.rows, report) as listener,
         driven(
             rows, replace(plan, progress=listener.address), scratch=scratch, asking=listener.asking_keys, sent=sent
         ) as run,

@@ -11,6 +11,10 @@ class DeclarationError(TidegateError):
     """The declaration, its input or its surroundings do not fit. Raised before work starts; nothing was called."""
 
 
+class NoInput(DeclarationError):  # noqa: N818  # nothing need be wrong
+    """A day has no file of input, which may be right: a day off, or one that is still to come."""
+
+
 class RunStopped(TidegateError):  # noqa: N818  # a stop is an outcome of a run, not a fault of the program
     """The run ended early because a service is down. Nothing is published; it can be started again, and is.
 

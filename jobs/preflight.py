@@ -6,16 +6,14 @@ import asyncio
 import difflib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.declarations import Enrichment, written_columns
 from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError, RunStopped
+from jobs.input_day import InputDay, find_input
 from jobs.lookups import HttpLookup, Lookup, SqlLookup
 from jobs.lookups.lookup import columns_in
 from jobs.lookups.services import Service
@@ -23,15 +21,6 @@ from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 
 TRIES = 3
 PAUSE = 0.5  # s between them
-
-
-@dataclass(frozen=True)
-class InputDay:
-    """The files of one day of input, as their footers describe them."""
-
-    files: tuple[Path, ...]
-    rows: int
-    schema: pa.Schema
 
 
 def preflight(enrichment: Enrichment, day: str) -> InputDay:
@@ -42,28 +31,12 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
     from jobs.published_types import check_types  # it takes deltalake, which the definitions load without
 
     input_day = find_input(enrichment, day)
-    check_columns(enrichment, input_day.schema.names)
-    check_partition(enrichment, input_day.schema.names)
+    check_columns(enrichment, input_day.names)
+    check_partition(enrichment, input_day.names)
     check_event_time(enrichment, input_day.schema)
-    check_types(enrichment, input_day.files[0])
+    check_types(enrichment, input_day)
     asyncio.run(check_services(enrichment))
     return input_day
-
-
-def find_input(enrichment: Enrichment, day: str) -> InputDay:
-    folder = Path(enrichment.input.folder(day))
-    if not folder.is_dir():
-        raise DeclarationError(f"{enrichment.name}: input: there is no {folder} for {day}; nothing can be enriched.")
-    files = tuple(sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._"))
-    if not files:
-        raise DeclarationError(f"{enrichment.name}: input: {folder} holds no .parquet file.")
-    footers = []
-    for path in files:
-        try:
-            footers.append(pq.read_metadata(path))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DeclarationError(f"{enrichment.name}: input: {path} is no readable Parquet file: {error}") from error
-    return InputDay(files, sum(footer.num_rows for footer in footers), footers[0].schema.to_arrow_schema())
 
 
 def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:

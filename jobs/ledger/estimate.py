@@ -17,7 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from jobs import records
 from jobs.counted import counted
 from jobs.enrich import prepare
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, NoInput
+from jobs.input_day import find_input
 from jobs.ledger.day_keys import ROWS, TEXT, day_keys
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.hits import folder_of
@@ -25,7 +26,7 @@ from jobs.ledger.request_notes import read_note, siblings, what_changed
 from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
 from jobs.lookups.prices import SENT, cost_of, in_force
-from jobs.preflight import check_columns, find_input
+from jobs.preflight import check_columns
 from jobs.run_rules import RunRules, ledger_of
 from jobs.schema import Facts
 
@@ -97,16 +98,15 @@ def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -
     for day in days:
         try:
             found[day] = find_input(enrichment, day)
-        except DeclarationError:
+        except NoInput:
             if len(days) == 1:
                 raise
             without.append(day)
     if not found:
         raise DeclarationError(f"{enrichment.name}: input: none of the {len(days)} days has any; nothing to plan.")
     for input_day in found.values():
-        check_columns(enrichment, input_day.schema.names)
-    files = [[str(path.resolve()) for path in input_day.files] for input_day in found.values()]
-    frames = [prepare(spark.read.parquet(*some), enrichment) for some in files]
+        check_columns(enrichment, input_day.names)
+    frames = [prepare(input_day.read(spark), enrichment) for input_day in found.values()]
     layout = frames[0][1].layout
     plans = [ledger_of(enrichment, lookup, "plan", RunRules()) for lookup in enrichment.lookups]
     figures = _last_figures(enrichment)

@@ -17,11 +17,9 @@ from jobs.errors import DeclarationError
 from jobs.trying.expressions import evaluate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from jobs.callers.caller import Caller, Key
+    from jobs.input_day import InputDay
     from jobs.lookups import Lookup
-    from jobs.preflight import InputDay
 
 
 @dataclass(frozen=True)
@@ -42,36 +40,29 @@ class TriedRow:
 
 
 def first_rows(day: InputDay, count: int) -> pa.Table:
-    """The first rows of a day, in the order of its files, with the columns of the first one; fewer when it has no more.
-
-    Raises DeclarationError for a column that is of another type in another file.
+    """The first rows of a day, in the order of its files, with the types that Spark gives them; fewer when it has no
+    more.
     """
     found: list[pa.RecordBatch] = []
-    missing, wanted = count, pq.read_schema(day.files[0])
+    missing, wanted = count, day.schema
     for path in day.files:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=missing):
-                found.append(batch if batch.schema.equals(wanted) else _fitted(batch, wanted, path))
+                found.append(_fitted(batch, wanted))
                 missing -= batch.num_rows
                 if missing <= 0:
                     return pa.Table.from_batches(found, wanted)
     return pa.Table.from_batches(found, wanted)
 
 
-def _fitted(batch: pa.RecordBatch, wanted: pa.Schema, path: Path) -> pa.RecordBatch:
+def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """The same with these columns: one that its file has not is null, as it is to Spark."""
     places = {name.lower(): place for place, name in enumerate(batch.schema.names)}
     columns = []
     for field in wanted:
         place = places.get(field.name.lower())
         column = pa.nulls(batch.num_rows, field.type) if place is None else batch.column(place)
-        try:
-            columns.append(column.cast(field.type))
-        except pa.ArrowException as error:
-            raise DeclarationError(
-                f"input: {field.name!r} is {column.type} in {path}, and {field.type} in the first file of the day; a "
-                "column has one type in all of them."
-            ) from error
+        columns.append(column.cast(field.type, safe=False))  # below a microsecond Spark has nothing
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 

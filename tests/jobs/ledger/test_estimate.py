@@ -85,3 +85,9 @@ def test_a_day_without_input_is_named_and_one_alone_is_refused(folder, service):
     assert estimate.without_input == ("2026-11-03",)
     with pytest.raises(DeclarationError, match="there is no raw/date=2026-11-03"):
         plan(declare(service), ["2026-11-03"])
+
+
+def test_a_day_whose_files_do_not_go_together_is_said_and_not_left_out(folder, service):
+    pq.write_table(pa.table({"k": ["a"]}), f"raw/date={DAYS[0]}/other.parquet")
+    with pytest.raises(DeclarationError, match=r"'k' is string in .*other\.parquet, but int64 in"):
+        plan(declare(service), DAYS)

@@ -1,0 +1,201 @@
+"""The files of a day of input are read together with the types that Spark gives them, or refused before it starts."""
+
+import datetime as dt
+import decimal
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Schema
+
+from jobs.enrich_day import run_day
+from jobs.errors import DeclarationError
+from jobs.input_day import of_files
+from jobs.tables.publishing import publish
+from jobs.task_files import NAMED, TaskFiles
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+
+AT = dt.datetime(2013, 1, 10, 5)  # noqa: DTZ001  # of a column without a zone
+NOON = dt.time(12)
+CARRIED = {
+    "tiny": pa.array([1], pa.int8()),
+    "tiny_u": pa.array([255], pa.uint8()),
+    "small_u": pa.array([1], pa.uint16()),
+    "int_u": pa.array([2**32 - 1], pa.uint32()),
+    "big_u": pa.array([2**64 - 1], pa.uint64()),
+    "single": pa.array([0.5], pa.float32()),
+    "truth": pa.array([True]),
+    "day": pa.array([AT.date()], pa.date64()),
+    "at": pa.array([AT], pa.timestamp("us")),
+    "at_utc": pa.array([AT], pa.timestamp("ms", "UTC")),
+    "at_berlin": pa.array([AT], pa.timestamp("us", "Europe/Berlin")),
+    "lasted": pa.array([dt.timedelta(seconds=1)], pa.duration("us")),
+    "text": pa.array(["a"], pa.large_string()),
+    "word": pa.array(["a"]).dictionary_encode(),
+    "json": pa.array(["{}"], pa.json_()),
+    "bytes": pa.array([b"abcd"], pa.binary(4)),
+    "price": pa.array([decimal.Decimal("1.10")], pa.decimal128(7, 2)),
+    "pair": pa.array([[1, 2]], pa.list_(pa.uint8(), 2)),
+    "counts": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.uint16())),
+    "place": pa.array([{"lat": 1, "tags": ["a"]}], pa.struct([("lat", pa.uint32()), ("tags", pa.list_(pa.string()))])),
+    "nothing": pa.array([None], pa.null()),
+}
+
+
+class LengthOf:
+    async def async_invoke(self, keys):
+        return [{"score": float(len(keys["k"]))}]
+
+
+def day_of(folder, *tables, **options):
+    """Of a file each."""
+    files = [folder / f"part-{number}.parquet" for number in range(len(tables))]
+    for file, columns in zip(files, tables, strict=True):
+        pq.write_table(pa.table(columns), file, **options)
+    return of_files(files)
+
+
+def refusal(folder, *tables):
+    with pytest.raises(DeclarationError) as refused:
+        day_of(folder, *tables)
+    return str(refused.value).replace(str(folder), "")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str)
+def test_spark_is_told_the_types_that_it_would_find(spark, tmp_path, options):
+    day = day_of(tmp_path, CARRIED, **options)
+    found = spark.read.parquet(str(day.files[0]))
+    assert day.read(spark).schema == found.schema
+    assert day.read(spark).collect() == found.collect()
+
+
+@pytest.mark.spark
+def test_spark_is_told_the_types_of_files_that_it_wrote_itself(spark, tmp_path):
+    wide = "struct(id, array(id, null) AS ids, map('a', named_struct('b', id)) AS map, current_timestamp() AS at) AS s"
+    flat = ("date '2013-01-10' AS day", "id / 2.0 AS half", "CAST('a' AS BINARY) AS bytes")
+    rows = spark.range(3).selectExpr("*", wide, *flat)
+    rows.write.parquet(str(tmp_path / "rows"))
+    day, found = of_files(sorted(tmp_path.glob("rows/*.parquet"))), spark.read.parquet(str(tmp_path / "rows"))
+    assert day.read(spark).schema == found.schema
+    assert day.read(spark).orderBy("id").collect() == found.orderBy("id").collect()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str)
+def test_the_types_that_a_day_publishes_are_told_without_spark(spark, tmp_path, options):
+    day = day_of(tmp_path, CARRIED, **options)
+    read = day.read(spark)
+    files = TaskFiles.of(str(tmp_path / "run"), read.schema, ())
+    (written,) = files.taken(read.mapInArrow(files.written, NAMED))
+    assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written)).fields
+
+
+@pytest.mark.spark
+def test_a_column_that_some_files_have_not_is_null_in_their_rows_whichever_comes_first(spark, tmp_path):
+    day = day_of(tmp_path, {"id": [1], "old": ["a"]}, {"new": [0.5], "ID": [2]})
+    assert day.names == ["id", "old", "new"]
+    rows = sorted(day.read(spark).collect())
+    assert [row.asDict() for row in rows] == [{"id": 1, "old": "a", "new": None}, {"id": 2, "old": None, "new": 0.5}]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("narrow_first", [True, False])
+def test_numbers_of_several_widths_are_read_as_the_widest(spark, tmp_path, narrow_first):
+    narrow = {"a": pa.array([1], pa.int32()), "b": pa.array([0.5], pa.float32()), "c": pa.array([1], pa.int8())}
+    narrow |= {"d": pa.array([decimal.Decimal("1.10")], pa.decimal128(5, 2)), "e": pa.nulls(1)}
+    wide = {"a": [2**40], "b": [0.1], "c": pa.array([2**20], pa.int32())}
+    wide |= {"d": pa.array([decimal.Decimal("123456789012.34")], pa.decimal128(20, 2)), "e": [5]}
+    day = day_of(tmp_path, *((narrow, wide) if narrow_first else (wide, narrow)))
+    assert day.schema.types == [pa.int64(), pa.float64(), pa.int32(), pa.decimal128(20, 2), pa.int64()]
+    assert not any(column.untyped for column in day.columns)
+    rows = sorted(day.read(spark).collect())
+    assert [tuple(row) for row in rows] == [
+        (1, 0.5, 1, decimal.Decimal("1.10"), None),
+        (2**40, 0.1, 2**20, decimal.Decimal("123456789012.34"), 5),
+    ]
+
+
+@pytest.mark.spark
+def test_what_only_a_later_file_has_is_enriched_and_published_and_the_checks_read_it(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("raw/date=2013-01-10").mkdir(parents=True)
+    day_of(Path("raw/date=2013-01-10"), {"id": [1, 2]}, {"id": pa.array([3], pa.int32()), "k": ["x"], "more": [0.5]})
+    mood = AsyncFunctionLookup(
+        name="mood", keys={"k": "k"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
+    )
+    declared = Enrichment(
+        name="things", input=Input(path="raw", row_id=["k"]), lookups=[mood], output=Output(path="published")
+    )
+    record = run_day(declared, "2013-01-10", "r1", checks="data_quality.day:check")
+    assert [verdict.sentence for verdict in record.verdicts if verdict.holds_back] == []
+    publish(record)
+    rows = sorted(DeltaTable("published").to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
+    assert [(row["id"], row["k"], row["more"], row["score"]) for row in rows] == [
+        (1, None, None, None),
+        (2, None, None, None),
+        (3, "x", 0.5, 1.0),
+    ]
+
+
+@pytest.mark.spark
+def test_a_file_without_rows_has_no_say_unless_none_has_rows(spark, tmp_path):
+    day = day_of(tmp_path, {"k": pa.nulls(0), "n": ["a"][:0]}, {"k": ["x"], "n": [1]}, {"k": pa.array([], pa.int8())})
+    assert [tuple(row) for row in day.read(spark).collect()] == [("x", 1)]
+    assert day.names == ["k", "n"]
+    assert day_of(tmp_path, {"k": pa.array([], pa.string())}).names == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ([1], ["1"], "int64 in /part-0.parquet, but string in /part-1.parquet"),
+        ([1], [1.0], "int64 in /part-0.parquet, but double in /part-1.parquet"),
+        (
+            pa.array([AT], pa.timestamp("us")),
+            pa.array([AT], pa.timestamp("us", "UTC")),
+            "timestamp[us] in /part-0.parquet, but timestamp[us, tz=UTC] in /part-1.parquet",
+        ),
+    ],
+)
+def test_a_column_of_two_types_is_named_with_both_files(tmp_path, one, other, said):
+    assert refusal(tmp_path, {"c": one}, {"c": other}) == (
+        f"input: 'c' is {said}. A column has one type in all files of a day: write one of them anew with the other's."
+    )
+
+
+def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_path):
+    said = "input: 'c' has no type in /part-{}.parquet, as all of it is null there. Write it with its type, string in "
+    assert refusal(tmp_path, {"c": pa.nulls(1)}, {"c": ["a"]}) == said.format(0) + "/part-1.parquet."
+    assert refusal(tmp_path, {"c": ["a"]}, {"c": pa.nulls(1)}) == said.format(1) + "/part-0.parquet."
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([NOON], pa.time64("us")), "a time of day, which a Delta table does not hold. Write it as text."),
+        (pa.array([NOON], pa.time32("ms")), "a time of day, which a Delta table does not hold. Write it as text."),
+        (pa.array([[NOON]]), "a time of day, which a Delta table does not hold. Write it as text."),
+        (
+            pa.array([AT], pa.timestamp("ns")),
+            "a timestamp in nanoseconds, which Spark does not read. Write it in microseconds.",
+        ),
+        (
+            pa.array([decimal.Decimal(1)], pa.decimal256(50, 2)),
+            "a decimal of more than 38 digits, which Spark does not read. Write it with fewer.",
+        ),
+        (
+            pa.array([uuid.UUID(int=1).bytes], pa.uuid()),
+            "of Parquet's type UUID, which does not go into a Delta table. Write it as another type.",
+        ),
+        (
+            pa.array([np.float16(1)], pa.float16()),
+            "of Parquet's type FLOAT16, which does not go into a Delta table. Write it as another type.",
+        ),
+    ],
+)
+def test_a_column_that_cannot_be_published_is_named_with_a_cure(tmp_path, column, said):
+    assert refusal(tmp_path, {"id": [1], "c": column}) == f"input: 'c' in /part-0.parquet is {said}"
