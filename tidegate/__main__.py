@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         added = commands.add_parser(command.name, help=command.help, description=f"{command.help}.")
         command.add_arguments(added)
-        added.set_defaults(run=command.run)
+        added.set_defaults(run=command.run, refuse=added.error)
     return whole
 
 
@@ -34,7 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     here = str(Path.cwd())
     if not {"", here} & set(sys.path):
         sys.path.insert(0, here)  # started as a program: the declarations lie where the user stands
-    options = parser().parse_args(arguments)
+    options, unknown = parser().parse_known_args(arguments)
+    if unknown:
+        options.refuse(f"unrecognized arguments: {' '.join(unknown)}")  # the command's own, which shows what it takes
     try:
         status: int = options.run(options)
         sys.stdout.flush()

@@ -52,6 +52,14 @@ def test_days_that_make_no_sense_are_refused(arguments, said):
         days_of(parsed(*arguments))
 
 
+def test_an_argument_that_a_command_does_not_know_is_told_with_those_that_it_does(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "flights", "--date", "2013-01-10"])
+    said = capsys.readouterr().err
+    assert "--day YYYY-MM-DD" in said
+    assert said.endswith("tidegate run: error: unrecognized arguments: --date 2013-01-10\n")
+
+
 def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
