@@ -23,8 +23,8 @@ from jobs.written_tables import clash_within
 class Input:
     """Parquet files in one folder per day: `<path>/<partition>=<day>/`.
 
-    The files of a day are read together: a column that some of them have not is null in their rows, and numbers of
-    several widths are read as the widest. A column of two types is refused before anything is called.
+    The files of a day are read together: a column that some of them have not is null in their rows, and of types of
+    which one holds the other the wider is read. Other types in one column are refused before anything is called.
 
     row_id: columns that name a row in evidence; by default source file + row number.
     """

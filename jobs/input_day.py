@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import DeclarationError, NoInput
-from jobs.input_types import InputColumn, columns_of, in_both
+from jobs.input_types import SPARK_TYPES, InputColumn, columns_of, in_both
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputDay:
-    """What the footers of its files say. A column that some of them have not is null in their rows."""
+    """What the footers of its files say. A column that some of them have not is null in their rows.
+
+    files: those with rows; one without, where none has any.
+    """
 
     files: tuple[Path, ...]
     rows: int
@@ -37,9 +40,17 @@ class InputDay:
         return pa.schema([(column.name, column.kind) for column in self.columns])
 
     def spark_types(self) -> StructType:
-        from pyspark.sql.pandas.types import from_arrow_schema  # slow to load: for runs, not for definitions
+        from pyspark.sql.pandas.types import from_arrow_type  # slow to load: for runs, not for definitions
+        from pyspark.sql.types import StructField, StructType
 
-        return from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
+        fields = []
+        for column in self.columns:
+            if column.by_spark is not None:
+                field = StructField.fromJson(column.by_spark | {"name": column.name})
+            else:
+                field = StructField(column.name, from_arrow_type(column.kind, prefer_timestamp_ntz=True))
+            fields.append(field)
+        return StructType(fields)
 
     def read(self, spark: SparkSession) -> DataFrame:
         """All its rows. Spark is told the types: it would take a job of its own to ask one file, and of a column that
@@ -62,20 +73,22 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
         raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
 
 
-def of_files(files: Iterable[Path]) -> InputDay:
+def of_files(files: Sequence[Path]) -> InputDay:
     """The day that these files make. Raises DeclarationError.
 
-    A file without rows has no say in the columns, unless none has rows: what writes it often knows no types.
+    A file without rows is left out, unless none has rows: what writes it often knows no types.
     """
     footers = {file: _footer(file) for file in files}
-    rows = sum(footer.num_rows for footer in footers.values())
+    read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
     columns: dict[str, InputColumn] = {}
-    joined: list[pq.ParquetSchema] = []
-    for file, footer in footers.items():
-        if (footer.num_rows or not rows) and not any(footer.schema.equals(schema) for schema in joined):
-            joined.append(footer.schema)
-            _join(columns, columns_of(file, footer))
-    return InputDay(tuple(footers), rows, tuple(columns.values()))
+    joined = set()
+    for file in read:
+        footer = footers[file]
+        facts = str(footer.schema).partition("\n")[2], (footer.metadata or {}).get(SPARK_TYPES.encode())
+        if facts not in joined:
+            joined.add(facts)
+            _join(columns, list(columns_of(file, footer)))
+    return InputDay(tuple(read), sum(footers[file].num_rows for file in read), tuple(columns.values()))
 
 
 def _footer(file: Path) -> pq.FileMetaData:
@@ -85,12 +98,14 @@ def _footer(file: Path) -> pq.FileMetaData:
         raise DeclarationError(f"input: {file} is no readable Parquet file: {error}") from error
 
 
-def _join(columns: dict[str, InputColumn], more: Iterable[InputColumn]) -> None:
-    """More files' columns to those before, by their names in lower case: Spark does not tell `Id` from `id`. Two of one
-    file that are one name to Spark both stay, for the check that names them.
-    """
-    of_file = set()
-    for column in more:
-        name = column.name if column.name.lower() in of_file else column.name.lower()
-        of_file.add(name)
+def _join(columns: dict[str, InputColumn], of_file: Sequence[InputColumn]) -> None:
+    """One more file's columns to those before, by their names in lower case: Spark does not tell `Id` from `id`."""
+    spelt: dict[str, str] = {}
+    for column in of_file:
+        name = column.name.lower()
+        if name in spelt:
+            raise DeclarationError(
+                f"input: {spelt[name]!r} and {column.name!r} in {column.file} are one name to Spark. Rename one."
+            )
+        spelt[name] = column.name
         columns[name] = in_both(columns[name], column) if name in columns else column

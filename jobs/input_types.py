@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 
 from jobs.errors import DeclarationError
 
-UTC = pa.timestamp("us", tz="UTC")
+SPARK_TYPES = "org.apache.spark.sql.parquet.row.metadata"  # where Spark's files say what Parquet has no type for
+UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 BY_STORAGE = {
     "BOOLEAN": pa.bool_(), "INT32": pa.int32(), "INT64": pa.int64(), "INT96": UTC, "FLOAT": pa.float32(),
     "DOUBLE": pa.float64(), "BYTE_ARRAY": pa.binary(), "FIXED_LEN_BYTE_ARRAY": pa.binary(),
 }  # fmt: skip
 BY_NAME = {
     "STRING": pa.string(), "ENUM": pa.string(), "JSON": pa.string(), "BSON": pa.binary(), "DATE": pa.date32(),
-    "UNKNOWN": pa.int32(),  # all null, and without a type
 }  # fmt: skip
 SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
@@ -40,6 +40,14 @@ class InputColumn:
     kind: pa.DataType  # as Spark hands it to Arrow
     file: Path  # one that has it so
     untyped: bool  # it, or something in it, is null in all of the file and was written without a type
+    by_spark: dict[str, Any] | None  # where Spark wrote the file: the field as its JSON has it
+
+    @property
+    def without_type(self) -> str:
+        """Says that it is untyped, and why."""
+        if pa.types.is_nested(self.kind):
+            return f"something in {self.name!r} has no type in {self.file}, as it is null or empty in all rows there"
+        return f"{self.name!r} has no type in {self.file}, as all of it is null there"
 
 
 def columns_of(file: Path, footer: pq.FileMetaData) -> Iterator[InputColumn]:
@@ -47,12 +55,14 @@ def columns_of(file: Path, footer: pq.FileMetaData) -> Iterator[InputColumn]:
     holds.
     """
     leaves = (footer.schema.column(number) for number in range(len(footer.schema)))
+    noted = json.loads((footer.metadata or {}).get(SPARK_TYPES.encode(), b'{"fields": []}'))["fields"]
+    by_spark = {field["name"]: field for field in noted}
     for field in footer.schema.to_arrow_schema():
         try:
             kind = _as_read(field.type, leaves)
         except ValueError as reason:
             raise DeclarationError(f"input: {field.name!r} in {file} is {reason}") from reason
-        yield InputColumn(field.name, kind, file, _has_no_type(field.type))
+        yield InputColumn(field.name, kind, file, _has_no_type(field.type), by_spark.get(field.name))
 
 
 def _has_no_type(kind: pa.DataType) -> bool:
@@ -77,13 +87,14 @@ def _as_read(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
 def _leaf(column: Any) -> pa.DataType:
     """Raises ValueError, with what it is and a cure, for one that cannot be published."""
     name, logical = column.logical_type.type, json.loads(column.logical_type.to_json())
-    kind = BY_STORAGE.get(column.physical_type) if name == "NONE" else BY_NAME.get(name)
+    untyped = name in ("NONE", "UNKNOWN")  # the second: all null, and written without a type
+    kind = BY_STORAGE.get(column.physical_type) if untyped else BY_NAME.get(name)
     if name == "INT":
         kind = (SIGNED if logical["isSigned"] else UNSIGNED)[logical["bitWidth"]]
     elif name == "DECIMAL" and column.precision <= LARGEST_PRECISION:
         kind = pa.decimal128(column.precision, column.scale)
     elif name == "TIMESTAMP" and logical["timeUnit"] != "nanoseconds":
-        kind = UTC if logical["isAdjustedToUTC"] else pa.timestamp("us")
+        kind = UTC if logical["isAdjustedToUTC"] else LOCAL
     if kind is None:
         other = f"of Parquet's type {name}, which does not go into a Delta table. Write it as another type."
         raise ValueError(REFUSED.get(name, other))
@@ -96,15 +107,14 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
     Raises DeclarationError where there is none.
     """
     kind = _wider(one.kind, other.kind)
+    bare, typed = (one, other) if one.untyped else (other, one)
+    if bare.untyped and not typed.untyped and pa.types.is_integer(bare.kind):  # an integer to Spark, of any width
+        kind = typed.kind if pa.types.is_integer(typed.kind) else None
     if kind is not None:
-        typed = other if one.untyped else one
-        return replace(other if kind == other.kind != one.kind else typed, name=one.name, kind=kind)
-    if one.untyped or other.untyped:
-        bare, typed = (one, other) if one.untyped else (other, one)
-        raise DeclarationError(
-            f"input: {one.name!r} has no type in {bare.file}, as all of it is null there. Write it with its type, "
-            f"{typed.kind} in {typed.file}."
-        )
+        wide = next((column for column in (typed, bare) if column.kind == kind), None)
+        return replace(wide or replace(one, kind=kind, untyped=False, by_spark=None), name=one.name)
+    if bare.untyped:
+        raise DeclarationError(f"input: {bare.without_type}. Write it with its type, {typed.kind} in {typed.file}.")
     raise DeclarationError(
         f"input: {one.name!r} is {one.kind} in {one.file}, but {other.kind} in {other.file}. A column has one type in "
         "all files of a day: write one of them anew with the other's."
@@ -112,12 +122,48 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type in which Spark reads both, without a value changed; None where there is none."""
-    if one == other:
+    """The type in which Spark reads both, with no value changed; None where there is none."""
+    if one == other or _fits(other, one):
         return one
-    kinds = (one, other)
-    if all(map(pa.types.is_integer, kinds)) or all(map(pa.types.is_floating, kinds)):
-        return max(kinds, key=lambda kind: kind.bit_width)
-    if all(map(pa.types.is_decimal, kinds)) and one.scale == other.scale:
-        return max(kinds, key=lambda kind: kind.precision)
+    if _fits(one, other):
+        return other
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return _all_fields(one, other)
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        item = _wider(one.value_type, other.value_type)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_map(one) and pa.types.is_map(other):
+        key, item = _wider(one.key_type, other.key_type), _wider(one.item_type, other.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
     return None
+
+
+def _all_fields(one: pa.StructType, other: pa.StructType) -> pa.StructType | None:
+    """A struct with the fields of both: one that a file has not is null there."""
+    fields = {field.name.lower(): field for field in one}
+    for field in other:
+        known = fields.get(field.name.lower(), field)
+        kind = _wider(known.type, field.type)
+        if kind is None:
+            return None
+        fields[field.name.lower()] = known.with_type(kind)
+    return pa.struct(fields.values())
+
+
+def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """Whether Spark 4 reads what a file has as `narrow` as `wide`, with no value changed (SPARK-40876)."""
+    of = pa.types
+    if of.is_integer(narrow):
+        if of.is_decimal(wide):
+            return bool(wide.precision - wide.scale >= (20 if narrow.bit_width == 64 else 10))
+        room = 32 if of.is_float64(wide) else wide.bit_width if of.is_integer(wide) else 0
+        return bool(narrow.bit_width <= room)
+    if of.is_decimal(narrow) and of.is_decimal(wide):
+        return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
+    pairs = (
+        (of.is_float32, of.is_float64),
+        (of.is_binary, of.is_string),
+        (of.is_date, lambda kind: kind == LOCAL),
+        (lambda kind: kind == LOCAL, lambda kind: kind == UTC),
+    )
+    return any(is_narrow(narrow) and is_wide(wide) for is_narrow, is_wide in pairs)

@@ -69,10 +69,7 @@ def _check_input(day: InputDay, published: Mapping[str, Any], path: str) -> None
             continue
         if column.untyped:  # it would be an integer from now on
             wanted = "its type" if known is None else f"its type, {_named(known)} in {path}"
-            raise DeclarationError(
-                f"input: {field.name!r} has no type in {column.file}, as all of it is null there. Write it with "
-                f"{wanted}."
-            )
+            raise DeclarationError(f"input: {column.without_type}. Write it with {wanted}.")
         if known is not None:
             raise DeclarationError(
                 f"input: {field.name!r} is {_named(field.type)} in {column.file}, but in {path} it is "

@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from jobs.errors import TidegateError
+from jobs.input_types import SPARK_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 NAMED = "file STRING NOT NULL"  # DDL of what a task gives: one row
 ROWS_PER_GROUP = 50_000
 BYTES_PER_GROUP = 16 << 20  # of Arrow; what a task holds until it writes
-SPARK_TYPES = "org.apache.spark.sql.parquet.row.metadata"  # where Spark's own files say what Parquet has no type for
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,10 @@ def publish(published, **columns):
 def test_a_column_that_is_all_null_needs_a_type(tmp_path, published):
     said = "things: input: 'c' has no type in /part.parquet, as all of it is null there. Write it with its type"
     assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{said}."
-    assert refusal(tmp_path, published, id=[1], c=pa.array([[None]])) == f"{said}."
+    assert refusal(tmp_path, published, id=[1], c=pa.array([[None]])) == (
+        "things: input: something in 'c' has no type in /part.parquet, as it is null or empty in all rows there. Write "
+        "it with its type."
+    )
     publish(published, c=[1.5])
     assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{said}, double in /published."
 
