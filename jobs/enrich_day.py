@@ -213,6 +213,7 @@ def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -
     folder = Path(enrichment.output.path, "runs", run_id).resolve()
     if folder.exists():
         raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
+    types = input_day.spark_types()
     packages = ("pyspark", "pyarrow", "deltalake", "aiohttp", "sqlalchemy", "tidegate")
     return DayFacts(
         declared=enrichment.facts(),
@@ -220,7 +221,7 @@ def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -
         run_id=run_id,
         input_files=tuple(str(path.resolve()) for path in input_day.files),
         input_columns=tuple(input_day.names),
-        input_types=input_day.spark_types().json(),
+        input_types="" if types is None else types.json(),
         folder=str(folder),
         files=(),
         shares=(),

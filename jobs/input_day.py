@@ -30,6 +30,7 @@ class InputDay:
     files: tuple[Path, ...]
     rows: int
     columns: tuple[InputColumn, ...]  # of all files, in the order in which they come first
+    alike: bool  # all files have these, with these types
 
     @property
     def names(self) -> list[str]:
@@ -39,13 +40,18 @@ class InputDay:
     def schema(self) -> pa.Schema:
         return pa.schema([(column.name, column.kind) for column in self.columns])
 
-    def spark_types(self) -> StructType:
+    def spark_types(self) -> StructType | None:
+        """What Spark is to read the columns as. None: what it finds itself, as it knows layouts of nested columns in
+        which Arrow sees something else, and takes those of one file for all.
+        """
+        if self.alike and any(pa.types.is_nested(column.kind) and not column.by_spark for column in self.columns):
+            return None
         from pyspark.sql.pandas.types import from_arrow_type  # slow to load: for runs, not for definitions
         from pyspark.sql.types import StructField, StructType
 
         fields = []
         for column in self.columns:
-            if column.by_spark is not None:
+            if column.by_spark:
                 field = StructField.fromJson(column.by_spark | {"name": column.name})
             else:
                 field = StructField(column.name, from_arrow_type(column.kind, prefer_timestamp_ntz=True))
@@ -56,7 +62,9 @@ class InputDay:
         """All its rows. Spark is told the types: it would take a job of its own to ask one file, and of a column that
         this one has not, all values of the others would be lost.
         """
-        return spark.read.schema(self.spark_types()).parquet(*(str(path.resolve()) for path in self.files))
+        types = self.spark_types()
+        reader = spark.read if types is None else spark.read.schema(types)
+        return reader.parquet(*(str(path.resolve()) for path in self.files))
 
 
 def find_input(enrichment: Enrichment, day: str) -> InputDay:
@@ -88,7 +96,9 @@ def of_files(files: Sequence[Path]) -> InputDay:
         if facts not in joined:
             joined.add(facts)
             _join(columns, list(columns_of(file, footer)))
-    return InputDay(tuple(read), sum(footers[file].num_rows for file in read), tuple(columns.values()))
+    return InputDay(
+        tuple(read), sum(footers[file].num_rows for file in read), tuple(columns.values()), len(joined) == 1
+    )
 
 
 def _footer(file: Path) -> pq.FileMetaData:

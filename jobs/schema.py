@@ -230,7 +230,7 @@ class DayFacts(Facts):
     finished_at: str
     versions: dict[str, str] = field(default_factory=dict)
     asked_by: tuple[str, ...] = ()  # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
-    input_types: str = ""  # of the input's columns, as Spark's JSON of a struct; empty in records of before
+    input_types: str = ""  # of the input's columns, as Spark's JSON of a struct; empty: what Spark finds
     shares_given: tuple[ShareGiven, ...] = ()  # in the order in which they were given
 
 
