@@ -64,6 +64,7 @@ class TaskFiles:
                 writer.add_key_value_metadata({SPARK_TYPES: self.spark_types})
                 for group in groups(_remembering(batches, of_the_input), self.schema):
                     writer.write_table(group)
+                    del group  # else it stays until the next one is whole
         except BaseException as error:
             with suppress(OSError):
                 path.unlink(missing_ok=True)

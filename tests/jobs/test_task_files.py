@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+import weakref
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,10 @@ ROW = pa.schema([("n", pa.int64())])
 
 def batch(first, rows):
     return pa.RecordBatch.from_pydict({"n": list(range(first, first + rows))}, schema=ROW)
+
+
+class Memory(bytearray):
+    """Of one batch; unlike a bytearray it can be looked for."""
 
 
 # -- in a task ---------------------------------------------------------------------------------------------------------
@@ -51,6 +56,24 @@ def test_a_task_holds_no_more_rows_and_bytes_than_a_row_group(monkeypatch, size)
     monkeypatch.setattr(task_files, "BYTES_PER_GROUP", size)
     found = [group.num_rows for group in groups((batch(4 * n, 4) for n in range(5)), ROW)]
     assert found == ([12, 8] if size > 1 else [4] * 5)
+
+
+def test_a_row_group_that_is_written_is_not_held_beside_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_files, "ROWS_PER_GROUP", 40)
+    held: list[weakref.ref] = []
+    most = 0
+
+    def batches():
+        nonlocal most
+        for _ in range(100):
+            memory = Memory(8 * 10)
+            held.append(weakref.ref(memory))
+            yield pa.record_batch([pa.Array.from_buffers(pa.int64(), 10, [None, pa.py_buffer(memory)])], schema=ROW)
+            del memory
+            most = max(most, sum(one() is not None for one in held))
+
+    list(TaskFiles(str(tmp_path), ROW).written(batches()))
+    assert most <= 4  # batches of a group
 
 
 def test_columns_that_hardly_repeat_get_no_dictionary_nor_do_the_parts_of_one(tmp_path):
