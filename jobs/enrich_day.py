@@ -192,9 +192,10 @@ def session(name: str) -> SparkSession:
         "spark.sql.shuffle.partitions": "8",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
-        # Arrow's own allocator has a heap for each thread; batches go from one thread to the next, and a worker of ten
-        # million rows took a quarter more memory than one of a hundred thousand
+        # workers give back what a batch took, else their memory grows with the rows: Arrow's own allocator has a heap
+        # for each thread, and batches go from one to the next; glibc keeps ever larger blocks unless it has a bound
         "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
+        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "1048576",
     }
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
         settings |= {
