@@ -30,6 +30,7 @@ from jobs.bridge.outage import OutageWatch
 from jobs.bridge.progress import EVERY, AttemptCounts, ProgressSender, TaskProgress
 from jobs.bridge.rows import Row, rows_of
 from jobs.bridge.stopping import watched
+from jobs.bridge.telling import tellable
 from jobs.errors import RunCancelled, TidegateError
 from jobs.ledger.at_task import Found, TaskLedger
 from jobs.ledger.task_plan import CallCap, LedgerPlan
@@ -68,7 +69,8 @@ class PartitionPlan:
         task = TaskContext.get()
         if task is None:
             return PartitionRun(self, 0, 0).run(batches)
-        return watched(PartitionRun(self, task.partitionId(), task.attemptNumber()), batches, self.desk, task)
+        run = PartitionRun(self, task.partitionId(), task.attemptNumber())
+        return tellable(watched(run, batches, self.desk, task))
 
 
 class PartitionRun:

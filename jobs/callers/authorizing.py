@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote, quote_plus
@@ -268,7 +269,8 @@ def _token(body: bytes) -> tuple[str | None, float]:
     """The bearer token in an answer, if it is one, and how many seconds it lives."""
     try:
         answer = json.loads(body)
-        token, life = answer["access_token"], float(answer.get("expires_in", "inf"))
+        token, life = answer["access_token"], answer.get("expires_in")
+        life = math.inf if life is None else float(life)
         is_bearer = answer["token_type"].lower() == "bearer" and token != "" and token.isprintable()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None, 0.0

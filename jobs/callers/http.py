@@ -115,7 +115,9 @@ class HttpCaller:
         return URL(self._session.base_url + path, encoded=True)
 
     async def _ask_together(self, requests: ItemRequests, keys: Sequence[Key]) -> Sequence[Any]:
-        """One outcome per key. Raises BatchRefused when one of them may be why there are none."""
+        """One outcome per key. Raises BatchRefused when one of them may be why there are none, and the others may be
+        asked again.
+        """
         items = requests.items(keys)
         if not items.asked:
             return items.of_key
@@ -123,10 +125,9 @@ class HttpCaller:
             response = await self._session.request(
                 self._lookup.method, self._url({}), body=requests.body(items), items=len(items.asked)
             )
-        except AnswerTooLarge as error:
-            raise BatchRefused(str(error)) from error
-        except StatusFailed as error:
-            if error.status not in REFUSALS:
+        except (AnswerTooLarge, StatusFailed) as error:
+            is_refusal = isinstance(error, AnswerTooLarge) or error.status in REFUSALS
+            if not is_refusal or not self._lookup.idempotent:
                 raise
             raise BatchRefused(str(error)) from error
         try:

@@ -73,9 +73,10 @@ class ItemRequests:
         Raises CallFailed when the answers cannot be told apart, Throttled when the whole answer says "not now".
         """
         found = self._answers.value(response.content)
-        if not isinstance(found, list):
-            if self._throttles.hold_for(response.content):
-                raise Throttled("throttled, by the answer", response.retry_after)
+        is_list = isinstance(found, list)
+        if not (is_list and found) and self._throttles.hold_for(response.content):  # "not now" beside an empty list too
+            raise Throttled("throttled, by the answer", response.retry_after)
+        if not is_list:
             raise CallFailed(f"the answer has no list at {self._where} (batch.answers)", passing=False)
         answers = self._by_id(items, found) if self._match is not None else self._by_place(items, found)
         judged = [self._judged(answer, response.retry_after) for answer in answers]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote, unquote_plus
 
 from yarl import URL
 
@@ -69,12 +70,12 @@ class PageReader:
         if self._rule.parameter is not None:
             if isinstance(value, bool) or not isinstance(value, str | int):
                 raise self._wrong(f"{self._rule.next} is {value!r}, no value for {self._rule.parameter}")
-            return first.update_query({self._rule.parameter: str(value)})
+            return _with(first, self._rule.parameter, str(value))
         if not isinstance(value, str):  # an object that holds the address, say
             raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page")
         try:
             link = current.join(URL(value)).with_fragment(None)
-            is_ours = link.origin() == first.origin() and link.user is None
+            is_ours = link.origin() == _as_links_are(first).origin() and link.user is None
         except (ValueError, TypeError) as error:
             raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page") from error
         if not is_ours:
@@ -100,3 +101,16 @@ class PageReader:
 
     def _wrong(self, reason: str) -> CallFailed:
         return CallFailed(self._session.masked(reason), passing=False)
+
+
+def _with(page: URL, parameter: str, value: str) -> URL:
+    """The page with this one parameter; of the others not a character changes: a service may read `+` its own way."""
+    address, _, query = str(page).partition("?")
+    others = [part for part in query.split("&") if part and unquote_plus(part.partition("=")[0]) != parameter]
+    added = f"{quote(parameter, safe='')}={quote(value, safe='')}"
+    return URL(f"{address}?{'&'.join([*others, added])}", encoded=True)
+
+
+def _as_links_are(page: URL) -> URL:
+    """With host and port as yarl writes those of a link; ours are as declared."""
+    return URL(str(page))

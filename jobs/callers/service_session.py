@@ -99,6 +99,7 @@ class ServiceSession:
             connector=_Connector(limit=self._share),
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
+            cookie_jar=aiohttp.DummyCookieJar(),  # what one row's answer sets would go with another row's request
         )
         # aiohttp asks again by itself on a connection that was dropped; every attempt must be one that we count
         self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
@@ -228,7 +229,7 @@ def retry_after(header: str | None) -> float:
     except ValueError:
         try:
             when = email.utils.parsedate_to_datetime(header)
-        except ValueError:
+        except (ValueError, OverflowError):  # the second: a zone of too many digits
             return RETRY_AFTER_UNSAID
         when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000" is UTC of unknown origin
         seconds = (when - dt.datetime.now(dt.UTC)).total_seconds()

@@ -357,6 +357,12 @@ def test_a_token_that_comes_in_pieces_is_read_to_its_end():
     assert asking(api, oauth2, once) == {"score": 1.0}
 
 
+def test_a_token_whose_life_is_null_is_used_as_one_that_says_none():
+    api = Api(life=None)
+    assert asking(api, oauth2, once) == {"score": 1.0}
+    assert len(api.token_requests) == 1
+
+
 def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
     monkeypatch.setattr("jobs.callers.authorizing.TOKEN_PAUSE", 0.0)
     cut_off = [True, False]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.callers.http import HttpCaller
 from jobs.errors import AccessRefused
-from tidegate import Batch, HttpLookup, Service
+from tidegate import Batch, HttpLookup, Retry, Service
 
 BATCH = {
     "max_items": 50,
@@ -175,6 +175,23 @@ def test_an_answer_that_is_too_large_for_a_batch_is_asked_for_in_halves(service,
     assert ask(lookup(service.url, max_answer_bytes=800), *geocoder.scripted) == [(2.0,)] * 8
     (failure,) = ask(lookup(service.url, max_answer_bytes=200), "q1")
     assert str(failure) == "the answer is larger than 200 bytes (max_answer_bytes)"
+
+
+def test_a_batch_that_may_act_twice_is_not_halved(service, geocoder):
+    geocoder.refused = {"q1"}
+    declared = lookup(service.url, idempotent=False, retry=Retry(retries=0))
+    assert [str(failure)[:3] for failure in ask(declared, *[f"q{n}" for n in range(4)])] == ["400"] * 4
+    assert len(geocoder.batches) == 1
+
+
+@pytest.mark.parametrize("found", [{}, {"results": []}, {"results": "later"}])
+def test_an_answer_that_says_not_now_beside_no_item_is_not_now_for_each_key(service, found):
+    async def answer(request):
+        return web.json_response(found | {"status": "OVER_QUERY_LIMIT"})
+
+    service.answer = answer
+    said = ask(lookup(service.url, throttled_when=["$.status == 'OVER_QUERY_LIMIT'"]), "a", "b")
+    assert [type(one) for one in said] == [Throttled, Throttled]
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -165,6 +165,28 @@ def test_a_bare_list_goes_on_by_a_cursor(service):
     assert ask(declared, ("a",)) == [(["1", "2", "3", "4"], None)]
 
 
+def test_the_next_page_is_asked_for_as_the_first_one_was_but_for_its_parameter(service):
+    first = "/places?q=new%20york&name=%FC&flag"
+    pages = {
+        f"{first}&cursor=1": {"stops": STOPS("1"), "next": "2+"},
+        f"{first}&cursor=2%2B": {"stops": STOPS("2"), "next": None},
+    }
+    declared = paged(
+        service,
+        pages,
+        request="GET /places?q={q}&name=%FC&flag&cursor=1",
+        pages=Pages(next="$.next", items="$.stops", max_pages=3, parameter="cursor"),
+    )
+    assert ask(declared, ("new york",)) == [(["1", "2"], None)]
+
+
+def test_a_link_is_ours_however_the_services_host_is_written(service):
+    url = service.url.replace("127.0.0.1", "LocalHost")
+    pages = PAGES | {"/places/a": {"stops": STOPS("1"), "next": f"{url.lower()}/places/b"}}
+    declared = dataclasses.replace(paged(service, pages), service=Service(name="geo", url=url, max_concurrency=4))
+    assert ask(declared, ("a",)) == [(["1"], None)]
+
+
 def test_more_pages_than_may_be_are_an_error_that_says_so(service):
     declared = paged(service, PAGES, pages=Pages(next="$.next", items="$.stops", max_pages=2))
     (failure,) = ask(declared, ("a",))

@@ -1,9 +1,12 @@
 """Coroutines and databases asked by real Spark tasks: what travels to the executors, and limits over all of them."""
 
 import asyncio
+import socket
+import threading
 
 import pytest
 from aiohttp import web
+from pyspark.errors import PythonException
 
 from jobs.enrich import enrich
 from tidegate import Enrichment, Env, HttpLookup, Input, OAuth2ClientCredentials, Output, Service, SqlLookup
@@ -56,6 +59,35 @@ def test_a_coroutine_travels_by_its_name_and_shares_its_services_limit_with_othe
     }
     assert len(service.log) == 120
     assert 2 <= service.highest_in_flight <= 4
+
+
+@pytest.fixture
+def refusing_in_latin_1():
+    """The address of a service that refuses every request with a word that is no UTF-8."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall("HTTP/1.1 403 Acc\xe8s refus\xe9\r\nContent-Length: 0\r\n\r\n".encode("latin-1"))
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_refusal_in_words_that_are_no_utf_8_ends_the_run_and_not_in_silence(spark, refusing_in_latin_1):
+    asked = Service(name="s", url=refusing_in_latin_1, max_concurrency=4)
+    refused = HttpLookup(
+        name="x", service=asked, request="GET /{k}", keys={"k": "id"}, returns="x INT", timeout=30.0
+    )  # fmt: skip
+    with pytest.raises(PythonException, match=r"AccessRefused: s at .* refuses us: 403 Acc\?s refus\?\."):
+        enrich(spark.range(0, 10, 1, 2), enrichment(refused)).collect()
 
 
 def test_keys_of_many_rows_go_together_to_a_database_from_every_task(spark, postgres, wait_for, tmp_path):
