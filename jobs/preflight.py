@@ -65,8 +65,11 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
     """The columns by their names in lower case. Raises DeclarationError for names that Spark cannot tell apart."""
     known: dict[str, str] = {}
     for column in columns:
-        if "." in column:  # PySpark's mapInArrow takes the dot for a field of a struct
-            raise DeclarationError(f"{enrichment.name}: input: {column!r} has a dot in its name. Rename the column.")
+        for mark, called in ((".", "dot"), ("`", "backtick")):  # Spark's own for a field of a struct, and for quoting
+            if mark in column:
+                raise DeclarationError(
+                    f"{enrichment.name}: input: {column!r} has a {called} in its name. Rename the column."
+                )
         if column.lower() in known:
             raise DeclarationError(
                 f"{enrichment.name}: input: {known[column.lower()]!r} and {column!r} are one name to Spark. Rename one."

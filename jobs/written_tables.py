@@ -34,7 +34,13 @@ def tables_of(enrichment: Enrichment) -> Iterator[Written]:
 
 
 def clash_within(enrichment: Enrichment) -> str:
-    """Why a summary of an enrichment cannot be written, in one sentence; empty when all can."""
+    """Why a table of an enrichment cannot be written, in one sentence; empty when all can."""
+    read = Written(enrichment.input.path, "input")
+    for one in tables_of(enrichment):
+        if one.holds(read) or read.holds(one):  # a table's vacuum removes files that it does not know
+            return (
+                f"output: {one.path} ({one.what}) and the input {read.path} are one folder, or one lies in the other."
+            )
     for one, other in combinations(tables_of(enrichment), 2):
         if one.holds(other):
             return f"summaries: {other.path} would be {_both(one, other)}; rename the summary."

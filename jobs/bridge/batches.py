@@ -51,6 +51,11 @@ class InputBatch:
         column = None if layout.event_time is None else batch.column(layout.event_time)
         self.timestamps, self.watermarks, self.segments, self.late = event_times.read(column, batch.num_rows)
 
+    def source_of(self, number: int) -> tuple[str | None, int | None]:
+        """The file that a row was read from, and its number there; None where Spark cannot tell."""
+        file, row = (self.carried.column(name)[number].as_py() for name in schema.SOURCE_IDENTITY)
+        return file, row
+
 
 def keys_of(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False) -> list[Any]:
     """A tuple per row, or None where a part is null (unless nulls are wanted as a value)."""

@@ -31,7 +31,7 @@ from jobs.bridge.progress import EVERY, AttemptCounts, ProgressSender, TaskProgr
 from jobs.bridge.rows import Row, rows_of
 from jobs.bridge.stopping import watched
 from jobs.bridge.telling import tellable
-from jobs.errors import RunCancelled, TidegateError
+from jobs.errors import RowFailed, RunCancelled, TidegateError
 from jobs.ledger.at_task import Found, TaskLedger
 from jobs.ledger.task_plan import CallCap, LedgerPlan
 from jobs.lookups import Lookup
@@ -340,13 +340,20 @@ def rare_collections() -> Iterator[None]:
 
 def told_to_people(error: BaseException) -> BaseException:
     """Our own sentence, where one lies somewhere below; else the first error of a group, and of a call its cause: the
-    operator's words have the row in them, and not what went wrong.
+    operator's words have the row in them, and not what went wrong. Of a row that fails the run, which one it is.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     below: BaseException | None = error
     while below is not None:
+        if isinstance(below, RowFailed) and isinstance(error, AsyncInvokeError):
+            return RowFailed(f"{below}{_which(error.element.value)}")
         if isinstance(below, TidegateError):
             return below.with_traceback(None)
         below = below.__cause__ or below.__context__
     return error.__cause__ or error if isinstance(error, AsyncInvokeError) else error
+
+
+def _which(row: Row) -> str:
+    file, number = row.batch.source_of(row.number)
+    return "" if file is None else f" It is row {number} of {file} (the first is 0)."

@@ -20,7 +20,12 @@ class FunctionCaller:
     def __init__(self, lookup: AsyncFunctionLookup, share: int) -> None:
         self._lookup = lookup
         self._share = share
-        self._function = lookup.function()
+        try:
+            self._function = lookup.function()
+        except TidegateError:
+            raise
+        except Exception as error:
+            raise _failed(lookup, "made", error) from error
         if inspect.iscoroutinefunction(getattr(self._function, "timeout", None)):
             raise DeclarationError(
                 f"lookup {lookup.name}: timeout is an async def; it must be a plain def, as its time is over."
@@ -31,7 +36,12 @@ class FunctionCaller:
         self._called = f"{type(self._function).__qualname__}.async_invoke"
 
     async def open(self) -> None:
-        await self._lifecycle("open", None)
+        try:
+            await self._lifecycle("open", None)
+        except TidegateError:
+            raise
+        except Exception as error:
+            raise _failed(self._lookup, "opened", error) from error
 
     async def close(self) -> None:
         await self._lifecycle("close")
@@ -93,3 +103,7 @@ class FunctionCaller:
         except Exception as error:
             raise CallFailed(f"{type(error).__name__}: {error}", passing=False) from error
         return self._one(answers)
+
+
+def _failed(lookup: AsyncFunctionLookup, step: str, error: Exception) -> TidegateError:
+    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {type(error).__name__}: {error}")

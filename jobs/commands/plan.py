@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -51,6 +52,7 @@ def _quiet_session(name: str) -> Iterator[SparkSession]:
             with tempfile.TemporaryFile() as said, _stderr_to(said.fileno()):
                 spark = session(name)
                 spark.sparkContext.setLogLevel("OFF")
+            logging.getLogger("SQLQueryContextLogger").disabled = True  # PySpark's: the JVM's stack trace, as JSON
         yield before or spark  # type: ignore[misc]  # one of them there is
     except (PySparkException, Py4JError) as error:
         raise SparkFailed(f"Spark could not count the keys: {root_cause(error)}") from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jobs.errors import DeclarationError
 from jobs.lookups.lookup import Lookup
 from jobs.lookups.services import Outage, require_concurrency
 
@@ -32,6 +34,13 @@ class AsyncFunctionLookup(Lookup):
     def _check(self) -> None:
         super()._check()
         require_concurrency("function", self.max_concurrency)
+        makes = callable(self.function) and not inspect.iscoroutinefunction(self.function)
+        is_class = isinstance(self.function, type)
+        if not makes or (is_class and not callable(getattr(self.function, "async_invoke", None))):
+            raise DeclarationError(
+                f"function is {self.function!r}; it must be a class with `async def async_invoke(self, value)`, "
+                "or what makes such an object without arguments. A coroutine is a lookup by @lookup."
+            )
 
     @property
     def concurrency(self) -> int:

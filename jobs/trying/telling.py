@@ -22,8 +22,10 @@ def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str
     return f"{lookup}  ({where})   {counted(rows, 'row')} of {day}"
 
 
-def told(row: TriedRow, width: int, *, hidden: bool = False) -> Iterator[str]:
-    """The lines of one row. hidden: its keys are personal: neither they nor what went over the wire is shown."""
+def told(row: TriedRow, width: int, *, together: bool = False, hidden: bool = False) -> Iterator[str]:
+    """The lines of one row. together: requests ask for many rows. hidden: its keys are personal: neither they nor what
+    went over the wire is shown.
+    """
     keys = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items())
     latency = "" if row.latency_ms is None else f"  {row.latency_ms:,.0f} ms"
     attempts = f"  {counted(row.attempts, 'attempt')}" if row.attempts else ""
@@ -33,7 +35,7 @@ def told(row: TriedRow, width: int, *, hidden: bool = False) -> Iterator[str]:
     elif hidden and row.exchanges:
         yield f"      {counted(len(row.exchanges), 'request')}, not shown: its keys are personal"
     elif not row.exchanges and row.attempts:
-        yield "      asked in a request with other rows"
+        yield f"      {'asked in a request with other rows' if together else 'no request was made'}"
     else:
         for exchange in row.exchanges:
             asked = " ".join(part for part in (exchange.request, exchange.sent) if part)

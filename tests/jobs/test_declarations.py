@@ -66,6 +66,16 @@ class Sentiment:
         return [{"score": 1.0}]
 
 
+class Other(Sentiment):
+    pass
+
+
+def function(made_by):
+    return AsyncFunctionLookup(
+        name="f", function=made_by, keys={"k": "id"}, returns="score DOUBLE", timeout=1.0, max_concurrency=1
+    )
+
+
 def refused(make):
     with pytest.raises(DeclarationError) as error:
         make()
@@ -80,6 +90,16 @@ WRONG = {
         lambda: enrichment(summaries=[Summary(name="addresses", sql="SELECT 1")]),
         "addresses: summaries: data/published/addresses would be table and summary addresses at once",
     ),
+    "a table where the input is": (
+        lambda: enrichment(input=Input(path="data/raw"), output=Output(path="data/raw/addresses")),
+        "output: data/raw/addresses (table) and the input data/raw are one folder, or one lies in the other.",
+    ),
+    "an object in place of what makes one": (lambda: function(Sentiment()), "lookup f: function is <"),
+    "a coroutine in place of what makes an object": (
+        lambda: function(Sentiment.async_invoke),
+        "A coroutine is a lookup by @lookup.",
+    ),
+    "a class that cannot be asked": (lambda: function(dict), "it must be a class with `async def async_invoke("),
     "no lookup": (lambda: enrichment(lookups=[]), "addresses: lookups is empty"),
     "a lookup that stands alone": (lambda: enrichment(lookups=lookup()), "addresses: lookups is one HttpLookup"),
     "a column in place of a list": (
@@ -349,7 +369,7 @@ def test_the_fingerprint_knows_a_function_by_its_name_and_arguments_and_not_by_i
 
     assert declared(functools.partial(Sentiment)) == declared(functools.partial(Sentiment))
     assert declared(functools.partial(Sentiment)) != declared(functools.partial(Sentiment, 2))
-    assert declared(Sentiment) != declared(dict)
+    assert declared(Sentiment) != declared(Other)
 
 
 def test_a_declaration_travels_to_an_executor_and_is_the_same_there():

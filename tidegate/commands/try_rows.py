@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
         done = []
         for row in tried(lookup, of_lookup):
             done.append(row)
-            for line in telling.told(row, width, hidden=hidden):
+            for line in telling.told(row, width, together=lookup.batch_size > 1, hidden=hidden):
                 print(telling.without_secrets(line, lookup), flush=True)
         print(f"      {telling.summary(done)}\n")
         right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)

@@ -22,7 +22,7 @@ from jobs.bridge.batches import BatchLayout
 from jobs.bridge.input_window import InputWindow
 from jobs.bridge.operators import CAPACITY_PER_CALL
 from jobs.bridge.partition import PartitionPlan, PartitionRun
-from jobs.errors import RowFailed, RunStopped
+from jobs.errors import RowFailed, RunStopped, TidegateError
 from tidegate import AsyncFunctionLookup, HttpLookup, Outage, Retry, Service, SqlLookup
 
 SECONDS = 60  # after which a run that has not ended is taken for hung; nothing here takes long
@@ -393,8 +393,10 @@ def test_a_source_that_is_slow_does_not_hold_back_what_is_finished():
 
 
 def test_a_policy_that_fails_a_row_reaches_the_caller_in_its_own_words():
-    with pytest.raises(RowFailed, match=r"^lookup first: a row ended as miss \(None\); on_miss is 'fail'\.$"):
-        collected(plan(lookup(Function(answer=lambda key: []), on_miss="fail")), batches(60))
+    with pytest.raises(
+        RowFailed, match=r"^lookup first: a row .* on_miss is 'fail'\. It is row 7 of file:///a \(the first is 0\)\.$"
+    ):
+        collected(plan(lookup(Function(answer=lambda key: [] if key == 7 else None), on_miss="fail")), batches(60))
 
 
 def stops(key):
@@ -460,7 +462,7 @@ def test_lookups_of_one_service_share_its_gate(service):
     assert len(during) <= 2  # on their way when the first of the two heard of it; the other had two dozen rows left
 
 
-def test_what_a_function_breaks_at_construction_or_opening_ends_the_run():
+def test_a_function_that_breaks_at_construction_or_opening_ends_the_run_by_its_lookups_name():
     def broken():
         raise OwnError("no model file")
 
@@ -468,10 +470,10 @@ def test_what_a_function_breaks_at_construction_or_opening_ends_the_run():
         def open(self, runtime_context):
             raise OwnError("no licence")
 
-    with pytest.raises(OwnError, match="no model file"):
+    with pytest.raises(TidegateError, match="^lookup first: its function cannot be made: OwnError: no model file$"):
         collected(plan(dataclasses.replace(lookup(None), function=broken)), batches(5))
     function = Unopened()
-    with pytest.raises(OwnError, match="no licence"):
+    with pytest.raises(TidegateError, match="^lookup first: its function cannot be opened: OwnError: no licence$"):
         collected(plan(lookup(function)), batches(5))
     assert function.closed == 1
 

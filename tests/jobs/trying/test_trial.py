@@ -40,6 +40,10 @@ async def counted(row, http):
     answer = await http.post("/count", json={"text": row.q})
     return {"words": answer["words"]}
 
+@lookup(service=service, keys={"q": "address"}, returns="words INT", timeout=5.0)
+async def silent(row, http):
+    return {"words": 1}
+
 class Doubled(AsyncFunction):
     async def async_invoke(self, value):
         return [{"doubled": 2 * len(value["tailnum"])}]
@@ -58,6 +62,7 @@ places = enrichment("places", place)
 planes = enrichment("planes", plane)
 both = enrichment("both", place, plane)
 coroutine = enrichment("coroutine", counted)
+without_calls = enrichment("without_calls", silent)
 functions = enrichment("functions", function)
 batches = enrichment("batches", batched)
 personal = enrichment("personal", place, pii=["address"])
@@ -174,6 +179,11 @@ def test_what_a_coroutine_asks_is_shown_too(project, capsys):
     assert "/count" in printed
     assert '{"text":" Main St "}' in printed
     assert '| 200 {"words": 2}' in printed
+
+
+def test_a_coroutine_that_asks_nobody_is_shown_so(project, capsys):
+    assert main(["try", "declared_for_trial:without_calls", "--rows", "1"]) == 0
+    assert "no request was made" in capsys.readouterr().out
 
 
 def test_a_function_is_shown_with_its_keys_and_what_it_gave(project, capsys):
