@@ -106,4 +106,5 @@ class FunctionCaller:
 
 
 def _failed(lookup: AsyncFunctionLookup, step: str, error: Exception) -> TidegateError:
-    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {type(error).__name__}: {error}")
+    said = " ".join(str(error).split())
+    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {type(error).__name__}: {said}")

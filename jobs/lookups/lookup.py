@@ -207,10 +207,14 @@ def columns_in(where: str, expression: str) -> set[str]:
         tree = sqlglot.parse_one(expression, read="spark")
     except sqlglot.errors.SqlglotError as error:
         raise DeclarationError(f"{where}: cannot read {expression!r} as a Spark SQL expression.") from error
-    if not isinstance(tree, exp.Expression) or isinstance(tree, exp.Alias | exp.Query | exp.Command):
+    if not isinstance(tree, exp.Expression) or isinstance(tree, exp.Alias | exp.Query | exp.Command | exp.Block):
         raise DeclarationError(f"{where}: {expression!r} is not one Spark SQL expression without an alias.")
     if tree.find(exp.UDTF):
         raise DeclarationError(
             f"{where}: {expression!r} gives any number of rows for one; a key is one value, as element_at(tags, 1) is."
+        )
+    if tree.find(exp.Window, exp.AggFunc, exp.Star):
+        raise DeclarationError(
+            f"{where}: {expression!r} reads more than its row; a key is made of its own row's columns."
         )
     return {column.parts[0].name for column in tree.find_all(exp.Column)}

@@ -206,6 +206,18 @@ WRONG_LOOKUPS = {
         {"keys": {"q": "explode(tags)"}},
         "keys.q: 'explode(tags)' gives any number of rows for one",
     ),
+    "a key over the rows of a window": (
+        {"keys": {"q": "row_number() over (order by id)"}},
+        "keys.q: 'row_number() over (order by id)' reads more than its row",
+    ),
+    "a key over all rows": (
+        {"keys": {"q": "max(id)"}},
+        "keys.q: 'max(id)' reads more than its row",
+    ),
+    "two statements for a key": (
+        {"keys": {"q": "id; drop table t"}},
+        "keys.q: 'id; drop table t' is not one Spark SQL expression",
+    ),
     "two keys that are one name to Spark": (
         {"keys": {"q": "a", "Q": "b"}, "request": "GET /v1/{q}/{Q}"},
         "keys: 'q' and 'Q' are one name to Spark; rename one.",

@@ -225,7 +225,7 @@ def test_columns_may_be_spelt_in_any_case(things, service):
     [
         ({"keys": {"k": "idd"}}, "lookup weather: keys.k: no column 'idd'"),
         ({"keys": {"k": "no_such_function(id)"}}, "keys: Spark refuses them: [UNRESOLVED_ROUTINE]"),
-        ({"keys": {"k": "id; id"}}, "keys: Spark refuses them: [PARSE_SYNTAX_ERROR]"),
+        ({"keys": {"k": "id; id"}}, "lookup weather: keys.k: 'id; id' is not one Spark SQL expression"),
         ({"keys": {"k": "json_tuple('{}', 'a')"}}, "keys: Spark refuses them: [UNSUPPORTED_GENERATOR"),
         ({"returns": "id DOUBLE", "paths": {}}, "'id' exists in the input"),
     ],
@@ -363,7 +363,7 @@ def test_a_run_that_is_stopped_in_a_task_is_told_in_its_own_words(things, servic
 @pytest.mark.spark
 def test_what_a_function_of_the_users_raises_in_a_task_is_told_and_not_that_python_did(things):
     class Unconnected:
-        async def open(self, context):
+        async def close(self):
             raise ConnectionError("nobody listens\nat the door")
 
         async def async_invoke(self, keys):

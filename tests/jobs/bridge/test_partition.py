@@ -470,10 +470,10 @@ def test_a_function_that_breaks_at_construction_or_opening_ends_the_run_by_its_l
         def open(self, runtime_context):
             raise OwnError("no licence")
 
-    with pytest.raises(TidegateError, match="^lookup first: its function cannot be made: OwnError: no model file$"):
+    with pytest.raises(TidegateError, match=r"^lookup first: its function cannot be made: OwnError: no model file$"):
         collected(plan(dataclasses.replace(lookup(None), function=broken)), batches(5))
     function = Unopened()
-    with pytest.raises(TidegateError, match="^lookup first: its function cannot be opened: OwnError: no licence$"):
+    with pytest.raises(TidegateError, match=r"^lookup first: its function cannot be opened: OwnError: no licence$"):
         collected(plan(lookup(function)), batches(5))
     assert function.closed == 1
 
