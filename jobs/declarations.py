@@ -89,7 +89,8 @@ class Tolerance:
 class Summary:
     """A small table for readers, made from the published day by one SQL query and published with it.
 
-    sql: a SELECT over the enrichment's name, in DataFusion's dialect; it sees the day's published columns.
+    sql: a SELECT over the enrichment's name, in DataFusion's dialect, which may begin with a WITH; it sees the day's
+    published columns. The summary has the day's column in any case: the SELECT need not give it.
     """
 
     name: str

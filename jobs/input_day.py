@@ -40,11 +40,16 @@ class InputDay:
     def schema(self) -> pa.Schema:
         return pa.schema([(column.name, column.kind) for column in self.columns])
 
-    def spark_types(self) -> StructType | None:
-        """What Spark is to read the columns as. None: what it finds itself, as it knows layouts of nested columns in
-        which Arrow sees something else, and takes those of one file for all.
+    @property
+    def left_to_spark(self) -> bool:
+        """Spark knows layouts of nested columns in which Arrow sees something else; it takes those of one file for
+        all.
         """
-        if self.alike and any(pa.types.is_nested(column.kind) and not column.by_spark for column in self.columns):
+        return self.alike and any(pa.types.is_nested(column.kind) and not column.by_spark for column in self.columns)
+
+    def spark_types(self) -> StructType | None:
+        """What Spark is to read the columns as. None: what it finds itself."""
+        if self.left_to_spark:
             return None
         from pyspark.sql.pandas.types import from_arrow_type  # slow to load: for runs, not for definitions
         from pyspark.sql.types import StructField, StructType

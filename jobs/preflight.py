@@ -28,13 +28,15 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
 
     Raises DeclarationError, and RunStopped when a service is down: it may be back, where the day is started again.
     """
-    from jobs.published_types import check_types  # it takes deltalake, which the definitions load without
+    from jobs.published_types import check_types  # they take deltalake, which the definitions load without
+    from jobs.tables.summary_sql import check_summaries
 
     input_day = find_input(enrichment, day)
     check_columns(enrichment, input_day.names)
     check_partition(enrichment, input_day.names)
     check_event_time(enrichment, input_day.schema)
     check_types(enrichment, input_day)
+    check_summaries(enrichment, input_day, day)
     asyncio.run(check_services(enrichment))
     return input_day
 

@@ -35,8 +35,16 @@ def storing(table: str) -> Iterator[None]:
     try:
         yield
     except (OSError, DeltaError) as error:
-        said = " ".join(re.sub(r"\x1b\[\d+m", "", str(error)).split()).replace(" ↳", ":").rstrip(".")
         raise TidegateError(
-            f"output: {table} or a table beside it cannot be written: {said}. Readers see the old day or the new one, "
-            "whole; mend that and run the same again: what was answered is in the ledger."
+            f"output: {table} or a table beside it cannot be written: {in_one_line(error)}. Readers see the old day "
+            "or the new one, whole; mend that and run the same again: what was answered is in the ledger."
         ) from error
+
+
+def in_one_line(error: Exception) -> str:
+    """What Delta or its SQL says: no colours, line breaks or full stop, no traceback of theirs and no request to report
+    it to them.
+    """
+    said = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)
+    said = re.sub(r"\.*\s+This issue was likely caused by a bug in DataFusion.*?/issues\b", "", said, flags=re.DOTALL)
+    return " ".join(said.split()).replace(" ↳", ":").rstrip(".")

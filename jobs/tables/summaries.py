@@ -6,11 +6,12 @@ import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from jobs.declarations import Enrichment, Summary
 from jobs.tables.by_run import NO_STATISTICS
 from jobs.tables.publishers import alone_with, storing
+from jobs.tables.summary_sql import rows_of
 
 
 def table_of(enrichment: Enrichment, summary: Summary) -> str:
@@ -21,13 +22,10 @@ def table_of(enrichment: Enrichment, summary: Summary) -> str:
 def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
     """Make the summary of one published day, replacing what was there for it. Returns its rows.
 
-    Raises TidegateError when the disk refuses.
+    Raises TidegateError when its SQL fails, and when the disk refuses.
     """
     partition = enrichment.input.partition
-    source = DeltaTable(enrichment.output.path)
-    rows = _query(source, enrichment.name, f"{partition} = date '{day}'", summary.sql)
-    dates = pa.array([dt.date.fromisoformat(day)] * rows.num_rows, pa.date32())
-    rows = rows.append_column(partition, dates)
+    rows = rows_of(enrichment, summary, day)
     target = table_of(enrichment, summary)
     with storing(target), alone_with(target):
         if DeltaTable.is_deltatable(target):
@@ -45,10 +43,3 @@ def made_at(enrichment: Enrichment, summary: Summary, day: str) -> dt.datetime |
     files = pa.table(DeltaTable(target).get_add_actions(flatten=True)).to_pylist()
     times = [file["modification_time"] for file in files if str(file[f"partition.{enrichment.input.partition}"]) == day]
     return dt.datetime.fromtimestamp(max(times) / 1e3, dt.UTC) if times else None
-
-
-def _query(source: DeltaTable, name: str, condition: str, sql: str) -> pa.Table:
-    """`sql` over the rows of one day, under the enrichment's name."""
-    day_only = f"WITH {name} AS (SELECT * FROM __all WHERE {condition}) {sql.strip()}"  # noqa: S608  # the declaration is the query
-    reader = QueryBuilder().register("__all", source).execute(day_only)
-    return pa.table(reader.read_all())

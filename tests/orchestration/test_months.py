@@ -48,7 +48,7 @@ flights = replace(flights, start="2013-01-10", end="2013-01-13")
 """
 NO_SUMMARY = """
 from tidegate import Summary
-none = Summary(name="none", sql="SELECT nothing FROM flights_enriched")
+none = Summary(name="none", sql="SELECT CAST(carrier AS INT) AS number FROM flights_enriched")
 flights = replace(flights, summaries=[*flights.summaries, none])
 """
 ONE_BAD_DAY = """

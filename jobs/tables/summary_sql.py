@@ -1,0 +1,118 @@
+"""What the SQL of a summary gives: of one published day, and of none of its rows, before anything is called."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, QueryBuilder, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
+from deltalake.schema import PrimitiveType
+
+from jobs import schema
+from jobs.declarations import Enrichment, Summary
+from jobs.errors import DeclarationError, TidegateError
+from jobs.input_day import InputDay
+from jobs.tables.publishers import in_one_line
+
+NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+
+
+def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
+    """The summary of one published day, with the day as its last column.
+
+    Raises TidegateError when the SQL fails, or has a column of the day's name that holds anything else.
+    """
+    try:
+        return _with_day(
+            _result(DeltaTable(enrichment.output.path), enrichment, summary, day).read_all(), enrichment, day
+        )
+    except Exception as error:
+        asks = "everything anew" if enrichment.ledger is None else "for nothing that the ledger has"
+        raise TidegateError(
+            f"{enrichment.name}: summary {summary.name} of {day} is not made: {in_one_line(error)}. The day itself is "
+            f"published: mend what its sql says, then run the same again, which asks {asks}, or "
+            "materialize the summary alone in Dagster."
+        ) from error
+
+
+def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> None:
+    """The SQL of every summary fits the columns that the published table will have, and gives what a table can hold.
+
+    Nothing is said of a day of which Spark alone knows the types, or where no temporary file can be written. Raises
+    DeclarationError.
+    """
+    if not enrichment.summaries or input_day.left_to_spark:
+        return
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+        try:
+            empty = _empty(Path(folder, "published"), enrichment, input_day)
+        except DeltaError:
+            return  # the columns do not go together, which is no fault of a query
+        for number, summary in enumerate(enrichment.summaries):
+            try:
+                _check(empty, enrichment, summary, day, Path(folder, str(number)))
+            except OSError:
+                raise
+            except Exception as error:
+                raise DeclarationError(
+                    f"{enrichment.name}: summary {summary.name}: its sql is wrong: {in_one_line(error)}."
+                ) from error
+
+
+def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str, folder: Path) -> None:
+    """Raises whatever refuses the query, or a table of what it gives. No row is computed: without data that may fail
+    where it does not with data, as a division by their number.
+    """
+    columns = pa.schema(_result(empty, enrichment, summary, day).schema)
+    for column in columns:
+        if _is_day(column.name, enrichment) and any(is_kind(column.type) for is_kind in NEVER_A_DAY):
+            raise ValueError(f"{column.name!r} is the column of the day, and {column.type} here; call it otherwise")
+    write_deltalake(folder, _with_day(columns.empty_table(), enrichment, day))
+
+
+def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str) -> pa.RecordBatchReader:
+    """Of the SQL over the rows of one day, under the enrichment's name; rows are computed as they are read."""
+    day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = date '{day}'"  # noqa: S608  # our own names
+    query = QueryBuilder().register("__all", source)
+    # a view leaves the SQL as it was written, with a WITH, a semicolon or a comment of its own
+    query.execute(f'CREATE VIEW "{enrichment.name}" AS {day_only}')
+    return pa.RecordBatchReader.from_stream(query.execute(summary.sql))
+
+
+def _with_day(rows: pa.Table, enrichment: Enrichment, day: str) -> pa.Table:
+    """Raises ValueError where a column of the day's name holds something else, or there is no other column."""
+    others = [number for number, name in enumerate(rows.column_names) if not _is_day(name, enrichment)]
+    if not others:
+        raise ValueError(f"it gives no column besides {enrichment.input.partition!r}")
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if _is_day(name, enrichment):
+            for value in column.unique().to_pylist():
+                if str(value).removesuffix("+00:00").removesuffix(" 00:00:00") != day:
+                    raise ValueError(f"{name!r} is the column of the day, and holds {value} too; call it otherwise")
+    days = pa.array([dt.date.fromisoformat(day)] * rows.num_rows, pa.date32())
+    return rows.select(others).append_column(enrichment.input.partition, days)
+
+
+def _is_day(name: str, enrichment: Enrichment) -> bool:
+    return name.lower() == enrichment.input.partition.lower()
+
+
+def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTable:
+    """A table without rows that has the columns which the published one will have once the day is in it."""
+    path, partition = enrichment.output.path, enrichment.input.partition
+    there = DeltaTable(path).schema().fields if DeltaTable.is_deltatable(path) else []
+    new = Schema.from_arrow(pa.schema([*input_day.schema, *_answers(enrichment)])).fields
+    fields = {field.name: field for field in (*new, Field(partition, PrimitiveType("date")), *there)}
+    return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])
+
+
+def _answers(enrichment: Enrichment) -> Iterator[pa.Field]:
+    for lookup in enrichment.lookups:
+        yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
+        yield pa.field(schema.published_status(lookup.name), pa.string())
+        yield pa.field(schema.published_answered_at(lookup.name), pa.timestamp("us", "UTC"))
