@@ -47,6 +47,8 @@ def _checked(enrichment: Enrichment, day: str | None) -> tuple[str, bool]:
         input_day = preflight(enrichment, day)
     except TidegateError as error:
         return str(error).removeprefix(f"{enrichment.name}: "), False
+    except Exception as error:  # noqa: BLE001  # a declaration is code, and others are still to be checked
+        return f"{type(error).__name__}: {' '.join(str(error).split())}", False
     lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
     there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
     return f"{day}: {there}; lookups {lookups}", True

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs import schema
+from jobs.declared_types import require_type, require_types
 from jobs.errors import DeclarationError, TidegateError
 from jobs.fingerprint import NOT_IN_FINGERPRINT, fields, fingerprint
 from jobs.ledger.declared import Ledger
@@ -34,6 +35,7 @@ class Input:
     row_id: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        require_types(self, "input", leave=["row_id"])  # the enrichment that it is of is named with that
         require_folder("input", self.path)
 
     def folder(self, day: str) -> str:
@@ -50,6 +52,7 @@ class Output:
     path: str
 
     def __post_init__(self) -> None:
+        require_types(self, "output")
         require_folder("output", self.path)
 
 
@@ -61,6 +64,7 @@ class EventTime:
     max_out_of_orderness: dt.timedelta = field(kw_only=True)
 
     def __post_init__(self) -> None:
+        require_types(self, "event_time")
         if self.max_out_of_orderness < dt.timedelta(0):
             raise DeclarationError(
                 f"event_time: max_out_of_orderness is {self.max_out_of_orderness}; it must be 0 or more."
@@ -79,6 +83,7 @@ class Tolerance:
     miss_change: float | None = None
 
     def __post_init__(self) -> None:
+        require_types(self, "tolerance")
         for name in ("timeout", "error", "miss_change"):
             share = getattr(self, name)
             if share is not None and not 0 <= share <= 1:
@@ -96,6 +101,9 @@ class Summary:
     name: str
     sql: str
     description: str = ""
+
+    def __post_init__(self) -> None:
+        require_types(self, "summary")
 
 
 class Expectation:
@@ -145,10 +153,11 @@ class Enrichment:
     runbook: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
             raise DeclarationError(f"enrichment {self.name!r}: the name must be lower-case letters, digits and _.")
         try:
-            self._check_lists()
+            require_types(self)
+            require_type("input: row_id", self.input.row_id, Sequence[str])
             self._check_lookups()
             self._check_services()
             self._check_order()
@@ -156,20 +165,6 @@ class Enrichment:
             self._check_tables()
         except DeclarationError as error:
             raise DeclarationError(f"{self.name}: {error}") from error.__cause__
-
-    def _check_lists(self) -> None:
-        for where, value in (
-            ("input: row_id", self.input.row_id),
-            ("lookups", self.lookups),
-            ("key", self.key),
-            ("owners", self.owners),
-            ("summaries", self.summaries),
-            ("expectations", self.expectations),
-            ("pii", self.pii),
-        ):
-            if isinstance(value, str) or not isinstance(value, Sequence):
-                shown = repr(value) if isinstance(value, str) else f"one {type(value).__name__}"
-                raise DeclarationError(f"{where} is {shown}; it must be a list, as [{shown}].")
 
     def _check_lookups(self) -> None:
         if not self.lookups:
@@ -229,7 +224,7 @@ class Enrichment:
                 require_day(getattr(self, name), name)
         if self.runbook is not None and not re.fullmatch(r"https?://[^\s/]+\S*", self.runbook):
             raise DeclarationError(f"runbook is {self.runbook!r}; it must be an http:// or https:// address.")
-        wrong = sorted(set(self.severities.values()) - {"error", "warn"})
+        wrong = [severity for severity in self.severities.values() if severity not in ("error", "warn")]
         if wrong:
             raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from jobs.declared_types import require_types
 from jobs.errors import DeclarationError
 
 
@@ -13,6 +14,9 @@ class Env:
     """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file."""
 
     name: str
+
+    def __post_init__(self) -> None:
+        require_types(self, "env")
 
     def read(self) -> str:
         """The value. Raises DeclarationError when the variable is not set or empty."""

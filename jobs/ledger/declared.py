@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from jobs.declared_types import require_types
 from jobs.errors import DeclarationError
 
 
@@ -24,6 +25,7 @@ class Ledger:
     flush_seconds: float = field(default=0.5, kw_only=True)
 
     def __post_init__(self) -> None:
+        require_types(self, "ledger")
         if not isinstance(self.path, str) or not self.path:
             raise DeclarationError(f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL.")
         if re.search(r"://[^/?#]*:[^/?#]*@", self.path):

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Literal
 from urllib.parse import urlsplit
 
+from jobs.declared_types import require_types
 from jobs.environment import Env
 from jobs.errors import DeclarationError
 
@@ -21,6 +22,7 @@ class ApiKey:
 
     def __post_init__(self) -> None:
         _require_names("api key", key=self.key)
+        require_types(self, "auth")
         if not self.header or not all(letter.isalnum() or letter in "-_" for letter in self.header):
             raise DeclarationError(f"auth: header is {self.header!r}; it must be letters, digits, - and _.")
 
@@ -73,6 +75,7 @@ class OAuth2ClientCredentials:
 
     def __post_init__(self) -> None:
         _require_names("oauth2", client_id=self.client_id, client_secret=self.client_secret)
+        require_types(self, "auth")
         parts = urlsplit(self.token_url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise DeclarationError("auth: token_url is not an http:// or https:// address with a host and no password.")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from jobs.declared_types import require_types
 from jobs.errors import DeclarationError
 from jobs.lookups.json_paths import JsonPath
 from jobs.lookups.templates import JsonTemplate
@@ -34,6 +35,7 @@ class Batch:
     left_out: LeftOut = "error"
 
     def __post_init__(self) -> None:
+        require_types(self, "batch")
         if isinstance(self.max_items, bool) or not isinstance(self.max_items, int) or self.max_items < 1:
             raise DeclarationError(f"batch: max_items is {self.max_items!r}; it must be a whole number, at least 1.")
         if not 0 <= self.max_wait < math.inf:
@@ -92,6 +94,7 @@ class Pages:
     parameter: str | None = None
 
     def __post_init__(self) -> None:
+        require_types(self, "pages")
         JsonPath("pages.next", self.next)
         if isinstance(self.max_pages, bool) or not isinstance(self.max_pages, int) or self.max_pages < 1:
             raise DeclarationError(f"pages: max_pages is {self.max_pages!r}; it must be a whole number, at least 1.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from jobs.declared_types import require_type, require_types
 from jobs.errors import DeclarationError
 from jobs.lookups.conditions import Conditions
 from jobs.lookups.lookup import Lookup
@@ -90,6 +91,10 @@ class CoroutineLookup(Lookup):
 
     kind = "coroutine"
     bills = True
+
+    def _check_types(self) -> None:
+        require_types(self, leave=["throttled_when"])
+        require_type("throttled_when", self.throttled_when, tuple[Any, ...])  # of a condition more is to be said
 
     def _check(self) -> None:
         super()._check()

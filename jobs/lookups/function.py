@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from asyncio_core import AsyncFunction  # require_types reads it
 from jobs.errors import DeclarationError
 from jobs.lookups.lookup import Lookup
 from jobs.lookups.services import Outage, require_concurrency
 
 if TYPE_CHECKING:
-    from asyncio_core import AsyncFunction
     from jobs.callers.caller import Caller
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import sqlglot
 from sqlglot import expressions as exp
 
+from jobs.declared_types import require_types
 from jobs.errors import DeclarationError
 from jobs.ledger.declared import Ttl
 from jobs.lookups.answer_types import AnswerColumn, read_ddl
@@ -63,15 +64,19 @@ class Lookup:
     finish_after_timeout = False  # a call that no row waits for any more is cancelled
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
             raise DeclarationError(
                 f"lookup {self.name!r}: the name must be lower-case letters, digits and _, starting with a letter; "
                 "columns are named after it."
             )
         try:
+            self._check_types()
             self._check()
         except DeclarationError as error:
             raise DeclarationError(f"lookup {self.name}: {error}") from error.__cause__
+
+    def _check_types(self) -> None:
+        require_types(self)
 
     def _check(self) -> None:
         if self.timeout is not None and not 0 < self.timeout < math.inf:

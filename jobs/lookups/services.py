@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+from jobs.declared_types import require_types
 from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
 from jobs.fingerprint import NOT_IN_FINGERPRINT
@@ -29,6 +30,7 @@ class Retry:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
+        require_types(self, "retry")
         if self.retries < 0:
             raise DeclarationError(
                 f"retry: retries is {self.retries}; it must be 0 or more (attempts after the first)."
@@ -52,6 +54,7 @@ class Cache:
     ttl: timedelta | None = None
 
     def __post_init__(self) -> None:
+        require_types(self, "cache", leave=["max_entries"])
         wrong = isinstance(self.max_entries, bool) or not isinstance(self.max_entries, int) or self.max_entries < 1
         if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
             raise DeclarationError(
@@ -73,6 +76,7 @@ class Outage:
     wait_at_most: timedelta = timedelta(minutes=30)
 
     def __post_init__(self) -> None:
+        require_types(self, "outage")
         if self.after < 1 or self.probe_every <= timedelta(0) or self.wait_at_most < timedelta(0):
             raise DeclarationError(
                 f"outage: after={self.after}, probe_every={self.probe_every}, wait_at_most={self.wait_at_most}; "
@@ -99,8 +103,11 @@ class Service:
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
+        if isinstance(self.prices, Price):
+            object.__setattr__(self, "prices", (self.prices,))
+        require_types(self, f"service {self.name}")
         object.__setattr__(self, "stop_on", tuple(self.stop_on))
-        object.__setattr__(self, "prices", (self.prices,) if isinstance(self.prices, Price) else tuple(self.prices))
+        object.__setattr__(self, "prices", tuple(self.prices))
         check_prices(f"service {self.name}", self.prices)
         require_concurrency(f"service {self.name}", self.max_concurrency)
         if isinstance(self.url, str):

@@ -70,6 +70,25 @@ def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
     assert " right " in moods
 
 
+RAISING = """
+
+class Raising(Input):
+    def folder(self, day):
+        raise ValueError("mistaken\\nin two lines")
+
+
+mood = AsyncFunctionLookup("""
+
+
+def test_what_a_declaration_raises_is_said_and_the_others_are_still_checked(declare, capsys):
+    text = DECLARATION.replace("mood = AsyncFunctionLookup(", RAISING).replace("=Input(", "=Raising(")
+    declare("a_raising", text=text)
+    assert main(["check", "--package", declare("moods")]) == 2
+    wrong, right = capsys.readouterr().out.splitlines()
+    assert wrong.endswith(" WRONG   ValueError: mistaken in two lines")
+    assert " right " in right
+
+
 def test_a_day_without_input_is_wrong(declare, capsys):
     assert main(["check", "--package", declare("moods"), "--day", "2013-02-01"]) == 2
     assert "there is no data/raw/flights/date=2013-02-01" in capsys.readouterr().out

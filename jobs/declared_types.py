@@ -1,0 +1,169 @@
+"""The fields of a declaration against their annotations: a wrong type is said where it is written, not inside a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import inspect
+import os
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from jobs.errors import DeclarationError
+
+UNSAID = frozenset({"auth", "headers", "token_url", "url"})  # what is written there in its stead may be a secret
+NAMES: dict[Any, str] = {bool: "True or False", float: "a number", int: "a whole number", str: "a text"}
+NAMES |= {types.NoneType: "None", Callable: "a function", Mapping: "a dict", Sequence: "a list", tuple: "a list"}
+EXAMPLES = {
+    "ApiKey": 'ApiKey(Env("NAME"))',
+    "Cache": "Cache(max_entries=10_000)",
+    "Env": 'Env("NAME")',
+    "EventTime": 'EventTime("at", max_out_of_orderness=timedelta(minutes=5))',
+    "Input": 'Input(path="data/raw")',
+    "Ledger": 'Ledger("data/ledger")',
+    "Outage": "Outage(after=20)",
+    "Output": 'Output(path="data/published")',
+    "Pages": 'Pages(next="$.next", max_pages=10)',
+    "Price": 'Price("0.0040 USD")',
+    "Retry": "Retry(retries=3)",
+    "Tolerance": "Tolerance(error=0.1)",
+    "Ttl": "Ttl(ok=timedelta(days=1))",
+    "keys": '{"id": "customer_id"}',
+    "pair": "(0, 10)",
+    "ranges": '{"score": (0, 10)}',
+}
+Misfit = tuple[str, Any, Any]  # where it stands, what stands there, what it must be
+
+
+def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> None:
+    """Raises DeclarationError for the first field whose value is not what its annotation says; changes nothing.
+
+    An int is taken for a float, a bool for no number, a list or a set for a tuple of any length. Literals are for those
+    to check who know what they mean. What cannot be told, as a name that only a type checker knows, is taken. leave:
+    fields that are checked elsewhere.
+    """
+    kinds = _annotations(declared.__class__)
+    for field in dataclasses.fields(declared):
+        if field.name in kinds and field.name not in leave:
+            path = f"{where}: {field.name}" if where else field.name
+            require_type(path, getattr(declared, field.name), kinds[field.name])
+
+
+def require_type(where: str, value: Any, kind: Any) -> None:
+    """Raises DeclarationError, which starts with `where`, for a value that is not of that type; see require_types."""
+    misfit = _misfit(where, value, kind)
+    if misfit is not None:
+        place, found, wanted = misfit
+        name = where.rpartition(": ")[2]
+        unsaid = name in UNSAID and found is not None
+        shown = _with_article(type(found).__name__) if unsaid else _shown(found)
+        cure = _example(name if place == where else "", None if unsaid else found, wanted)
+        said = " or ".join(_names(wanted)) + (cure and f", as {cure}")
+        raise DeclarationError(f"{place} is {shown}; it must be {said}.")
+
+
+@functools.cache
+def _annotations(declared: type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for base in reversed(declared.__mro__):
+        try:
+            found |= inspect.get_annotations(base, eval_str=True)
+        except (AttributeError, NameError, SyntaxError, TypeError):  # of a class of a user's own, for a checker only
+            found |= dict.fromkeys(inspect.get_annotations(base), Any)
+    return found
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
+    """The innermost part that does not fit; None: all is as it must be."""
+    if len(members := _members(kind)) > 1:
+        found = [_misfit(where, value, one) for one in members]
+        inner = [one for one in found if one is not None and one[0] != where]
+        return None if None in found else (*inner, (where, value, kind))[0]
+    if not _is_of(value, kind):
+        return where, value, kind
+    parts = (_misfit(*part) for part in _parts(where, value, kind))
+    return next((one for one in parts if one is not None), None)
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, whatever it holds."""
+    wanted = typing.get_origin(kind) or kind
+    if wanted is tuple:  # a list does as well: what is declared so is made a tuple, or unpacked
+        if isinstance(value, AbstractSet):
+            return _is_long(kind)
+        return _is_of(value, Sequence) and (_is_long(kind) or len(value) == len(typing.get_args(kind)))
+    if wanted is Sequence:
+        return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if wanted in (int, float):
+        return isinstance(value, (int, wanted)) and not isinstance(value, bool)
+    try:
+        return not isinstance(wanted, type) or isinstance(value, wanted)
+    except TypeError:  # a protocol of a user's own, which nothing can be asked for
+        return True
+
+
+def _is_long(kind: Any) -> bool:
+    """Whether it is a list of any length, and no pair."""
+    return typing.get_origin(kind) is not tuple or Ellipsis in typing.get_args(kind)
+
+
+def _parts(where: str, value: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Mapping:
+        for name, one in value.items():
+            yield f"{where}: a name", name, arguments[0]
+            yield f"{where}[{name!r}]", one, arguments[1]
+    elif origin in (Sequence, tuple):
+        for number, one in enumerate(value):
+            yield f"{where}[{number}]", one, arguments[0 if _is_long(kind) else number]
+
+
+def _names(kind: Any) -> list[str]:
+    """What a value must be, in words."""
+    names = []
+    for one in _members(kind):
+        wanted = typing.get_origin(one) or one
+        name = NAMES.get(wanted) or _with_article(getattr(wanted, "__name__", str(wanted)))
+        names.append("a pair" if not _is_long(one) and len(typing.get_args(one)) == 2 else name)
+    return names
+
+
+def _example(name: str, value: Any, kind: Any) -> str:
+    """How it is written: the value itself in another form, where that is right."""
+    for form in _forms(value):
+        if _misfit("", form, kind) is None:
+            return f"[{_shown(value)}]" if isinstance(form, list) else repr(form).removeprefix("datetime.")
+    words = (name, *(one.rpartition(" ")[2] for one in _names(kind)))
+    return next((EXAMPLES[word] for word in words if word in EXAMPLES), "")
+
+
+def _forms(value: Any) -> Iterator[Any]:
+    if not isinstance(value, tuple):
+        yield [value]
+    if isinstance(value, os.PathLike):
+        yield os.fspath(value)
+    elif isinstance(value, dt.date | dt.time):
+        yield f"{value:%Y-%m-%d}" if isinstance(value, dt.date) else f"{value:%H:%M}"
+    elif isinstance(value, dt.timedelta):
+        yield value.total_seconds()
+    elif isinstance(value, str) and value.isdecimal():
+        yield int(value)
+    elif _is_of(value, float) and 0 <= value < 1e9:
+        yield dt.timedelta(seconds=value)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if isinstance(value, str) or (len(text) <= 80 and "\n" not in text) else f"one {type(value).__name__}"
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
