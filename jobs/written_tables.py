@@ -37,10 +37,8 @@ def clash_within(enrichment: Enrichment) -> str:
     """Why a table of an enrichment cannot be written, in one sentence; empty when all can."""
     read = Written(enrichment.input.path, "input")
     for one in tables_of(enrichment):
-        if one.holds(read) or read.holds(one):  # a table's vacuum removes files that it does not know
-            return (
-                f"output: {one.path} ({one.what}) and the input {read.path} are one folder, or one lies in the other."
-            )
+        if one.holds(read):  # Delta's vacuum removes files that the table does not know
+            return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
     for one, other in combinations(tables_of(enrichment), 2):
         if one.holds(other):
             return f"summaries: {other.path} would be {_both(one, other)}; rename the summary."

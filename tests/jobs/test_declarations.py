@@ -91,8 +91,8 @@ WRONG = {
         "addresses: summaries: data/published/addresses would be table and summary addresses at once",
     ),
     "a table where the input is": (
-        lambda: enrichment(input=Input(path="data/raw"), output=Output(path="data/raw/addresses")),
-        "output: data/raw/addresses (table) and the input data/raw are one folder, or one lies in the other.",
+        lambda: enrichment(input=Input(path="data/raw"), output=Output(path="data")),
+        "output: data (table) holds the input data/raw; move one (Output.path).",
     ),
     "an object in place of what makes one": (lambda: function(Sentiment()), "lookup f: function is <"),
     "a coroutine in place of what makes an object": (
