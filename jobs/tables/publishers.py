@@ -36,12 +36,12 @@ def storing(table: str) -> Iterator[None]:
         yield
     except (OSError, DeltaError) as error:
         raise TidegateError(
-            f"output: {table} or a table beside it cannot be written: {in_one_line(error)}. Readers see the old day "
+            f"output: {table} or a table beside it cannot be written: {said_by_delta(error)}. Readers see the old day "
             "or the new one, whole; mend that and run the same again: what was answered is in the ledger."
         ) from error
 
 
-def in_one_line(error: Exception) -> str:
+def said_by_delta(error: Exception) -> str:
     """What Delta or its SQL says: no colours, line breaks or full stop, no traceback of theirs and no request to report
     it to them.
     """

@@ -17,7 +17,7 @@ from jobs import schema
 from jobs.declarations import Enrichment, Summary
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input_day import InputDay
-from jobs.tables.publishers import in_one_line
+from jobs.tables.publishers import said_by_delta
 
 NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 
@@ -34,8 +34,8 @@ def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
     except Exception as error:
         asks = "everything anew" if enrichment.ledger is None else "for nothing that the ledger has"
         raise TidegateError(
-            f"{enrichment.name}: summary {summary.name} of {day} is not made: {in_one_line(error)}. The day itself is "
-            f"published: mend what its sql says, then run the same again, which asks {asks}, or "
+            f"{enrichment.name}: summary {summary.name} of {day} is not made: {said_by_delta(error)}. The day itself "
+            f"is published: mend what its sql says, then run the same again, which asks {asks}, or "
             "materialize the summary alone in Dagster."
         ) from error
 
@@ -60,7 +60,7 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
                 raise
             except Exception as error:
                 raise DeclarationError(
-                    f"{enrichment.name}: summary {summary.name}: its sql is wrong: {in_one_line(error)}."
+                    f"{enrichment.name}: summary {summary.name}: its sql is wrong: {said_by_delta(error)}."
                 ) from error
 
 
