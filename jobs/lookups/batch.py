@@ -36,7 +36,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         require_types(self, "batch")
-        if isinstance(self.max_items, bool) or not isinstance(self.max_items, int) or self.max_items < 1:
+        if self.max_items < 1:
             raise DeclarationError(f"batch: max_items is {self.max_items!r}; it must be a whole number, at least 1.")
         if not 0 <= self.max_wait < math.inf:
             raise DeclarationError(f"batch: max_wait is {self.max_wait} s; it must be 0 or more.")
@@ -96,7 +96,7 @@ class Pages:
     def __post_init__(self) -> None:
         require_types(self, "pages")
         JsonPath("pages.next", self.next)
-        if isinstance(self.max_pages, bool) or not isinstance(self.max_pages, int) or self.max_pages < 1:
+        if self.max_pages < 1:
             raise DeclarationError(f"pages: max_pages is {self.max_pages!r}; it must be a whole number, at least 1.")
         if self.items is not None and not JsonPath("pages.items", self.items).picks_one:
             raise DeclarationError(f"pages: items is {self.items!r}; it must name one list, as $.items.")
