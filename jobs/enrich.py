@@ -13,10 +13,10 @@ from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
 from jobs.bridge.batches import BatchLayout
-from jobs.bridge.desk import Given, desk_of
+from jobs.bridge.coordinator import Given, coordinator_of
 from jobs.bridge.division import shares
+from jobs.bridge.driver_link import PARTITION_OF_FRAME
 from jobs.bridge.partition import PartitionPlan
-from jobs.bridge.stopping import PARTITION_OF_FRAME
 from jobs.errors import DeclarationError
 from jobs.preflight import check_columns
 from jobs.task_files import NAMED, TaskFiles
@@ -80,7 +80,7 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan, sent: SentRequests | Non
     Whoever has the DataFrame may compute several of its partitions in one task, or some of them never: so each keeps
     its share of the calls in flight.
     """
-    plan = _at_the_desk(prepared, plan)
+    plan = _with_address(prepared, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return plan(batches) if sent is None else sent.counted(plan, batches)
@@ -100,14 +100,15 @@ def write_out(prepared: DataFrame, plan: PartitionPlan, folder: str, sent: SentR
 
     Raises what the tasks raise; what they wrote until then is in no list of files.
     """
-    plan = _at_the_desk(prepared, plan, divides=True)
+    plan = _with_address(prepared, plan, divides=True)
     files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return files.written(plan(batches) if sent is None else sent.counted(plan, batches))
 
-    assert plan.desk is not None
-    return Written(files.taken(_by_tasks(prepared, task, NAMED)), desk_of(prepared.sparkSession).given(plan.desk))
+    assert plan.driver is not None
+    written = files.taken(_by_tasks(prepared, task, NAMED))
+    return Written(written, coordinator_of(prepared.sparkSession).given(plan.driver))
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:
@@ -117,11 +118,13 @@ def distinct_columns(layout: BatchLayout) -> Iterator[str]:
         yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))
 
 
-def _at_the_desk(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
+def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
     stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
-    return replace(plan, desk=desk_of(prepared.sparkSession).register(once=not stored, totals=totals, tasks=tasks))
+    coordinator = coordinator_of(prepared.sparkSession)
+    address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress)
+    return replace(plan, driver=address)
 
 
 def _by_tasks(prepared: DataFrame, task: Task, gives: T.StructType | str) -> DataFrame:

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import errors, records
-from jobs.bridge.progress import ProgressListener
+from jobs.bridge.coordinator import coordinator_of
+from jobs.bridge.progress import RunProgress
 from jobs.declarations import Enrichment, load, require_day
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.input_day import InputDay
@@ -249,18 +250,17 @@ def _write(
 
     rows, plan = prepare(input_day.read(spark), enrichment)
     plan = ruled(plan, enrichment, facts.run_id, rules)
-    host = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
     scratch = Path(f"{facts.folder}{KEYS}")
     with (
-        ProgressListener(host, input_day.rows, report) as listener,
+        RunProgress(coordinator_of(spark), input_day.rows, report) as progress,
         driven(
-            rows, replace(plan, progress=listener.address), scratch=scratch, asking=listener.asking_keys, sent=sent
+            rows, replace(plan, progress=progress.number), scratch=scratch, asking=progress.asking_keys, sent=sent
         ) as run,
     ):
         written = write_out(rows, run.plan, facts.folder, sent)
     given = tuple(ShareGiven(one.task, one.shares, one.since) for one in written.given if one.since is not None)
     facts = replace(facts, files=written.files, shares=plan.shares, shares_given=given)
-    return replace(facts, asked_by=run.asked_by, finished_at=_now()), listener.load()
+    return replace(facts, asked_by=run.asked_by, finished_at=_now()), progress.load()
 
 
 def _with_stored(counted: DayFigures, enrichment: Enrichment, run_id: str, rules: RunRules) -> DayFigures:

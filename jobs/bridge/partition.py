@@ -22,14 +22,14 @@ from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, Str
 from jobs.bridge.allowance import Allowance
 from jobs.bridge.batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
 from jobs.bridge.chain import Link, raise_failure
-from jobs.bridge.desk import DeskAddress
+from jobs.bridge.coordinator import DriverAddress
+from jobs.bridge.driver_link import ToDriver, with_driver
 from jobs.bridge.holding import ROWS_HELD, Finished, safe_batches
 from jobs.bridge.input_window import InputWindow
 from jobs.bridge.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
 from jobs.bridge.outage import OutageWatch
-from jobs.bridge.progress import EVERY, AttemptCounts, ProgressSender, TaskProgress
+from jobs.bridge.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.bridge.rows import Row, rows_of
-from jobs.bridge.stopping import watched
 from jobs.bridge.telling import tellable
 from jobs.errors import RowFailed, RunCancelled, TidegateError
 from jobs.ledger.at_task import Found, TaskLedger
@@ -50,17 +50,17 @@ class PartitionPlan:
     shares: tuple[tuple[int, ...], ...]  # per lookup: calls in flight of each partition, by number
     mode: str
     layout: BatchLayout
-    progress: tuple[str, int] | None
+    progress: int | None  # number of the driver's listener to it
     ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
     may_call: bool = True  # False: a key without an answer leaves as not_asked
     cap: CallCap | None = None
-    desk: DeskAddress | None = None  # where a task reports before it works
+    driver: DriverAddress | None = None  # where a task asks before it works
     unit: str = "rows"  # for people: what goes through, "keys" while they are asked before the rows
 
     @property
     def divides(self) -> bool:
         """Whether a task may get more calls in flight as others end."""
-        return self.desk is not None and self.desk.divides
+        return self.driver is not None and self.driver.divides
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What mapInArrow runs: every input row leaves once, in the order of the mode."""
@@ -70,7 +70,7 @@ class PartitionPlan:
         if task is None:
             return PartitionRun(self, 0, 0).run(batches)
         run = PartitionRun(self, task.partitionId(), task.attemptNumber())
-        return tellable(watched(run, batches, self.desk, task))
+        return tellable(run.run(batches) if self.driver is None else with_driver(run, batches, self.driver, task))
 
 
 class PartitionRun:
@@ -79,14 +79,13 @@ class PartitionRun:
     def __init__(self, plan: PartitionPlan, partition: int, attempt: int) -> None:
         self._plan = plan
         self._partition = partition
-        # where tasks divide what there is, the desk says more with the first row; of what others have it may keep one
+        # where tasks divide what there is, the driver says more with the first row; of what others have it may keep one
         self._shares = [1 if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
         self._chain: Chain | None = None
         self._progress = TaskProgress(partition, attempt, unit=plan.unit)
         self._window = InputWindow(self._rows_ahead(), PREFETCH_BYTES)
         self._out: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sender: ProgressSender
         self._watches: list[OutageWatch] = []
         self._attempts = AttemptCounts()
         self._begun = (0.0, 0.0)  # monotonic and CPU time of the loop's thread
@@ -97,21 +96,18 @@ class PartitionRun:
         self.now_us = one_clock()
         self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
         self._main: asyncio.Task[None] | None = None
-        self._say_needs: Callable[[Sequence[int]], None]
+        self._driver: ToDriver
         self._all_rows_came = asyncio.Event()
         self._left = False
         self._stopped: str | None = None  # why, when it was not Spark's thread that left
 
-    def run(
-        self, batches: Iterator[pa.RecordBatch], say_needs: Callable[[Sequence[int]], None] = lambda _: None
-    ) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterator[pa.RecordBatch], driver: ToDriver | None = None) -> Iterator[pa.RecordBatch]:
         """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end.
 
-        say_needs: called on the loop where tasks divide the calls in flight, once there are fewer rows than calls.
+        driver: told of the progress; where tasks divide the calls in flight, of the needs once these are fewer.
         """
-        self._say_needs = say_needs
+        self._driver = driver or ToDriver()
         self._loop = loop = asyncio.new_event_loop()
-        self._sender = ProgressSender(self._plan.progress)
         loop_thread = threading.Thread(target=self._run_loop, args=(loop,), name="tidegate-loop", daemon=True)
         reader = threading.Thread(target=self._read, args=(batches,), name="tidegate-reader", daemon=True)
         loop_thread.start()
@@ -137,7 +133,7 @@ class PartitionRun:
         return now
 
     def go_alone(self) -> None:
-        """From any thread: nobody says what this task may have; the least that each has at first."""
+        """From any thread: no driver says what this task may have; the least that each has at first."""
         self._call_soon(self._widen, [*map(min, self._plan.shares)])
 
     def stop(self, reason: str) -> None:
@@ -198,7 +194,6 @@ class PartitionRun:
     async def _enrich(self) -> None:
         self._main = asyncio.current_task()
         async with AsyncExitStack() as stack:
-            stack.callback(self._sender.close)
             if self._left:
                 return
             self._chain = chained = chain(self._surroundings(stack), self._collect)
@@ -271,7 +266,7 @@ class PartitionRun:
             left = chained.outstanding()
             has = [kept.get(place, share) for place, share in enumerate(self._shares)]
             if any(2 * max(1, now) <= then for now, then in zip(left, has, strict=True)):
-                self._say_needs(left)
+                self._driver.say_needs(left)
                 kept |= {place: now for place, now in enumerate(left) if now <= self._shares[place]}
             await asyncio.sleep(LEND_EVERY)
 
@@ -312,7 +307,8 @@ class PartitionRun:
         progress.loop_s = time.thread_time() - self._begun[1]
         for lookup, watch in zip(self._plan.lookups, self._watches, strict=True):
             progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
-        self._sender.send(progress)
+        if self._plan.progress is not None:
+            self._driver.say_progress(progress)
 
 
 def one_clock() -> Callable[[], int]:

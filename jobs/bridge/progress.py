@@ -1,20 +1,21 @@
-"""Live progress: executors tell the driver over UDP, four times a second, what they have done so far."""
+"""Live progress: what every task has done so far, as it says four times a second over the driver link, and its sum."""
 
 from __future__ import annotations
 
-import json
 import math
-import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from jobs.limits import TaskLoad
+
+if TYPE_CHECKING:
+    from jobs.bridge.coordinator import DriverCoordinator
 
 EVERY = 0.25  # s
 STEP = math.log(1.2)  # latency buckets are 20 % wide
@@ -51,6 +52,20 @@ class TaskProgress:
     throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service asked
     down_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service was down
 
+    @classmethod
+    def of_message(cls, message: Mapping[str, Any]) -> TaskProgress:
+        """From its fields as JSON. Raises KeyError, TypeError or ValueError for what no task says."""
+        counts = ("partition", "attempt", "rows", "in_flight", "calls", "retries", "timeouts")
+        return cls(
+            **{name: int(message[name]) for name in counts},
+            latencies={int(bucket): int(calls) for bucket, calls in dict(message["latencies"]).items()},
+            seconds=float(message["seconds"]),
+            loop_s=float(message["loop_s"]),
+            unit=str(message["unit"]),
+            throttled_s={str(name): float(seconds) for name, seconds in dict(message["throttled_s"]).items()},
+            down_s={str(name): float(seconds) for name, seconds in dict(message["down_s"]).items()},
+        )
+
     def take(self, attempts: AttemptCounts) -> None:
         """All attempts so far; the latencies of those answered since the last time are taken away."""
         self.answered(attempts.answered_us)
@@ -65,113 +80,94 @@ class TaskProgress:
             self.latencies[int(bucket)] = self.latencies.get(int(bucket), 0) + int(count)
 
 
-class ProgressSender:
-    """Sends a TaskProgress to the driver. A lost packet loses nothing: the next one says it all again."""
+class RunProgress:
+    """The last word of every task, summed. `report` is called twice a second, from a thread, for one `with`."""
 
-    def __init__(self, address: tuple[str, int] | None) -> None:
-        self._address = address
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM) if address else None
-
-    def send(self, progress: TaskProgress) -> None:
-        if self._socket is not None and self._address is not None:
-            with suppress(OSError):  # progress is a courtesy; it must never fail a run
-                self._socket.sendto(json.dumps(vars(progress)).encode(), self._address)
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-
-
-class ProgressListener:
-    """The driver's side: the last word of every task, summed. `report` is called twice a second, from a thread."""
-
-    def __init__(self, host: str, rows_total: int, report: Callable[[dict[str, Any]], None]) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._host = host
-        try:
-            self._socket.bind((host, 0))
-        except OSError:  # the driver's name is for others: behind a container's door it is no address of ours
-            self._socket.bind(("", 0))
-        self._socket.settimeout(0.2)
+    def __init__(
+        self, coordinator: DriverCoordinator, rows_total: int, report: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._coordinator = coordinator
         self._rows_total = rows_total
         self._total, self._unit = rows_total, "rows"
         self._report = report
-        self._tasks: dict[int, dict[str, Any]] = {}
-        self._before: list[dict[str, Any]] = []  # tasks that asked keys before the rows
+        self._tasks: dict[int, TaskProgress] = {}
+        self._before: list[TaskProgress] = []  # tasks that asked keys before the rows
         self._started: float | None = None
+        self._changing = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="tidegate-progress", daemon=True)
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self._host, self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._report_now_and_then, name="tidegate-progress", daemon=True)
+        self.number = coordinator.listen(self.heard)  # for the plan
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._coordinator.forget(self.number)
         self._ended.set()
         self._thread.join()
-        self._socket.close()
 
     def load(self) -> TaskLoad:
         """How the tasks spent their time, as far as they have told."""
-        return TaskLoad.of([*self._before, *self._tasks.values()])
+        with self._changing:
+            return TaskLoad.of(vars(task) for task in [*self._before, *self._tasks.values()])
 
     def asking_keys(self, keys: int | None) -> None:
         """From now on so many keys are asked, before the rows; None: the rows are next. Calls are counted on."""
-        self._before += self._tasks.values()
-        self._total, self._unit = (self._rows_total, "rows") if keys is None else (keys, "keys")
-        self._tasks, self._started = {}, None
+        with self._changing:
+            self._before += self._tasks.values()
+            self._total, self._unit = (self._rows_total, "rows") if keys is None else (keys, "keys")
+            self._tasks, self._started = {}, None
 
-    def _listen(self) -> None:
-        told = 0.0
-        while not self._ended.is_set():
-            with suppress(TimeoutError):
-                said = json.loads(self._socket.recv(65_536))
-                if said["unit"] == self._unit:  # else the last word of a task of the phase before, come late
-                    self._hear(said)
-            if self._tasks and time.monotonic() - told >= 2 * EVERY:
-                told = time.monotonic()
-                self._report(self.figures())
+    def heard(self, message: dict[str, Any]) -> None:
+        """What a task said. Raises KeyError, TypeError or ValueError for what none says."""
+        said = TaskProgress.of_message(message)
+        with self._changing:
+            if said.unit != self._unit:  # the last word of a task of the phase before, come late
+                return
+            known = self._tasks.get(said.partition)
+            if known is None or said.attempt >= known.attempt:
+                self._tasks[said.partition] = said
+            self._started = self._started or time.monotonic()
+
+    def _report_now_and_then(self) -> None:
+        while not self._ended.wait(2 * EVERY):
+            self._report_all()
+        self._report_all()
+
+    def _report_all(self) -> None:
         if self._tasks:
             self._report(self.figures())
 
-    def _hear(self, said: dict[str, Any]) -> None:
-        known = self._tasks.get(said["partition"])
-        if known is None or said["attempt"] >= known["attempt"]:
-            self._tasks[said["partition"]] = said
-        self._started = self._started or time.monotonic()
-
     def figures(self) -> dict[str, Any]:
         """The event that reporters get: rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""
-        tasks = list(self._tasks.values())
-        calling = [*self._before, *tasks]
-        rows = sum(task["rows"] for task in tasks)
-        seconds = time.monotonic() - (self._started or time.monotonic())
+        with self._changing:
+            tasks = list(self._tasks.values())
+            calling = [*self._before, *tasks]
+            started, total, unit = self._started or time.monotonic(), self._total, self._unit
+        rows = sum(task.rows for task in tasks)
+        seconds = time.monotonic() - started
         rate = rows / seconds if seconds > 0.5 else 0.0
-        latencies: dict[int, int] = {}
+        latencies: Counter[int] = Counter()
         for task in calling:
-            for bucket, count in task["latencies"].items():
-                latencies[int(bucket)] = latencies.get(int(bucket), 0) + count
+            latencies.update(task.latencies)
         return {
             "kind": "progress",
             "rows": rows,
-            "rows_total": self._total,
-            "unit": self._unit,
+            "rows_total": total,
+            "unit": unit,
             "rows_per_s": round(rate, 1),
-            "left_s": round((self._total - rows) / rate, 1) if rate else None,
-            "in_flight": sum(task["in_flight"] for task in tasks),
-            "calls": sum(task["calls"] for task in calling),
-            "retries": sum(task["retries"] for task in calling),
-            "timeouts": sum(task["timeouts"] for task in calling),
+            "left_s": round((total - rows) / rate, 1) if rate else None,
+            "in_flight": sum(task.in_flight for task in tasks),
+            "calls": sum(task.calls for task in calling),
+            "retries": sum(task.retries for task in calling),
+            "timeouts": sum(task.timeouts for task in calling),
             "p50_ms": quantile(latencies, 0.50),
             "p99_ms": quantile(latencies, 0.99),
         }
 
 
-def quantile(latencies: dict[int, int], share: float) -> float | None:
+def quantile(latencies: Mapping[int, int], share: float) -> float | None:
     """The upper edge of the bucket that holds this quantile, ms."""
     wanted = share * sum(latencies.values())
     seen = 0

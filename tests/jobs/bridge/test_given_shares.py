@@ -8,20 +8,20 @@ import types
 import pyarrow as pa
 import pytest
 
-from jobs.bridge.desk import DeskAddress
+from jobs.bridge.coordinator import DriverAddress
+from jobs.bridge.driver_link import PARTITION_OF_FRAME, ToDriver, with_driver
 from jobs.bridge.partition import PartitionRun
-from jobs.bridge.stopping import PARTITION_OF_FRAME, watched
 from tests.jobs.bridge.test_partition import Function, batches, in_time, lookup, plan
 from tidegate import Cache
 
-DIVIDED = DeskAddress("127.0.0.1", 1, "", once=False, divides=True)  # it is not asked here: the test says what it would
+DIVIDED = DriverAddress("127.0.0.1", 1, 0, once=False, divides=True)  # it is not asked: the test says what it would
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 @pytest.mark.parametrize("cache", [None, Cache()])
 def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, mode, cache):
     function = Function(seconds=lambda key: 0.005)
-    planned = dataclasses.replace(plan(lookup(function, cache=cache), mode=mode), shares=((4, 3, 3),), desk=DIVIDED)
+    planned = dataclasses.replace(plan(lookup(function, cache=cache), mode=mode), shares=((4, 3, 3),), driver=DIVIDED)
     run = PartitionRun(planned, 0, 0)
     seen = []
 
@@ -43,7 +43,7 @@ def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, m
 @pytest.mark.parametrize("share", [1, 4])
 def test_the_share_that_comes_with_the_first_rows_holds_from_the_first_call(share):
     function = Function(seconds=lambda key: 0.005)
-    run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), desk=DIVIDED), 0, 1)
+    run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 1)
 
     def given():
         run.widen([share])
@@ -53,31 +53,32 @@ def test_the_share_that_comes_with_the_first_rows_holds_from_the_first_call(shar
     assert function.highest == share  # 1: an attempt before it had lent the others
 
 
-def test_a_task_that_does_not_reach_the_desk_has_what_each_has_at_first():
+def test_a_task_that_does_not_reach_the_driver_has_what_each_has_at_first():
     function = Function(seconds=lambda key: 0.005)
-    run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), desk=DIVIDED), 0, 0)
+    run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 0)
     task = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: 0)
     given = (one.append_column(PARTITION_OF_FRAME, pa.array([0] * one.num_rows, pa.int32())) for one in batches(60))
-    assert sum(found.num_rows for found in in_time(lambda: list(watched(run, given, DIVIDED, task)))) == 60
+    assert sum(found.num_rows for found in in_time(lambda: list(with_driver(run, given, DIVIDED, task)))) == 60
     assert function.highest == 3
 
 
 def test_a_share_on_its_way_when_a_task_says_what_it_needs_is_not_beyond_what_it_said():
     quick, slow = Function(), Function(seconds=lambda key: 0.02)
     planned = plan(lookup(quick, "a"), lookup(slow, "b"))
-    run = PartitionRun(dataclasses.replace(planned, shares=((4, 4), (4, 4)), desk=DIVIDED), 0, 0)
+    run = PartitionRun(dataclasses.replace(planned, shares=((4, 4), (4, 4)), driver=DIVIDED), 0, 0)
     said = []
 
     def given():
         run.widen([4, 4])
         yield from batches(150)
 
-    def say_needs(calls):
-        if not said:
-            run.widen([8, 8])  # the desk gave it before it heard this, and keeps the lesser of the two for the task
-        said.append(calls)
+    class Hears(ToDriver):
+        def say_needs(self, calls):
+            if not said:
+                run.widen([8, 8])  # the driver gave it before it heard this, and keeps the lesser of the two
+            said.append(calls)
 
-    rows = in_time(lambda: sum(found.num_rows for found in run.run(given(), say_needs)))
+    rows = in_time(lambda: sum(found.num_rows for found in run.run(given(), Hears())))
     assert rows == 150
     assert said[0][0] <= 2
     assert slow.highest <= min(8, said[0][1])
