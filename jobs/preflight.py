@@ -143,7 +143,7 @@ async def check_services(enrichment: Enrichment) -> None:
                 for variable in service.auth.variables() if service.auth else ():
                     _require_secret(lookup, variable)
                 _require_fitting_secrets(lookup, service)
-                await _reach(service.name, service.base_url)
+                await _reach(service.name, service.base_url, service.shown_url)
             elif isinstance(lookup, SqlLookup):
                 _require_secret(lookup, lookup.url)
                 from jobs.callers.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
@@ -169,7 +169,7 @@ def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
         raise DeclarationError(f"lookup {lookup.name}: {error}") from error
 
 
-async def _reach(service: str, url: str) -> None:
+async def _reach(service: str, url: str, shown: str) -> None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     started = time.monotonic()
@@ -178,7 +178,7 @@ async def _reach(service: str, url: str) -> None:
             async with asyncio.timeout(10):
                 _, writer = await asyncio.open_connection(parts.hostname, port)
         except UnicodeError as error:
-            raise DeclarationError(f"service {service}: {url} has no name of a host: {error}.") from error
+            raise DeclarationError(f"service {service}: {shown} has no name of a host: {error}.") from error
         except OSError as error:  # a time-out and an unknown name are OSErrors too
             if tried == TRIES:
                 seconds = time.monotonic() - started
@@ -187,7 +187,7 @@ async def _reach(service: str, url: str) -> None:
                     refused = isinstance(error, ConnectionRefusedError)
                     what = "refused the connection" if refused else "did not take a connection"
                 raise RunStopped(
-                    f"service {service}: {url} {what} ({TRIES} tries in {seconds:.1f} s). "
+                    f"service {service}: {shown} {what} ({TRIES} tries in {seconds:.1f} s). "
                     "Nothing was called, nothing was written."
                 ) from error
             await asyncio.sleep(PAUSE)

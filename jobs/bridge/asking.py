@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
-from jobs.bridge.replies import Reply, in_one_line
+from jobs.bridge.replies import Reply
 from jobs.bridge.rows import Asked, Row
 from jobs.callers.caller import Caller, CallFailed, Key, Throttled
 from jobs.errors import RowFailed
+from jobs.one_line import in_one_line
 
 if TYPE_CHECKING:
     from asyncio_core import Gate

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from jobs.bridge.replies import Reply, in_one_line
+from jobs.bridge.replies import Reply
 from jobs.bridge.shared_calls import KeptAnswers
 from jobs.callers.caller import CallFailed
 from jobs.ledger.at_task import AskedBefore
 from jobs.ledger.codec import load
 from jobs.lookups.services import Cache
+from jobs.one_line import in_one_line
 
 if TYPE_CHECKING:
     from jobs.bridge.rows import Asked

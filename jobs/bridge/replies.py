@@ -21,8 +21,3 @@ class Reply:
     passing: bool = False  # an error that may pass: worth a retry
     down: bool = False  # the service is at fault, not this row: it keeps its retries
     kept: bool = False  # the ledger holds what came back
-
-
-def in_one_line(text: str) -> str:
-    """What others said, as it can stand in a column and in a sentence: one line, and text that a file can hold."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())

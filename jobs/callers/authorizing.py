@@ -80,7 +80,8 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _without(text: str, secrets: tuple[str, ...]) -> str:
+def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    """`text` with *** for each secret, however it is written there."""
     for secret in secrets:
         for written in {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe="")}:
             text = text.replace(written, "***")
@@ -113,7 +114,7 @@ class FixedHeaders:
         return False
 
     def masked(self, text: str) -> str:
-        return _without(text, self._secrets)
+        return without_secrets(text, self._secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ class TokenHeaders:
         kept = _TOKENS.get(self._kept_as)
         tokens = self._tokens if kept is None else (kept.text, *self._tokens)
         pair = _base64(f"{quote_plus(self._id)}:{quote_plus(self._secret)}")
-        return _without(text, (self._secret, pair, *tokens))
+        return without_secrets(text, (self._secret, pair, *tokens))
 
     async def _fetch(self) -> None:
         """A new token. Raises CallFailed when that may go better next time, AccessRefused when we are refused."""

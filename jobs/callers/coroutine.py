@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from yarl import URL
 
+from jobs.callers.addresses import is_below, leads_elsewhere
 from jobs.callers.caller import CallFailed, Key, Throttled
 from jobs.callers.counting import RequestCounts, Unasked, counts_of
 from jobs.callers.items import dumped
@@ -40,6 +41,10 @@ class CoroutineCaller:
             counts=self._counts,
         )
 
+    def masked(self, text: str) -> str:
+        """`text` without what is secret of the request."""
+        return self._session.masked(text)
+
     async def open(self) -> None:
         await self._session.open()
 
@@ -47,7 +52,8 @@ class CoroutineCaller:
         await self._session.close()
 
     async def call(self, key: Key) -> Any | None:
-        requests = Requests(self._session, self._counts, {price.unit for price in self._lookup.prices})
+        priced = {price.unit for price in self._lookup.prices}
+        requests = Requests(self._session, self._counts, priced, has_empty_key="" in key)
         try:
             answer = await self._run(key, requests)
         except BaseException:
@@ -93,8 +99,11 @@ class Requests:
     "not now", or that it refuses us.
     """
 
-    def __init__(self, session: ServiceSession, counts: RequestCounts, priced: Collection[str]) -> None:
+    def __init__(
+        self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], *, has_empty_key: bool = False
+    ) -> None:
         self._session = session
+        self._has_empty_key = has_empty_key
         self._counts = counts
         self._priced = priced
         self.billed: Counter[str] = Counter()
@@ -119,6 +128,18 @@ class Requests:
             self._counts.bill(unit, many)
             self.billed[unit] += many
 
+    def _url(self, path: str) -> URL:
+        """Raises ValueError where a key would make it another address."""
+        segments = path.split("/")[1:]
+        is_cut = self._has_empty_key and not segments[-1]  # a slash at the end may be meant, but not for an empty key
+        url = URL(self._session.base_url + path)
+        if "" in segments[:-1] or is_cut or leads_elsewhere(path) or not is_below(self._session.base_url, url):
+            raise ValueError(
+                f"path is {path!r}, which leads to another address of the service; nothing was asked. Escape a key "
+                'that stands in a path: urllib.parse.quote(key, safe="")'
+            )
+        return url
+
     async def _request(
         self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes | None, miss: Collection[int]
     ) -> Any:
@@ -127,7 +148,7 @@ class Requests:
         if none := [name for name, value in (params or {}).items() if value is None]:
             raise ValueError(f"params: {', '.join(none)} is None, which no address can say: leave it out")
         query = {name: as_text(value) for name, value in (params or {}).items()}
-        url = URL(self._session.base_url + path).with_query(query)
+        url = self._url(path).with_query(query)
         try:
             return (await self._session.request(method, url, body=body, misses=miss, items=self._unasked)).content
         except (Throttled, RunStopped) as said:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from yarl import URL
 
+from jobs.callers.addresses import leads_elsewhere
 from jobs.callers.batching import Batching, BatchRefused
 from jobs.callers.caller import CallFailed, Key, Throttled
 from jobs.callers.counting import counts_of
@@ -23,7 +24,7 @@ from jobs.lookups.templates import JsonTemplate, as_text, placeholders
 if TYPE_CHECKING:
     from jobs.lookups import HttpLookup
 
-NO_SEGMENT = ("", ".", "..")  # servers and proxies take them out of a path, and with .. what stands before it
+NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and with .. what stands before it
 REFUSALS = (400, 413, 422)  # of a whole batch: one bad item may be why, or its size
 
 
@@ -62,6 +63,10 @@ class HttpCaller:
             return await self._ask_together(requests, keys)
 
         return Batching(ask, max_items=batch.max_items, max_wait=batch.max_wait, max_requests=share)
+
+    def masked(self, text: str) -> str:
+        """`text` without what is secret of the request."""
+        return self._session.masked(text)
 
     async def open(self) -> None:
         await self._session.open()
@@ -107,7 +112,7 @@ class HttpCaller:
         path = "".join([text if name is None else text + escaped(values[name]) for text, name in self._path])
         segments = path.partition("?")[0].split("/")
         for place in self._keyed:
-            if segments[place] in NO_SEGMENT:
+            if segments[place] in NO_SEGMENT or leads_elsewhere(segments[place]):
                 raise ValueError(
                     f"a part of the path that a key makes is {segments[place]!r}, which leads to another address; "
                     "nothing was asked"

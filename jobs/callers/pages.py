@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote, unquote_plus
 
 from yarl import URL
 
+from jobs.callers.addresses import is_below, with_parameter
 from jobs.callers.caller import CallFailed
 from jobs.callers.service_session import Response, ServiceSession
 from jobs.lookups.batch import Pages
@@ -70,17 +70,22 @@ class PageReader:
         if self._rule.parameter is not None:
             if isinstance(value, bool) or not isinstance(value, str | int):
                 raise self._wrong(f"{self._rule.next} is {value!r}, no value for {self._rule.parameter}")
-            return _with(first, self._rule.parameter, str(value))
+            return with_parameter(first, self._rule.parameter, str(value))
         if not isinstance(value, str):  # an object that holds the address, say
             raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page")
         try:
             link = current.join(URL(value)).with_fragment(None)
-            is_ours = link.origin() == _as_links_are(first).origin() and link.user is None
+            elsewhere = link.origin()
         except (ValueError, TypeError) as error:
             raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page") from error
-        if not is_ours:
+        if elsewhere != _as_links_are(first).origin() or link.user is not None:
             raise self._wrong(
-                f"the next page is said to be at {link.origin()}; pages are asked for at {first.origin()} only"
+                f"the next page is said to be at {elsewhere}; pages are asked for at {first.origin()} only"
+            )
+        if not is_below(self._session.base_url, link):
+            raise self._wrong(
+                f"the next page is said to be at {link.raw_path!r}, which is not below the service's url; it is not "
+                "asked for"
             )
         return link
 
@@ -101,14 +106,6 @@ class PageReader:
 
     def _wrong(self, reason: str) -> CallFailed:
         return CallFailed(self._session.masked(reason), passing=False)
-
-
-def _with(page: URL, parameter: str, value: str) -> URL:
-    """The page with this one parameter; of the others not a character changes: a service may read `+` its own way."""
-    address, _, query = str(page).partition("?")
-    others = [part for part in query.split("&") if part and unquote_plus(part.partition("=")[0]) != parameter]
-    added = f"{quote(parameter, safe='')}={quote(value, safe='')}"
-    return URL(f"{address}?{'&'.join([*others, added])}", encoded=True)
 
 
 def _as_links_are(page: URL) -> URL:

@@ -6,7 +6,7 @@ import datetime as dt
 import email.utils
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,8 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from jobs.callers.authorizing import authorizer
+from jobs.callers.addresses import path_secrets
+from jobs.callers.authorizing import authorizer, without_secrets
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.callers.counting import LEAVING, RequestCounts, Unasked
 from jobs.callers.tracing import trace
@@ -80,8 +81,12 @@ class ServiceSession:
         throttled: Collection[int],
         counts: RequestCounts,
         headers: Mapping[str, str] = MappingProxyType({}),
+        secrets: Sequence[str] = (),
     ) -> None:
+        """secrets: what is masked beside those of auth."""
         self.base_url = service.base_url
+        self._shown_url = service.shown_url
+        self._secrets = (*secrets, *path_secrets(self.base_url, self._shown_url))
         self._service = service
         self._share = share
         self._attempt_timeout = attempt_timeout
@@ -179,7 +184,7 @@ class ServiceSession:
             self._counts.throttled += 1
             raise Throttled(said, retry_after(response.headers.get("Retry-After")))
         if status in self._service.stop_on:
-            raise AccessRefused(f"{self._service.name} at {self.base_url} refuses us: {said}.")
+            raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {said}.")
         if status >= 300:
             raise StatusFailed(said, status, passing=status >= 500)
 
@@ -195,7 +200,8 @@ class ServiceSession:
 
     def masked(self, text: str) -> str:
         """What others said, without our secrets, should they have said one."""
-        return self._authorizer.masked(text)
+        shown = text.replace(self.base_url, f"{self._shown_url}/***") if self._shown_url != self.base_url else text
+        return without_secrets(self._authorizer.masked(shown), self._secrets)
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         return CallFailed(self.masked(reason), passing=passing)

@@ -117,8 +117,13 @@ class Service:
     def base_url(self) -> str:
         """The resolved URL without a trailing slash. Raises DeclarationError when it is missing or no HTTP URL."""
         url = resolve(self.url)
-        require_http_url(f"service {self.name}", url)
+        require_http_url(f"service {self.name}", url, of=self.url)
         return url.rstrip("/")
+
+    @property
+    def shown_url(self) -> str:
+        """`base_url` as messages show it: of one from the environment scheme, host and port only."""
+        return without_path(self.base_url) if isinstance(self.url, Env) else self.base_url
 
 
 def require_concurrency(where: str, max_concurrency: int) -> None:
@@ -128,7 +133,10 @@ def require_concurrency(where: str, max_concurrency: int) -> None:
         )
 
 
-def require_http_url(where: str, url: str) -> None:
+def require_http_url(where: str, url: str, *, of: str | Env = "") -> None:
+    """Raises DeclarationError for what is no address of a service. of: what is declared; the value of an Env may be a
+    secret, and no part of it is shown.
+    """
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
@@ -136,6 +144,13 @@ def require_http_url(where: str, url: str) -> None:
         fits = False
     if not fits:
         shown = f"***@{url.rpartition('@')[2]}" if "@" in url else url  # before an @ may stand a password
-        raise DeclarationError(f"{where}: url {shown!r} is not an http:// or https:// address with a host.")
+        value = f"url is Env({of.name!r}), whose value" if isinstance(of, Env) else f"url {shown!r}"
+        raise DeclarationError(f"{where}: {value} is not an http:// or https:// address with a host.")
     if parts.query or parts.fragment or parts.username is not None:
         raise DeclarationError(f"{where}: url must be scheme, host, port and path only; the rest stands in `request`.")
+
+
+def without_path(url: str) -> str:
+    """Scheme, host and port."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from jobs.callers.authorizing import authorizer
 from jobs.counted import counted
 from jobs.trying.trial import TriedRow
 
@@ -44,10 +43,10 @@ def told(row: TriedRow, width: int, *, together: bool = False, hidden: bool = Fa
     yield f"      {row.status}{attempts}{latency}{_outcome(row, hidden=hidden)}"
 
 
-def without_secrets(line: str, lookup: Lookup) -> str:
-    """`line` without the service's secrets and its token: a service may well repeat one in what becomes a column."""
-    service = lookup.http_service
-    return line if service is None else authorizer(service.auth, service.name).masked(line)
+def mask(lookup: Lookup) -> Callable[[str], str]:
+    """What takes the service's secrets and its token out of a line: it may repeat one in what becomes a column."""
+    masked: Callable[[str], str] = str if lookup.http_service is None else getattr(lookup.caller(1), "masked", str)
+    return masked
 
 
 def _outcome(row: TriedRow, *, hidden: bool) -> str:

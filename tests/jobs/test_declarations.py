@@ -182,6 +182,14 @@ WRONG = {
     "a table that lies nowhere": (lambda: Output(path=""), "output: path is ''; it must be a folder."),
     "a ledger that lies nowhere": (lambda: Ledger(""), "ledger: path is ''; it must be a folder or a filesystem URL."),
     "a secret in a ledger's URL": (lambda: Ledger("s3://id:secret@bucket/ledger"), "ledger: path holds a secret"),
+    "an access key in a ledger's URL": (lambda: Ledger("s3://AKIAKEY@bucket/ledger"), "ledger: path holds a secret"),
+    **{
+        f"{parameter} in a ledger's URL": (
+            lambda parameter=parameter: Ledger(f"s3://bucket/ledger?region=eu&{parameter}=abc"),
+            "ledger: path holds a secret",
+        )
+        for parameter in ("secret_key", "access_key", "session_token", "SECRET%5Fkey", "sig", "sas_token", "password")
+    },
     "a ledger that is never written": (lambda: Ledger(flush_rows=0), "flush_rows must be a whole number, at least 1"),
     "a flush after 0 s": (lambda: Ledger(flush_seconds=0.0), "flush_seconds over 0. Without a ledger: ledger=None."),
     "a negative time to live": (lambda: Ttl(ok=timedelta(days=-1)), "ttl: ok is datetime.timedelta(days=-1)"),
@@ -434,3 +442,18 @@ def test_a_file_that_cannot_be_loaded_is_named_with_what_its_author_got_wrong(tm
 def test_a_summary_is_part_of_the_declaration():
     declared = enrichment(summaries=[Summary(name="by_country", sql="SELECT 1")])
     assert declared.summaries[0].name == "by_country"
+
+
+def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():
+    with pytest.raises(DeclarationError) as refused:
+        Ledger("s3://bucket/ledger?secret_key=wJalrXUtnFEMI")
+    assert "wJalrXUtnFEMI" not in str(refused.value)
+    assert "AWS_SECRET_ACCESS_KEY) or from the role of the instance" in str(refused.value)
+
+
+@pytest.mark.parametrize("path", [
+    "data/ledger", "s3://bucket/ledger?region=eu-west-1&endpoint_override=localhost:9000", "hdfs://user@host/ledger",
+    "abfs://container@account.dfs.core.windows.net/ledger", "gs://anonymous@bucket/ledger",
+])  # fmt: skip
+def test_a_ledgers_url_without_a_secret_is_taken(path):
+    assert Ledger(path).path == path

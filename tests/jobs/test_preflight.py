@@ -192,7 +192,11 @@ def test_a_missing_secret_of_a_database_is_named_with_its_lookup(project, listen
 
 def test_a_secret_that_is_no_address_is_named(project, monkeypatch):
     monkeypatch.setenv("WEATHER_URL", "weather:8088")
-    assert sentence().startswith("flights_enriched: service weather_api: url 'weather:8088' is not an http://")
+    said = sentence()
+    assert said.startswith(
+        "flights_enriched: service weather_api: url is Env('WEATHER_URL'), whose value is not an http:"
+    )
+    assert "weather:8088" not in said
 
 
 def test_a_secret_that_no_header_can_hold_is_named_before_a_service_hears_of_it(project, listener, monkeypatch):
@@ -222,6 +226,11 @@ def test_a_service_that_refuses_the_connection_is_tried_three_times_and_nothing_
     )
     assert not Path("data/published").exists()
     assert not Path("data/runs").exists()
+
+
+def test_of_an_address_in_the_environment_scheme_host_and_port_are_shown(project, monkeypatch, closed_port):
+    monkeypatch.setenv("WEATHER_URL", f"http://127.0.0.1:{closed_port}/t0k3n-of-ours")
+    assert f"http://127.0.0.1:{closed_port} refused the connection" in sentence(raises=RunStopped)
 
 
 def test_a_host_that_nobody_knows_is_said_so(project):

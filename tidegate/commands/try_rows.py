@@ -45,11 +45,11 @@ def _run(options: argparse.Namespace) -> int:
     for lookup, of_lookup in zip(lookups, keys, strict=True):
         print(telling.heading(lookup.name, lookup.service_name, lookup.address, rows.num_rows, day))
         hidden = lookup.reads(enrichment.pii) and not options.show_personal
-        done = []
+        done, masked = [], telling.mask(lookup)
         for row in tried(lookup, of_lookup):
             done.append(row)
             for line in telling.told(row, width, together=lookup.batch_size > 1, hidden=hidden):
-                print(telling.without_secrets(line, lookup), flush=True)
+                print(masked(line), flush=True)
         print(f"      {telling.summary(done)}\n")
         right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
     return RIGHT if right else FAILED

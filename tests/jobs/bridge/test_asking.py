@@ -19,10 +19,10 @@ from asyncio_core.testing import run_virtual
 from jobs.bridge.asking import Asking, wants_to_come_again
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.progress import AttemptCounts
-from jobs.bridge.replies import in_one_line
 from jobs.bridge.rows import Asked, Row
 from jobs.callers.caller import CallFailed, Throttled
 from jobs.errors import DeclarationError, RowFailed, RunStopped
+from jobs.one_line import in_one_line
 from tidegate import AsyncFunctionLookup, Outage, Retry
 
 
@@ -212,6 +212,14 @@ def test_an_error_is_kept_in_one_line_that_a_file_can_hold():
     (row,) = ask(Scripted({"a": [fail(OSError("broken\n  pipe \ud800"))]}), "a", retry=Retry(retries=0))
     assert row.error == "OSError: broken pipe ?"
     assert in_one_line("a\r\n\tb\udcff") == "a b?"
+
+
+def test_an_error_is_bounded_and_shows_control_characters_as_escapes():
+    said = "\x1b[2J\x00 red\u202e" + "x" * 900_000
+    (row,) = ask(Scripted({"a": [fail(OSError(said))]}), "a", retry=Retry(retries=0))
+    assert row.error.startswith("OSError: \\x1b[2J\\x00 red\\u202exxx")
+    assert row.error.endswith(" characters)")
+    assert len(row.error) < 2_050
 
 
 def test_a_cancellation_from_inside_the_function_is_a_failed_call_and_not_the_end_of_the_run():

@@ -137,11 +137,9 @@ def test_a_path_that_could_leave_the_service_or_its_parameters_is_refused(servic
         return await http.get(path)
 
     (refused,) = ask(sentiment, ("a",))
-    if path.startswith("//"):
-        assert service.log == [path]  # under the service all the same
-    else:
-        assert "it must start with / and hold no ? and no #" in str(refused)
-        assert service.log == []
+    wrong = "leads to another address" if path.startswith("//") else "it must start with / and hold no ? and no #"
+    assert wrong in str(refused)
+    assert service.log == []
 
 
 def test_a_parameter_that_is_none_is_refused_and_not_sent_as_text(service):
@@ -350,3 +348,29 @@ def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp
         by_name("json", "named")
     copy = pickle.loads(cloudpickle.dumps(local))
     assert ask(copy, ("a",)) == [("a", None)]
+
+
+@pytest.mark.parametrize(
+    "key", ["../admin", "..", ".", "%2e%2e", "%2E%2e/admin", "%252e%252e/admin", "..%2fadmin", "a/../../admin",
+            "..\\admin", "..;/admin", "/admin", "", "a//b"]
+)  # fmt: skip
+def test_a_key_in_a_path_reaches_no_other_address_of_the_service(service, key):
+    @declared(service.url + "/tenant")
+    async def sentiment(row, http):
+        return await http.get(f"/customers/{row.text}")
+
+    (said,) = ask(sentiment, (key,))
+    assert isinstance(said, CallFailed)
+    assert not said.passing
+    assert "leads to another address of the service; nothing was asked" in str(said)
+    assert service.log == []
+
+
+@pytest.mark.parametrize("path", ["/", "/customers/", "/v1.2/a.b", "/a%20b", "/a;x=1"])
+def test_a_path_of_the_service_is_asked_as_it_stands(service, path):
+    @declared(service.url + "/tenant")
+    async def sentiment(row, http):
+        return {"label": "ok"} if await http.get(path) else None
+
+    assert ask(sentiment, ("JFK",)) == [("ok", None)]
+    assert service.log == ["/tenant" + path]

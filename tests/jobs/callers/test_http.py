@@ -107,6 +107,14 @@ def test_a_key_that_would_lead_to_another_address_is_an_error_and_nothing_is_ask
     assert service.log == []
 
 
+@pytest.mark.parametrize("value", ["../admin", "%2e%2e", "%2E%2E%2fadmin", "a/../b", "..\\admin", "..;x", "./"])
+def test_a_key_that_any_server_could_read_as_a_step_up_is_an_error_and_nothing_is_asked(service, value):
+    (said,) = ask(lookup(service.url), (value,))
+    assert isinstance(said, CallFailed)
+    assert "which leads to another address; nothing was asked" in str(said)
+    assert service.log == []
+
+
 @pytest.mark.parametrize("request_", ["GET /v1/a{origin}/", "GET /v1//x?q={origin}", "GET /v1/{origin}-{origin}"])
 def test_where_it_leads_nowhere_else_it_is_asked(service, request_):
     ask(lookup(service.url, request=request_), ("",))

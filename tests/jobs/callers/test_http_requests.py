@@ -226,6 +226,21 @@ def test_what_names_no_page_is_an_error_and_not_asked_for(service, value):
     assert service.log == ["/places/a"]
 
 
+@pytest.mark.parametrize("value", ["/other/places", "../../other", "/tenant/..%2fother", "/tenant/%2e%2e;/other"])
+def test_a_page_that_does_not_lie_below_the_services_url_is_not_asked_for(service, value):
+    service.answer = lambda request: respond({"stops": ["x"], "next": value})
+    declared = paged(service, {})
+    inside = dataclasses.replace(declared.service, url=service.url + "/tenant")
+    service.answer = lambda request: respond({"stops": ["x"], "next": value})
+    (failure,) = ask(dataclasses.replace(declared, service=inside), ("a",))
+    assert "which is not below the service's url; it is not asked for" in str(failure)
+    assert len(service.log) == 1
+
+
+async def respond(answer):
+    return web.json_response(answer)
+
+
 def test_a_page_without_its_list_is_an_error_and_no_shorter_answer(service):
     pages = PAGES | {"/places/a?page=3": {"stops": None}}
     (failure,) = ask(paged(service, pages), ("a",))

@@ -139,6 +139,20 @@ def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency
     assert service.highest_in_flight <= 2
 
 
+@pytest.mark.parametrize("code", [200, 400, 403])
+def test_a_token_in_the_path_of_an_address_in_the_environment_is_not_shown(project, service, capsys, monkeypatch, code):
+    async def repeats(request):
+        return web.json_response({"kind": request.path, "why": f"no t0k3n-of-ours at {request.url}"}, status=code)
+
+    service.answer = repeats
+    monkeypatch.setenv("GEO_URL", service.url + "/v1/t0k3n-of-ours")
+    main(["try", "declared_for_trial:places"])
+    printed = capsys.readouterr()
+    assert service.log[0] == "/v1/t0k3n-of-ours/places/main%20st"
+    assert service.url.removeprefix("http://") in printed.out
+    assert "t0k3n" not in printed.out + printed.err
+
+
 @pytest.mark.parametrize("secret", [SECRET, 20 * SECRET])  # the second is longer than a value is shown
 def test_no_secret_is_shown_not_even_one_that_the_service_repeats(project, capsys, monkeypatch, secret):
     monkeypatch.setenv("GEO_TOKEN", secret)
