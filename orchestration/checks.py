@@ -5,6 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData as TargetMaterialization,
+)
+from dagster._core.instance.utils import RUNLESS_RUN_ID
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable as Executions
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from sqlalchemy import ColumnElement
 
 from data_quality import catalogue
 from jobs.schema import DayRecord, Verdict
@@ -12,6 +20,7 @@ from orchestration.declared import Declared
 
 SEVERITIES = {"error": dg.AssetCheckSeverity.ERROR, "warn": dg.AssetCheckSeverity.WARN}
 EVIDENCE_ROWS = 10
+PLANNED = AssetCheckExecutionRecordStatus.PLANNED.value
 
 
 def check_specs(declared: Declared) -> list[dg.AssetCheckSpec]:
@@ -31,27 +40,37 @@ def check_specs(declared: Declared) -> list[dg.AssetCheckSpec]:
         ]
 
 
-def check_results(declared: Declared, record: DayRecord | None, report: str) -> Iterator[dg.AssetCheckResult]:
-    """One result for every declared check: what did not run is never shown as passed."""
-    verdicts = {verdict.check: verdict for verdict in record.verdicts} if record else {}
-    for check in catalogue.checks(declared.facts):
-        verdict = verdicts.get(check.name) or Verdict(
-            check.name, "not_run", check.severity if record else "warn", "Not run: there are no files to check."
-        )
-        yield dg.AssetCheckResult(
-            asset_key=declared.key,
-            check_name=verdict.check,
-            passed=verdict.status == "passed",
-            severity=SEVERITIES[verdict.severity],
-            description=verdict.sentence,
-            metadata=_metadata(verdict, report),
-        )
+def check_results(declared: Declared, record: DayRecord, report: str) -> Iterator[dg.AssetCheckResult]:
+    """One result for every check that ran, and for one that holds the day back because it did not run.
+
+    Any other check has no result for the day: Dagster knows passed and failed only, and it was neither.
+    """
+    for verdict in _verdicts(declared, record):
+        if has_result(verdict):
+            yield dg.AssetCheckResult(
+                asset_key=declared.key,
+                check_name=verdict.check,
+                passed=verdict.status == "passed",
+                severity=SEVERITIES[verdict.severity],
+                description=verdict.sentence,
+                metadata=_metadata(verdict, report),
+            )
+
+
+def outputs_of_checks_not_run(
+    context: dg.OpExecutionContext, declared: Declared, record: DayRecord
+) -> Iterator[dg.Output[None]]:
+    """What the step of a published day yields in place of their results: Dagster wants an output for every check."""
+    without = {verdict.check for verdict in _verdicts(declared, record) if not has_result(verdict)}
+    for output, spec in context.assets_def.check_specs_by_output_name.items():
+        if spec.name in without:
+            yield dg.Output(None, output_name=output)
 
 
 def check_evaluations(
-    declared: Declared, record: DayRecord | None, report: str, day: str
+    declared: Declared, record: DayRecord, report: str, target: TargetMaterialization | None
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The same of a day that is not the partition of an asset's step."""
+    """The same results of a day that is not the partition of an asset's step. target: its materialization, if any."""
     for result in check_results(declared, record, report):
         assert result.check_name is not None
         yield dg.AssetCheckEvaluation(
@@ -62,8 +81,56 @@ def check_evaluations(
             description=result.description,
             metadata=result.metadata,
             blocking=result.severity == dg.AssetCheckSeverity.ERROR,
-            partition=day,
+            partition=record.facts.day,
+            target_materialization_data=target,
         )
+
+
+def has_result(verdict: Verdict) -> bool:
+    return verdict.status != "not_run" or verdict.holds_back
+
+
+def target_of(instance: dg.DagsterInstance, declared: Declared, day: str) -> TargetMaterialization | None:
+    """The day's last materialization: Dagster counts a result for the materialization that it names, and no other."""
+    of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
+    found = instance.fetch_materializations(of_day, limit=1).records
+    if not found:
+        return None
+    return TargetMaterialization(storage_id=found[0].storage_id, run_id=found[0].run_id, timestamp=found[0].timestamp)
+
+
+def withdraw_planned(instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str) -> None:
+    """Take back that the run would check the day, for the checks that it has no result of.
+
+    Dagster shows a check that a failed run had planned as failed, and has no call that takes the plan back.
+    """
+    _delete(instance, declared, day, run_id, Executions.c.execution_status == PLANNED)
+
+
+def withdraw_results_without_run(instance: dg.DagsterInstance, declared: Declared, day: str) -> None:
+    """Make room for new results that belong to no run: Dagster keeps one per check and day, and refuses the next."""
+    _delete(instance, declared, day, RUNLESS_RUN_ID)
+
+
+def _delete(
+    instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str, *conditions: ColumnElement[bool]
+) -> None:
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)  # SQLite and PostgreSQL, the only ones of home.py
+    of_day = (
+        Executions.c.asset_key == declared.key.to_string(),
+        Executions.c.partition == day,
+        Executions.c.run_id == run_id,
+    )
+    with storage.index_connection() as connection:
+        connection.execute(Executions.delete().where(*of_day, *conditions))
+
+
+def _verdicts(declared: Declared, record: DayRecord) -> Iterator[Verdict]:
+    """One for every declared check."""
+    verdicts = {verdict.check: verdict for verdict in record.verdicts}
+    for check in catalogue.checks(declared.facts):
+        yield verdicts.get(check.name) or Verdict(check.name, "not_run", check.severity, "Not run.")
 
 
 def _metadata(verdict: Verdict, report: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from jobs.schema import DayRecord
 from jobs.spark_program import Ended
 from jobs.tables.leases import Lease, leased
 from orchestration import metadata, modes, standing
-from orchestration.checks import check_results
+from orchestration.checks import check_results, outputs_of_checks_not_run, withdraw_planned
 from orchestration.day_events import DayEvents, mend, render_report, run_again
 from orchestration.deadlines import next_start
 from orchestration.declared import Declared
@@ -26,7 +26,7 @@ from orchestration.modes import Mode
 from orchestration.pipes import progress_line
 from orchestration.resources import SparkProgram
 
-Event = dg.AssetCheckResult | dg.MaterializeResult[None]
+Event = dg.AssetCheckResult | dg.MaterializeResult[None] | dg.Output[None]
 CURES = {
     AccessRefused.state: "Once the service grants access again",
     BudgetSpent.state: "Once the budget allows it",
@@ -43,21 +43,25 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
     with run.alone_with_its_day() as lease:
         stands = run.day_that_needs_no_replay()
         if stands is not None:
-            yield from check_results(declared, stands, run.events.report)
             run.observe("published", f"{run.day} has no dead letters: nothing was called.", "Nothing.")
-            yield dg.MaterializeResult(metadata=run.events.published(stands, metadata.figures_metadata(stands)))
+            yield from run.materialized(stands, metadata.figures_metadata(stands))
             return
         run.observe("running", f"Spark {run.mode.verb} the day.", "Nothing.")
         ended = run.with_spark(spark, lease)
-        yield from check_results(declared, ended.record, run.events.report)
         if ended.record is None:
             raise run.unwritten(ended)
-        record = run.published_or_held_back(ended.record, lease)
+        try:
+            record = run.published_or_held_back(ended.record, lease)
+        except Exception:
+            yield from check_results(declared, ended.record, run.events.report)
+            raise
         told = metadata.figures_metadata(record)
         for event in run.events.of_record(record, told):
             context.log_event(event)
         if record.state == "published":
-            yield dg.MaterializeResult(metadata=run.events.published(record, told))
+            yield from run.materialized(record, told)
+        else:
+            yield from check_results(declared, record, run.events.report)
     render_report(declared.name)
     if record.state != "published":
         raise run.failure(record.reason, mend(declared, record))
@@ -84,7 +88,20 @@ class DayRun:
     def events(self) -> DayEvents:
         return DayEvents(self.declared, self.day, self.run_id)
 
+    def materialized(self, record: DayRecord, told: Mapping[str, Any]) -> Iterator[Event]:
+        """The materialization of a published day, then its check results: Dagster takes them for those of the last
+        materialization that it has. told: the day's figures.
+        """
+        yield dg.MaterializeResult(metadata=self.events.published(record, told))
+        yield from check_results(self.declared, record, self.events.report)
+        yield from outputs_of_checks_not_run(self.context, self.declared, record)
+        self.withdraw_planned_checks()
+
+    def withdraw_planned_checks(self) -> None:
+        withdraw_planned(self.context.instance, self.declared, self.day, self.context.run_id)
+
     def failure(self, reason: str, next_step: str, *, allow_retries: bool = False) -> dg.Failure:
+        self.withdraw_planned_checks()
         metadata = {"next_step": dg.MetadataValue.text(next_step), **self.events.links()}
         return dg.Failure(f"Not published: {reason}", metadata=metadata, allow_retries=allow_retries)
 

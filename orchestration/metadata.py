@@ -39,6 +39,7 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
         "rows_late": figures.rows_late,
         "job_s": round(figures.job_s, 3),
         "dead_letters": record.dead_letters,
+        "checks": _checks(record),
         "declaration": _declaration(record.facts.declared),
         "declaration_changed": _declaration_changed(record, latest),
     }
@@ -51,6 +52,18 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
         if lookup.oldest_answer_at is not None and record.facts.finished_at:
             metadata[f"{lookup.name}/oldest_answer_days"] = _days(lookup.oldest_answer_at, record.facts.finished_at)
     return metadata
+
+
+def _checks(record: DayRecord) -> str:
+    """As `14 passed, not run: input_day_complete`."""
+    passed = sum(verdict.status == "passed" for verdict in record.verdicts)
+    others = {"failed": "red", "not_run": "not run"}
+    named = [
+        f"{word}: {', '.join(names)}"
+        for status, word in others.items()
+        if (names := [verdict.check for verdict in record.verdicts if verdict.status == status])
+    ]
+    return ", ".join([f"{passed} passed", *named])
 
 
 def _days(since: str, until: str) -> float:

@@ -21,7 +21,7 @@ from jobs.spark_program import Ended
 from jobs.tables.leases import WAIT, Lease, leased
 from orchestration import metadata, modes
 from orchestration.assets import CRASH, POOL
-from orchestration.checks import check_evaluations
+from orchestration.checks import check_evaluations, target_of
 from orchestration.day_events import render_report, run_again
 from orchestration.declared import Declared
 from orchestration.enriching import DayRun
@@ -201,8 +201,6 @@ class MonthRun:
 
     def _decide(self, day: str, ended: Ended) -> None:
         run = self._runs[day]
-        for evaluation in check_evaluations(self._declared, ended.record, run.events.report, day):
-            self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes one; its type does not say so
         self._said_why = ended.record is None
         if ended.record is None:
             run.tell_unwritten(ended)
@@ -212,14 +210,22 @@ class MonthRun:
         told = metadata.figures_metadata(record)
         for event in run.events.of_record(record, told):
             self._context.log_event(event)
+        if record.state == "published":
+            self._context.log_event(
+                dg.AssetMaterialization(self._declared.key, partition=day, metadata=run.events.published(record, told))
+            )
+        self._log_checks(record, run.events.report)
         if record.state != "published":
             self._red[day] = record.reason
             return
-        self._context.log_event(
-            dg.AssetMaterialization(self._declared.key, partition=day, metadata=run.events.published(record, told))
-        )
         self._published.append(day)
         self._summarize(day)
+
+    def _log_checks(self, record: DayRecord, report: str) -> None:
+        """The results of the day's checks, after its materialization: each names the last one that Dagster has."""
+        target = target_of(self._context.instance, self._declared, record.facts.day)
+        for evaluation in check_evaluations(self._declared, record, report, target):
+            self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes one; its type does not say so
 
     def _summarize(self, day: str) -> None:
         from jobs.tables.summaries import summarize

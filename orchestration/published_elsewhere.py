@@ -16,11 +16,13 @@ from jobs.counted import counted
 from jobs.schema import DayRecord
 from jobs.tables.leases import at_work
 from orchestration import metadata
+from orchestration.checks import check_evaluations, check_results, target_of, withdraw_results_without_run
 from orchestration.day_events import DayEvents
 from orchestration.declared import Declared
+from orchestration.standing import unfinished_runs
 
 LOOK_EVERY = 60  # s
-AT_ONCE = 50  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
+AT_ONCE = 20  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
 LENGTH_OF_RUN_ID = 36  # of Dagster's own; a run of ours adds to it
 NOTHING_YET = -1
 Event = dg.AssetMaterialization | dg.AssetObservation
@@ -48,15 +50,14 @@ def published_elsewhere(all_declared: Sequence[Declared]) -> dg.SensorDefinition
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen: dict[str, int] = json.loads(context.cursor) if context.cursor else {}
-        events: list[Event] = []
+        days = 0
         for declared in all_declared:
             found, seen[declared.name] = news(context.instance, declared, seen.get(declared.name, NOTHING_YET))
             latest = records.latest(declared.name) if found else []
             for publication, record in found:
-                events += told(declared, publication, record, latest)
-        days = sum(isinstance(event, dg.AssetObservation) and "state" in event.metadata for event in events)
+                report(context.instance, declared, publication, record, latest)
+            days += len(found)
         return dg.SensorResult(
-            asset_events=events,
             cursor=json.dumps(seen),
             skip_reason=f"{counted(days, 'day')} told." if days else "No day was published elsewhere.",
         )
@@ -69,18 +70,28 @@ def news(
 ) -> tuple[list[tuple[Publication, DayRecord]], int]:
     """What Dagster does not know of the versions after this one, each day's last only; up to which version it is told.
 
-    A run at work tells its day itself, or makes its summaries still: it is waited for.
+    A run at work tells its day itself, or makes its summaries still: it is waited for. So is any run of the same day:
+    results reported while it runs would hide its own.
     """
     found, last = publications(declared.facts.table, after)
     if len(found) > AT_ONCE:
         found, last = found[:AT_ONCE], found[AT_ONCE - 1].version
     busy = set(at_work(declared.facts.table)) if found else set()
-    wait = [one for one in found if one.run_id in busy or _own_is_unfinished(instance, one.run_id)]
+    wait = [
+        one
+        for one in found
+        if one.run_id in busy
+        or _own_is_unfinished(instance, one.run_id)
+        or unfinished_runs(instance, declared, one.day)
+    ]
     until = min((one.version for one in wait), default=last + 1) - 1
     days = {one.day: one for one in found if one not in wait}
-    unknown = [one for one in days.values() if _told_version(instance, declared, one.day) < one.version]
-    with_records = [(one, records.of_run(declared.name, one.day, one.run_id)) for one in unknown]
-    return [(one, record) for one, record in with_records if record is not None], until
+    with_records = [(one, records.of_run(declared.name, one.day, one.run_id)) for one in days.values()]
+    return [
+        (one, record)
+        for one, record in with_records
+        if record is not None and not _is_reported(instance, declared, one, record)
+    ], until
 
 
 def publications(path: str, after: int) -> tuple[list[Publication], int]:
@@ -110,12 +121,31 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
     return found, last
 
 
+def report(
+    instance: dg.DagsterInstance,
+    declared: Declared,
+    publication: Publication,
+    record: DayRecord,
+    latest: Sequence[DayRecord],
+) -> None:
+    """Report what a run of Dagster would have reported of the day. latest: the last record of each day.
+
+    The check results come last, as they name the materialization; a look that was killed before them reports them next.
+    """
+    if _told_version(instance, declared, publication.day) < publication.version:
+        for event in told(declared, publication, record, latest):
+            instance.report_runless_asset_event(event)
+    withdraw_results_without_run(instance, declared, publication.day)
+    target = target_of(instance, declared, publication.day)
+    link = metadata.report_url(declared.name, publication.day)
+    for evaluation in check_evaluations(declared, record, link, target):
+        instance.report_runless_asset_event(evaluation)
+
+
 def told(
     declared: Declared, publication: Publication, record: DayRecord, latest: Sequence[DayRecord]
 ) -> Iterator[Event]:
-    """What a run of Dagster would have told of the day, but for the results of its checks, which stand in one word: of
-    a check and a day Dagster keeps one result without a run, and refuses the next. latest: the last record of each day.
-    """
+    """The events of the day but for the results of its checks. latest: the last record of each day."""
     record = dataclasses.replace(  # a run that was killed after its commit had no time to note it
         record,
         state="published",
@@ -129,21 +159,9 @@ def told(
         declared.key,
         description=f"Published outside a run of Dagster, by run {publication.run_id}.",
         partition=publication.day,
-        metadata={**events.published(record, figures), "checks": _checks(record)},
+        metadata=events.published(record, figures),
     )
     yield from _summaries(declared, publication)
-
-
-def _checks(record: DayRecord) -> str:
-    """As `14 passed, not run: input_day_complete`."""
-    passed = sum(verdict.status == "passed" for verdict in record.verdicts)
-    others = {"failed": "red", "not_run": "not run"}
-    named = [
-        f"{word}: {', '.join(names)}"
-        for status, word in others.items()
-        if (names := [verdict.check for verdict in record.verdicts if verdict.status == status])
-    ]
-    return ", ".join([f"{passed} passed", *named])
 
 
 def _summaries(declared: Declared, publication: Publication) -> Iterator[dg.AssetMaterialization]:
@@ -159,6 +177,16 @@ def _summaries(declared: Declared, publication: Publication) -> Iterator[dg.Asse
 def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
     run = instance.get_run_by_id(run_id[:LENGTH_OF_RUN_ID])
     return run is not None and not run.is_finished
+
+
+def _is_reported(instance: dg.DagsterInstance, declared: Declared, publication: Publication, record: DayRecord) -> bool:
+    """Whether Dagster has the version, and the results of its checks for it."""
+    if _told_version(instance, declared, publication.day) < publication.version:
+        return False
+    names = {result.check_name for result in check_results(declared, record, "")}
+    keys = [dg.AssetCheckKey(declared.key, name) for name in names if name is not None]
+    known = instance.event_log_storage.get_asset_check_partition_info(keys, partition_keys=[publication.day])
+    return names == {one.check_key.name for one in known if one.is_current}
 
 
 def _told_version(instance: dg.DagsterInstance, declared: Declared, day: str) -> int:

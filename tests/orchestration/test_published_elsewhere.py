@@ -1,5 +1,6 @@
 """Days that were published without Dagster are materialized in it too, each version once."""
 
+import dataclasses
 import datetime as dt
 
 import dagster as dg
@@ -19,6 +20,7 @@ from orchestration.published_elsewhere import published_elsewhere
 from orchestration.resources import spark_program
 from orchestration.standing import last_word
 from tests.jobs.commands.conftest import towns_in, verdict
+from tests.orchestration.check_partitions import checks_of_days
 from tidegate.__main__ import main
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
@@ -33,13 +35,23 @@ class Sensor:
         self.cursor: str | None = None
 
     def look(self) -> list:
-        """The events of one tick."""
+        """The events that one tick adds."""
+        before = self._events()
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
-        result = published_elsewhere([self.declared])(context)
-        for event in result.asset_events:
-            self.instance.report_runless_asset_event(event)
-        self.cursor = result.cursor
-        return list(result.asset_events)
+        self.cursor = published_elsewhere([self.declared])(context).cursor
+        return [event for number, event in self._events().items() if number not in before]
+
+    def _events(self) -> dict:
+        """All materializations and observations of the enrichment's assets, by their number in the log."""
+        found = {}
+        for key in (self.declared.raw_key, self.declared.key, self.declared.dead_letters_key, dg.AssetKey("by_town")):
+            for fetch in (self.instance.fetch_materializations, self.instance.fetch_observations):
+                for one in fetch(key, limit=1000).records:
+                    found[one.storage_id] = one.asset_materialization or one.asset_observation
+        return dict(sorted(found.items()))
+
+    def checks(self, status: str) -> dict[str, set[str]]:
+        return checks_of_days(self.instance, self.declared, status)
 
     def days(self) -> list[tuple[str, int]]:
         """The days that one tick materializes, with the version that each is told to be in."""
@@ -59,7 +71,8 @@ def towns(tmp_path, monkeypatch):
 @pytest.fixture
 def sensor(towns):
     with dg.DagsterInstance.ephemeral() as instance:
-        yield Sensor(instance, Declared("declared.towns:towns", towns.enrichment))
+        enrichment = dataclasses.replace(towns.enrichment, start="2013-01-01")
+        yield Sensor(instance, Declared("declared.towns:towns", enrichment))
 
 
 def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_letters_and_summary(towns, sensor):
@@ -90,6 +103,30 @@ def test_each_version_is_told_once(towns, sensor):
     assert sensor.look() == []
     sensor.cursor = None  # forgotten, as by a reset: what was told is known to Dagster
     assert sensor.days() == []
+
+
+def test_the_checks_of_a_day_published_without_dagster_are_passed_under_its_partition(towns, sensor):
+    ran = verdict("5 rows in, 5 rows out.")
+    towns.publish(DAY, range(5), verdicts=[ran, NOT_RUN])
+    sensor.look()
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
+    towns.publish(DAY, range(4), run_id="again", verdicts=[ran])
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}  # of the version that Dagster knows
+    sensor.look()
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
+    assert sensor.look() == []
+
+
+def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_next_time(towns, sensor, monkeypatch):
+    ran = verdict("5 rows in, 5 rows out.")
+    towns.publish(DAY, range(5), verdicts=[ran])
+    with monkeypatch.context() as patch:
+        patch.setattr("orchestration.published_elsewhere.check_evaluations", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sensor.look()
+    assert sensor.checks("SUCCEEDED") == {}
+    assert sensor.look() == []  # the day is materialized already
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
 
 
 def test_so_many_days_that_one_look_would_take_too_long_are_told_in_several(towns, sensor, monkeypatch):

@@ -1,0 +1,157 @@
+"""Under Checks, Partitions a published day has passed its checks, however it was run; a red one has failed them."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType
+
+from data_quality import catalogue
+from jobs.enrich_day import run_id_of
+from jobs.schema import Verdict
+from jobs.spark_program import Ended
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of
+from orchestration.published_elsewhere import published_elsewhere
+from orchestration.resources import SparkProgram
+from tests.jobs.commands.conftest import towns_in
+from tests.orchestration.check_partitions import checks_of_days
+
+BUTTON, NIGHTLY, COMMAND, RED = "2013-01-10", "2013-01-11", "2013-01-12", "2013-01-13"
+OF_MONTH, RED_OF_MONTH = "2013-02-01", "2013-02-02"
+NOT_RUN = "input_day_complete"
+
+
+class Days:
+    """What the Spark program makes of each day: its files, and verdicts that all failed on a red day."""
+
+    def __init__(self, towns, declared: Declared) -> None:
+        self._towns = towns
+        self._declared = declared
+        self.without_files: dict[str, str] = {}  # day -> why
+
+    def verdicts(self, day: str) -> Sequence[Verdict]:
+        red = day in (RED, RED_OF_MONTH)
+        for check in catalogue.checks(self._declared.facts):
+            status = "not_run" if check.name == NOT_RUN else "failed" if red else "passed"
+            yield Verdict(check.name, status, check.severity, f"{check.name} {status}")
+
+    def run(self, day: str, run_id: str) -> Ended:
+        if day in self.without_files:
+            return Ended(2, None, self.without_files[day])
+        return Ended(0, self._towns.written(day, range(3), run_id, {}, self.verdicts(day)), "")
+
+
+class SparkOf(SparkProgram):
+    """A Spark program that has run already."""
+
+    def run(self, context, reference, *, day, run_id, **others):
+        return days[0].run(day, run_id)
+
+    def run_days(self, context, reference, *, days: Sequence[str], run_id, hear, **others):
+        for day in days:
+            ended = globals()["days"][0].run(day, run_id_of(run_id, day))
+            if ended.record is None:
+                hear({"kind": "failed", "day": day, "reason": ended.reason})
+            else:
+                hear({"kind": "checked", "record": dataclasses.asdict(ended.record)})
+        return Ended(0, None, "")
+
+
+days: list[Days] = []  # of the test at work
+
+
+@dataclasses.dataclass
+class Setting:
+    instance: dg.DagsterInstance
+    declared: Declared
+    definitions: dg.Definitions
+    days: Days
+
+    def run(self, job: str, partition: str, **selection) -> dg.ExecuteInProcessResult:
+        return self.definitions.resolve_job_def(job).execute_in_process(
+            partition_key=partition, instance=self.instance, raise_on_error=False, **selection
+        )
+
+    def press_the_button(self, day: str) -> dg.ExecuteInProcessResult:
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            partition_key=day, instance=self.instance, asset_selection=[self.declared.key], raise_on_error=False
+        )
+
+    def checks(self, status: str) -> dict[str, set[str]]:
+        return checks_of_days(self.instance, self.declared, status)
+
+    def all_but(self, *names: str) -> set[str]:
+        return {check.name for check in catalogue.checks(self.declared.facts)} - set(names)
+
+
+@pytest.fixture
+def setting(tmp_path, monkeypatch):
+    towns = towns_in(tmp_path, monkeypatch)
+    enrichment = dataclasses.replace(towns.enrichment, start="2013-01-10", end="2013-02-03", summaries=())
+    declared = Declared("declared.towns:towns", enrichment)
+    days[:] = [Days(towns, declared)]
+    with dg.DagsterInstance.local_temp() as instance:
+        yield Setting(instance, declared, definitions_of([declared], SparkOf()), days[0])
+
+
+def test_a_day_published_by_button_job_month_or_command_has_passed_its_checks(setting):
+    assert setting.press_the_button(BUTTON).success
+    assert setting.run("towns_nightly", NIGHTLY).success
+    assert not setting.run("towns_month", "2013-02").success  # its second day is red
+    record = setting.days.run(COMMAND, "by a command").record
+    publish(record)
+    published_elsewhere([setting.declared])(dg.build_sensor_context(instance=setting.instance))
+    published = {BUTTON, NIGHTLY, COMMAND, OF_MONTH}
+    assert setting.checks("SUCCEEDED") == dict.fromkeys(setting.all_but(NOT_RUN), published)
+    assert setting.checks("FAILED") == {key: {RED_OF_MONTH} for key in setting.all_but(NOT_RUN)}
+    for status in ("IN_PROGRESS", "EXECUTION_FAILED", "SKIPPED"):
+        assert setting.checks(status) == {}
+    assert setting.instance.get_materialized_partitions(setting.declared.key) == published
+
+
+def test_a_red_day_has_failed_its_checks_and_is_not_materialized(setting):
+    run = setting.run("towns_nightly", RED)
+    assert not run.success
+    assert setting.checks("FAILED") == {key: {RED} for key in setting.all_but(NOT_RUN)}
+    assert setting.checks("EXECUTION_FAILED") == {}
+    assert setting.instance.get_materialized_partitions(setting.declared.key) == set()
+
+
+def test_the_day_run_again_has_the_results_of_its_last_run(setting):
+    assert setting.press_the_button(BUTTON).success
+    assert setting.run("towns_nightly", BUTTON).success
+    assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
+
+
+def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_published_day_stay(setting):
+    assert setting.press_the_button(BUTTON).success
+    setting.days.without_files = {day: f"there is no folder of {day}." for day in (BUTTON, NIGHTLY, OF_MONTH)}
+    assert not setting.run("towns_nightly", BUTTON).success
+    assert not setting.run("towns_nightly", NIGHTLY).success
+    assert not setting.run("towns_month", "2013-02").success
+    assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
+    assert setting.checks("EXECUTION_FAILED") == {}
+    assert setting.checks("FAILED") == {key: {RED_OF_MONTH} for key in setting.all_but(NOT_RUN)}
+
+
+def test_a_check_that_did_not_run_is_named_with_the_day(setting):
+    run = setting.run("towns_nightly", NIGHTLY)
+    (event,) = (
+        one.materialization
+        for one in (entry.dagster_event.event_specific_data for entry in materializations(setting, run))
+        if one.materialization.asset_key == setting.declared.key
+    )
+    assert event.metadata["checks"].value == f"{len(setting.all_but(NOT_RUN))} passed, not run: {NOT_RUN}"
+
+
+def materializations(setting, run) -> list:
+    return setting.instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION)
+
+
+def publish(record) -> None:
+    from jobs.tables import publishing
+
+    publishing.publish(record)
