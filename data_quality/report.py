@@ -8,37 +8,108 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import importlib.resources
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
 from data_quality import charts
-from jobs.schema import OUTCOMES, DayRecord, LookupFigures
+from data_quality.next_step import next_step
+from jobs.schema import OUTCOMES, DayRecord, LookupFigures, UnwrittenRun, Verdict
 
 PLOTLY = "plotly.min.js"  # once, beside the pages
 DAYS_SHOWN = 60
+DAGSTER_URL = "TIDEGATE_UI_URL"  # of Dagster's page, which each day links
 MARKS = {"passed": "✓", "failed": "✗", "not_run": "–"}
 
 
-def render(enrichment: str, records: list[DayRecord], folder: Path) -> Path:
+@dataclass(frozen=True)
+class Day:
+    """What is known of a day: its last run that wrote files, and a later one that did not. One of them is there."""
+
+    record: DayRecord | None
+    unwritten: UnwrittenRun | None
+
+    @property
+    def day(self) -> str:
+        if self.record is not None:
+            return self.record.facts.day
+        assert self.unwritten is not None
+        return self.unwritten.day
+
+    @property
+    def state(self) -> str:
+        """Of the last run. `written` only until the day is published or held back."""
+        if self.unwritten is not None:
+            return self.unwritten.state
+        assert self.record is not None
+        return state(self.record)
+
+    @property
+    def reason(self) -> str:
+        if self.unwritten is not None:
+            return self.unwritten.reason
+        assert self.record is not None
+        return reason(self.record)
+
+    @property
+    def ended_at(self) -> str:
+        if self.unwritten is not None:
+            return self.unwritten.ended_at
+        assert self.record is not None
+        return self.record.facts.finished_at
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return () if self.record is None else self.record.verdicts
+
+    @property
+    def is_published(self) -> bool:
+        """Whether readers see what the record says, whatever a later run did not write."""
+        return self.record is not None and self.record.state == "published"
+
+
+def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritten: Sequence[UnwrittenRun] = ()) -> Path:
     """Write `index.html` over all days and `<day>/index.html` for each; returns the index.
 
-    Of a day with several records, the last one is shown. Pages of days without a record stay as they are.
+    Of a day with several records, the last one is shown, and how a later run ended that wrote no files. Pages of days
+    of which nothing is known stay as they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _copy_plotly(folder)
     pages = _pages()
-    in_time = sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
-    days = list({record.facts.day: record for record in in_time}.values())
-    for place, record in enumerate(days):
-        page = pages.get_template("day.html").render(_of_a_day(enrichment, days, place), root="../")
-        target = folder / record.facts.day / "index.html"
+    days = _days(records, unwritten)
+    for place, day in enumerate(days):
+        values = _around_a_day(enrichment, days, place)
+        if day.record is None:
+            page = pages.get_template("unwritten.html").render(values, root="../")
+        else:
+            page = pages.get_template("day.html").render(values | _of_a_record(day.record), root="../")
+        target = folder / day.day / "index.html"
         target.parent.mkdir(exist_ok=True)
         _replace(target, page)
     index = folder / "index.html"
     _replace(index, pages.get_template("days.html").render(_of_all_days(enrichment, days[-DAYS_SHOWN:]), root=""))
     return index
+
+
+def _days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
+    """In order. A run that wrote no files counts while no later run wrote some."""
+    written = {record.facts.day: record for record in sorted(records, key=lambda record: record.facts.started_at)}
+    ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.ended_at)}
+    days = []
+    for day in sorted(written.keys() | ended.keys()):
+        record, run = written.get(day), ended.get(day)
+        is_later = run is not None and (record is None or _time(run.ended_at) > _time(record.facts.started_at))
+        days.append(Day(record, run if is_later else None))
+    return days
+
+
+def _time(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text)
 
 
 @functools.cache
@@ -51,8 +122,25 @@ def _pages() -> jinja2.Environment:
     return pages
 
 
-def _of_a_day(enrichment: str, days: list[DayRecord], place: int) -> dict[str, Any]:
-    record = days[place]
+def _around_a_day(enrichment: str, days: list[Day], place: int) -> dict[str, Any]:
+    """What the page of any day shows, written or not."""
+    day = days[place]
+    run_id = day.record.facts.run_id if day.record else day.unwritten.run_id if day.unwritten else ""
+    asset = f"{os.environ.get(DAGSTER_URL, 'http://127.0.0.1:3000').rstrip('/')}/assets/{enrichment}"
+    return {
+        "enrichment": enrichment,
+        "day": day.day,
+        "weekday": dt.date.fromisoformat(day.day).strftime("%A"),
+        "unwritten": day.unwritten,
+        "readers_see": readers_see(days, place),
+        "dagster": f"{asset}?view=partitions&partition={day.day}",
+        "log": f"../../../runs/{enrichment}/{day.day}/{day.unwritten.run_id if day.unwritten else run_id}.spark.log",
+        "before": days[place - 1].day if place else None,
+        "after": days[place + 1].day if place + 1 < len(days) else None,
+    }
+
+
+def _of_a_record(record: DayRecord) -> dict[str, Any]:
     lookups = [
         {
             "figures": figures,
@@ -63,40 +151,33 @@ def _of_a_day(enrichment: str, days: list[DayRecord], place: int) -> dict[str, A
     ]
     order = {"failed": 0, "not_run": 1, "passed": 2}
     verdicts = sorted(record.verdicts, key=lambda verdict: (order[verdict.status], verdict.severity == "warn"))
+    now = state(record)
     return {
-        "enrichment": enrichment,
         "record": record,
         "facts": record.facts,
-        "state": state(record),
+        "state": now,
         "reason": reason(record),
-        "readers_see": readers_see(days, place),
+        "next_step": next_step(record) if now == "held back" else "",
         "verdicts": verdicts,
         "lookups": lookups,
         "outcomes": charts.outcomes_of_a_day(record.figures),
         "outcomes_seen": [
             outcome for outcome in OUTCOMES if any(it.outcomes.get(outcome) for it in record.figures.lookups)
         ],
-        "weekday": dt.date.fromisoformat(record.facts.day).strftime("%A"),
-        "before": days[place - 1].facts.day if place else None,
-        "after": days[place + 1].facts.day if place + 1 < len(days) else None,
     }
 
 
-def _of_all_days(enrichment: str, days: list[DayRecord]) -> dict[str, Any]:
-    names = list(dict.fromkeys(verdict.check for record in days for verdict in record.verdicts))
-    found = [{verdict.check: verdict for verdict in record.verdicts} for record in days]
-    held_back = [record for record in days if state(record) != "published"]
-    last = next((record for record in reversed(days) if record.state == "published"), None)
+def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
+    names = list(dict.fromkeys(verdict.check for day in days for verdict in day.verdicts))
+    found = [{verdict.check: verdict for verdict in day.verdicts} for day in days]
     return {
         "enrichment": enrichment,
         "days": list(zip(days, found, strict=True)),
         "names": names,
-        "state": state(days[-1]) if days else "no days",
-        "held_back": held_back,
-        "last_published": last,
-        "charts": charts.of_all_days(days),
-        "reason_of": reason,
-        "state_of": state,
+        "state": days[-1].state if days else "no days",
+        "held_back": [day for day in days if day.state != "published"],
+        "last_published": next((day.record for day in reversed(days) if day.is_published), None),
+        "charts": charts.of_all_days([day.record for day in days if day.record is not None]),
     }
 
 
@@ -125,17 +206,18 @@ def reason(record: DayRecord) -> str:
     return passed + (f", {len(not_run)} not run" if not_run else "")
 
 
-def readers_see(days: list[DayRecord], place: int) -> str:
+def readers_see(days: list[Day], place: int) -> str:
     """What a reader of the published table finds for this day."""
-    record = days[place]
-    if record.state == "published":
-        version = "" if record.published_version is None else f", version {record.published_version}"
-        return f"{record.facts.day}{version}, complete"
-    others = [one for one in days if one.state == "published"]
-    kept = f"nothing new of {record.facts.day}; what was published of it before stays"
+    day = days[place]
+    if day.is_published:
+        assert day.record is not None
+        version = "" if day.record.published_version is None else f", version {day.record.published_version}"
+        return f"{day.day}{version}, complete"
+    others = [one for one in days if one.is_published]
+    kept = f"nothing new of {day.day}; what was published of it before stays"
     if not others:
         return kept
-    return f"{kept}. The last published day is {others[-1].facts.day}"
+    return f"{kept}. The last published day is {others[-1].day}"
 
 
 def minute(time: str) -> str:

@@ -6,6 +6,7 @@ What Dagster and the commands share. Checks and their reports are not of this pa
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import uuid
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jobs import records
 from jobs.enrich_day import STOPPED
 from jobs.errors import PublishConflict
-from jobs.schema import DayRecord
+from jobs.schema import DayRecord, UnwrittenRun
 from jobs.spark_program import SparkSubmit, ended
 from jobs.tables.leases import WAIT, Lease, leased
 
@@ -94,6 +95,7 @@ def run_day(
     of the progress every second.
     """
     run_id = uuid.uuid4().hex
+    began = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
     log = records.spark_log(enrichment.name, day, run_id)
     checks = ("--checks", quality.checks, *options)
     with leased(enrichment.output.path, day, run_id, wait=wait) as lease:
@@ -107,6 +109,12 @@ def run_day(
         how = ended(code, written, "", log)
         if how.record is None:
             state = _last_event(enrichment.name, day).get("state", FAILED) if code == STOPPED else FAILED
+            ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+            again = f"Once that is mended, run the day again: `tidegate run {enrichment.name} --day {day}`."
+            records.save_unwritten(
+                UnwrittenRun(enrichment.name, day, run_id, state, how.reason, again, began, ended_at)
+            )
+            quality.render(enrichment.name)
             return DayOutcome(day, run_id, state, how.reason, code=code)
         refused = accept(how.record) if accept else ""
         if refused:

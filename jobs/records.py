@@ -6,9 +6,10 @@ import dataclasses
 import os
 from pathlib import Path
 
-from jobs.schema import DayRecord
+from jobs.schema import DayRecord, UnwrittenRun
 
 ROOT = Path("data/runs")
+UNWRITTEN = ".unwritten"  # ends the name of the file of a run that wrote no files
 
 
 def folder(enrichment: str, day: str) -> Path:
@@ -80,3 +81,18 @@ def latest(enrichment: str) -> list[DayRecord]:
 def hold_back(record: DayRecord, reason: str) -> DayRecord:
     """Note that this run's files are not to be published; readers keep what they have."""
     return save(dataclasses.replace(record, state="held back", reason=reason))
+
+
+def save_unwritten(run: UnwrittenRun) -> None:
+    """Keep how a run ended that wrote no files, over what was known of its end before."""
+    replace(folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}", run.to_json())
+
+
+def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
+    """All runs of an enrichment, or of one day of it, that ended without files, oldest first."""
+    found = [
+        UnwrittenRun.from_json(path.read_text())
+        for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}")
+        if path.name[0] != "."
+    ]
+    return sorted(found, key=lambda run: (run.day, run.ended_at))

@@ -339,3 +339,17 @@ class DayRecord(Facts):
         """Rows that ended so that they are dead letters, counted once per lookup; in their table once published."""
         wanted = {lookup.name: lookup.dead_letters for lookup in self.facts.declared.lookups}
         return sum(one.outcomes.get(outcome, 0) for one in self.figures.lookups for outcome in wanted.get(one.name, ()))
+
+
+@dataclass(frozen=True)
+class UnwrittenRun(Facts):
+    """A run of a day that ended without files to check; kept as JSON, read by reports and sensors."""
+
+    enrichment: str
+    day: str
+    run_id: str
+    state: str  # failed, crashed, cancelled, or stopped: and by what (errors.RunStopped)
+    reason: str  # one sentence
+    next_step: str  # likewise
+    started_at: str  # ISO 8601, UTC; no later than when it looked at its input
+    ended_at: str

@@ -18,11 +18,11 @@ import dagster as dg
 
 from orchestration.deadlines import day_due, deadline
 from orchestration.declared import Declared
+from orchestration.home import UI_URL
 from orchestration.standing import NO_ALARM, Word, failed_runs, last_number, published_times, words_since
 from orchestration.starting_again import Clock, utc_now
 
 WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: it is named in no message
-UI = "TIDEGATE_UI_URL"
 LOOK_EVERY = 30  # s
 PATIENCE = 10.0  # s, for the webhook to take a message
 NIGHT_ENDS = dt.timedelta(hours=12)  # after midnight, UTC
@@ -185,7 +185,7 @@ def _page(declared: Declared, day: str) -> str:
 
 
 def _message(text: str, state: str, cause: str, declared: Declared, *, day: str, page: str) -> Message:
-    url = f"{os.environ.get(UI, 'http://127.0.0.1:3000').rstrip('/')}/{page}"
+    url = f"{os.environ.get(UI_URL, 'http://127.0.0.1:3000').rstrip('/')}/{page}"
     return Message(f"{text} {url}", state, cause, declared.name, day, url)
 
 

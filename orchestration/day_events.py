@@ -1,16 +1,18 @@
 """What Dagster is told of one day by one run of it: observations, materializations, links, all from plain facts."""
 
+import datetime as dt
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from data_quality import catalogue
+from data_quality.next_step import Cure, cure
 from jobs import records
 from jobs.counted import counted
-from jobs.schema import DayRecord
+from jobs.schema import DayRecord, UnwrittenRun
 from orchestration import metadata
 from orchestration.declared import Declared
 
@@ -35,9 +37,10 @@ class DayEvents:
     def report(self) -> str:
         return metadata.report_url(self.declared.name, self.day)
 
-    def links(self) -> dict[str, dg.MetadataValue]:
+    def links(self, *, report: bool = True) -> dict[str, dg.MetadataValue]:
+        """report: whether the day has a page by the time that somebody follows its link."""
         return {
-            "report": dg.MetadataValue.url(self.report),
+            **({"report": dg.MetadataValue.url(self.report)} if report else {}),
             "spark_log": dg.MetadataValue.url(metadata.log_url(self.declared.name, self.day, self.run_id)),
             **metadata.runbook(self.declared),
         }
@@ -46,6 +49,7 @@ class DayEvents:
         self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
     ) -> dg.AssetObservation:
         """Dagster shows no metadata of a failed step and leaves the last success standing: this stands beside it."""
+        has_page = state not in IN_WORDS or Path(REPORTS, self.declared.name, self.day, "index.html").exists()
         return dg.AssetObservation(
             asset_key=self.declared.key,
             partition=self.day,
@@ -56,10 +60,17 @@ class DayEvents:
                 "next_step": dg.MetadataValue.text(next_step),
                 "cause": self._cause(state, reason),
                 "readers_see": metadata.readers_see(self.declared.facts, self.day),
-                **self.links(),
+                **self.links(report=has_page or state == "published"),
                 **(more or {}),
             },
         )
+
+    def save_unwritten(self, state: str, reason: str, next_step: str, began: str) -> None:
+        """Keep how the run ended, for the reports. A disk that is full keeps nobody from hearing of it in Dagster."""
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        run = UnwrittenRun(self.declared.name, self.day, self.run_id, state, reason, next_step, began, now)
+        with suppress(OSError):
+            records.save_unwritten(run)
 
     def _cause(self, state: str, reason: str) -> str:
         """The same words for all days that fail for the same reason: whoever is told once per cause counts by it."""
@@ -115,20 +126,19 @@ def run_again(declared: Declared) -> str:
 
 def mend(declared: Declared, record: DayRecord) -> str:
     """The next step of a day that is held back."""
-    unfit = {f"{lookup.name}__errors_tolerated" for lookup in declared.facts.lookups}
-    if declared.enrichment.ledger is not None and record.dead_letters and unfit.intersection(_red(record)):
-        return (  # the nightly job takes a stored answer that does not fit as it is
-            f"Open the report, mend the cause, then run the job {declared.name}_replay for the day: it asks again for "
-            "the dead letters and nothing else; the days published before stay as they are."
-        )
-    judge_answers = {f"{lookup.name}__answers_in_range" for lookup in declared.facts.lookups}
-    judge_answers |= {name for name, _ in catalogue.further(declared.facts)}
-    if declared.enrichment.ledger is None or not judge_answers.intersection(_red(record)):
-        return f"Open the report, mend the cause, then {run_again(declared)}"
-    return (  # as it is, the day would have the same answers
-        "Open the report, mend the cause; the ledger keeps the answers: where some are wrong have the job "
-        f"refresh_answers, with do: true, ask anew for them; then {run_again(declared)}"
-    )
+    match cure(record, declared.facts):
+        case Cure.REPLAY:
+            return (
+                f"Open the report, mend the cause, then run the job {declared.name}_replay for the day: it asks again "
+                "for the dead letters and nothing else; the days published before stay as they are."
+            )
+        case Cure.REFRESH:
+            return (
+                "Open the report, mend the cause; the ledger keeps the answers: where some are wrong have the job "
+                f"refresh_answers, with do: true, ask anew for them; then {run_again(declared)}"
+            )
+        case Cure.RUN_AGAIN:
+            return f"Open the report, mend the cause, then {run_again(declared)}"
 
 
 def _red(record: DayRecord) -> list[str]:
@@ -139,4 +149,4 @@ def render_report(enrichment: str) -> None:
     """The page of every day of the enrichment and its index, from all records there are."""
     from data_quality import report
 
-    report.render(enrichment, records.latest(enrichment), REPORTS / enrichment)
+    report.render(enrichment, records.latest(enrichment), REPORTS / enrichment, records.unwritten(enrichment))

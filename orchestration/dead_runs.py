@@ -4,9 +4,10 @@ Dagster's own monitoring notices a killed worker through the server that started
 would for hours (max_runtime_seconds), and the slot would stay taken.
 """
 
+import datetime as dt
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,13 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.executor.base import Executor
 
+from orchestration.declared import Declared
+from orchestration.silent_ends import tell_silent_ends
+
 STARTED_BY = "tidegate/started_by"  # tag of a run: host:pid:start time of the process that it lives in
 LOOK_EVERY = 30  # s
+FIRST_LOOK = dt.timedelta(days=1)  # back, for runs that ended without a word
+OVERLAP = dt.timedelta(minutes=2)  # between two looks; what was told is told no more
 AT_WORK = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.STARTING,
@@ -98,18 +104,23 @@ def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     return before is not None and before.tags.get(STARTED_BY) == run.tags.get(STARTED_BY)
 
 
-def dead_runs_sensor() -> dg.SensorDefinition:
-    """Looks for dead runs all the time."""
+def dead_runs_sensor(all_declared: Sequence[Declared] = ()) -> dg.SensorDefinition:
+    """Looks for dead runs all the time, and tells of the days that a run has left without a word."""
 
     @dg.sensor(
         name="ends_dead_runs",
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Ends runs whose process is gone, as after the machine went down, so that their slots are free "
-        "and they are started once more.",
+        "and they are started once more. A day whose run ended without a word is told as failed, or as tried again.",
     )
-    def sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        began = dt.datetime.now(dt.UTC)
         ended = end_dead_runs(context.instance)
-        return dg.SkipReason(f"Ended: {', '.join(ended)}." if ended else "Every run has its process.")
+        since = dt.datetime.fromisoformat(context.cursor) if context.cursor else began - FIRST_LOOK
+        silent = tell_silent_ends(context.instance, all_declared, since - OVERLAP)
+        said = [f"Ended: {', '.join(ended)}."] if ended else ["Every run has its process."]
+        said += [f"Without a word: {', '.join(silent)}."] if silent else []
+        return dg.SensorResult(skip_reason=" ".join(said), cursor=began.isoformat())
 
     return sensor

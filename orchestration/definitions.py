@@ -39,7 +39,7 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
     sensors = [
         starting_again(all_declared, [*jobs.values()]),
         alerts(all_declared),
-        dead_runs_sensor(),
+        dead_runs_sensor(all_declared),
         published_elsewhere(all_declared),
     ]
     for key in raw:

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -62,9 +62,9 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
             yield from run.materialized(record, told)
         else:
             yield from check_results(declared, record, run.events.report)
-    render_report(declared.name)
     if record.state != "published":
         raise run.failure(record.reason, mend(declared, record))
+    render_report(declared.name)
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class DayRun:
     day: str
     run_id: str  # its own for every try, so that no two write into one folder
     mode: Mode
+    began: str = field(default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"))
 
     @classmethod
     def of(cls, context: dg.OpExecutionContext, declared: Declared) -> "DayRun":
@@ -102,6 +103,7 @@ class DayRun:
 
     def failure(self, reason: str, next_step: str, *, allow_retries: bool = False) -> dg.Failure:
         self.withdraw_planned_checks()
+        render_report(self.declared.name)
         metadata = {"next_step": dg.MetadataValue.text(next_step), **self.events.links()}
         return dg.Failure(f"Not published: {reason}", metadata=metadata, allow_retries=allow_retries)
 
@@ -193,9 +195,7 @@ class DayRun:
 
     def unwritten(self, ended: Ended) -> dg.Failure:
         """The failure of a run that left no files to publish, told on the asset's page too."""
-        next_step = self.tell_unwritten(ended)
-        render_report(self.declared.name)
-        return self.failure(ended.reason, next_step, allow_retries=ended.crashed)
+        return self.failure(ended.reason, self.tell_unwritten(ended), allow_retries=ended.crashed)
 
     def tell_unwritten(self, ended: Ended) -> str:
         """The same on the asset's page alone. Returns the next step."""
@@ -228,4 +228,6 @@ class DayRun:
                 self.observe("running", f"{line}.", "Nothing.", {"progress": line})
 
     def observe(self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None) -> None:
+        if state not in standing.NO_END:
+            self.events.save_unwritten(state, reason, next_step, self.began)
         self.context.log_event(self.events.word(state, reason, next_step, more))

@@ -126,8 +126,9 @@ class Look:
     def _wants_run(self, reader: Declared, day: str, found: DayFiles) -> bool:
         if not records.any_run(reader.name):
             return False
-        read = [dt.datetime.fromisoformat(one.facts.started_at) for one in records.load(reader.name, day)]
-        if read and max(read).timestamp() >= found.newest:
+        read = [one.facts.started_at for one in records.load(reader.name, day)]
+        read += [one.started_at for one in records.unwritten(reader.name, day)]  # it would fail on them again
+        if any(dt.datetime.fromisoformat(at).timestamp() >= found.newest for at in read):
             return False
         is_yesterday = day == (self._now.date() - dt.timedelta(days=1)).isoformat()
         if reader.enrichment.schedule is None or not is_yesterday:

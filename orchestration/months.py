@@ -138,9 +138,9 @@ class MonthRun:
         early = ended if ended is not None and self._left() else None
         if early is not None:
             self._broken_off(early)
-        render_report(self._declared.name)
         if self._red or self._unsummarized:
             raise self._failure(early=early is not None, allow_retries=early is not None and early.crashed)
+        render_report(self._declared.name)
 
     def _take(self, held: ExitStack) -> None:
         """Every day that nobody else is running, for as long as the run lasts: its Spark holds them too. All days that
@@ -262,6 +262,7 @@ class MonthRun:
 
     def _failure(self, *, early: bool, allow_retries: bool) -> dg.Failure:
         """early: something ended the run before its last day was over; it comes first."""
+        render_report(self._declared.name)
         left = self._left()
         red = list(self._red.items())
         red = red[-1:] + red[:-1] if early else red

@@ -11,6 +11,8 @@ from jobs import records
 from orchestration.declared import Declared
 
 PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN = "published", "running", "not started", "cancelled", "crashed"
+FAILED = "failed"
+NO_END = {PUBLISHED, RUNNING, NOT_STARTED}  # every other state is the end of a run that published nothing
 NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN}  # every other state needs somebody, or time
 UNFINISHED = [
     DagsterRunStatus.QUEUED,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobs.guard import command_under_guard
-from orchestration.home import dagster_home
+from orchestration.home import UI_URL, dagster_home
 from orchestration.report_server import REPORTS_PORT, REPORTS_URL
 
 WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
@@ -42,6 +42,7 @@ def serve(
         "DAGSTER_HOME": str(dagster_home()),
         REPORTS_PORT: reports,
         REPORTS_URL: f"http://127.0.0.1:{reports}",
+        UI_URL: os.environ.get(UI_URL) or f"http://127.0.0.1:{port}",
         "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded",  # advice to us, not to the user
         **environment,
     }

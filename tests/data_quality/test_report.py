@@ -7,7 +7,7 @@ import pytest
 from honest_day import Day, declare
 
 from data_quality.report import PLOTLY, render
-from jobs.schema import OUTCOMES, DayFigures, DayRecord, LookupFigures, Verdict
+from jobs.schema import OUTCOMES, DayFigures, DayRecord, LookupFigures, UnwrittenRun, Verdict
 
 PICTURE = {
     "width_s": 5,
@@ -119,6 +119,59 @@ def test_rendering_again_after_a_rerun_replaces_the_day(tmp_path):
 def test_the_page_of_all_days_says_which_day_is_the_newest_and_when_it_was_checked(tmp_path):
     page = render("flights_enriched", days(3), tmp_path).read_text()
     assert "Newest day here: <b>2013-01-03<span></span></b>, checked 2013-01-11 00:20 UTC" in page
+
+
+def ended_without_files(day: str, state: str = "failed") -> UnwrittenRun:
+    at = "2013-01-12T02:15:00+00:00"
+    return UnwrittenRun(
+        "flights_enriched", day, f"run of {day}", state, f"there is no folder of {day}.", "Deliver it.", at, at
+    )
+
+
+def test_a_red_day_that_wrote_no_files_is_on_every_page_with_its_reason_and_next_step(tmp_path):
+    red = [ended_without_files("2013-01-04"), ended_without_files("2013-01-06", "stopped: service")]
+    index = render("flights_enriched", days(3), tmp_path, red).read_text()
+    assert "5 days" in index
+    assert "latest day not published: stopped: service" in index
+    for run in red:
+        assert index.count(f'href="{run.day}/index.html"') >= 3  # headline, calendar, table
+        assert f'class="cell failed" href="{run.day}/index.html" title="{run.day}: {run.state}.' in index
+        page = (tmp_path / run.day / "index.html").read_text()
+        for text in (f"not published: {run.state}", run.reason, run.next_step, "../index.html"):
+            assert text in page
+        assert f"/assets/flights_enriched?view=partitions&amp;partition={run.day}" in page
+        assert f"../../../runs/flights_enriched/{run.day}/{run.run_id}.spark.log" in page
+    assert "2013-01-04/index.html" in (tmp_path / "2013-01-03" / "index.html").read_text()
+
+
+def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
+    (made,) = days(1)[:1]
+    made = replace(record(dt.date(2013, 1, 1)), facts=replace(made.facts, started_at="2013-01-11T02:15:00+00:00"))
+    index = render("flights_enriched", [made], tmp_path, [ended_without_files("2013-01-01")]).read_text()
+    page = (tmp_path / "2013-01-01" / "index.html").read_text()
+    for text in ("not published: failed", "there is no folder of 2013-01-01.", "2013-01-01, version", "every_row_once"):
+        assert text in page
+    assert "Readers see: 2013-01-01, version" in index
+    render(
+        "flights_enriched",
+        [made],
+        tmp_path,
+        [replace(ended_without_files("2013-01-01"), ended_at="2013-01-10T02:15:00Z")],
+    )
+    assert "not published" not in (tmp_path / "2013-01-01" / "index.html").read_text()  # it was run again since
+
+
+def test_days_that_all_wrote_no_files_have_a_page(tmp_path):
+    index = render("flights_enriched", [], tmp_path, [ended_without_files("2013-01-01")]).read_text()
+    assert "there is no folder of 2013-01-01." in index
+
+
+def test_a_day_held_back_says_what_to_do_and_leads_back_to_dagster(tmp_path, monkeypatch):
+    monkeypatch.setenv("TIDEGATE_UI_URL", "https://dagster.example/")
+    render("flights_enriched", days(2), tmp_path)
+    page = (tmp_path / "2013-01-02" / "index.html").read_text()
+    assert "<b>Next:</b> Mend the cause, then run the day again, by the job flights_enriched_nightly or" in page
+    assert 'href="https://dagster.example/assets/flights_enriched?view=partitions&amp;partition=2013-01-02"' in page
 
 
 def test_no_day_yet_gives_a_page_that_says_so(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,6 +16,7 @@ from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.published_elsewhere import published_elsewhere
 from orchestration.resources import SparkProgram
+from orchestration.standing import last_word
 from tests.jobs.commands.conftest import towns_in
 from tests.orchestration.check_partitions import checks_of_days
 
@@ -135,6 +137,21 @@ def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_publi
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
     assert setting.checks("EXECUTION_FAILED") == {}
     assert setting.checks("FAILED") == {key: {RED_OF_MONTH} for key in setting.all_but(NOT_RUN)}
+
+
+def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
+    setting.days.without_files = {day: f"there is no folder of {day}." for day in (NIGHTLY, OF_MONTH)}
+    for day in (BUTTON, NIGHTLY, RED):
+        setting.run("towns_nightly", day)
+    setting.run("towns_month", "2013-02")
+    index = Path("data/reports/towns/index.html").read_text()
+    assert "5 days" in index
+    for day in (NIGHTLY, RED, OF_MONTH, RED_OF_MONTH):
+        word = last_word(setting.instance, setting.declared, day)
+        assert f'class="cell failed" href="{day}/index.html" title="{day}: {word.state}. ' in index
+        page = Path(f"data/reports/towns/{day}/index.html").read_text()
+        assert "Next:" in page
+        assert word.reason.split(";")[0] in page
 
 
 def test_a_check_that_did_not_run_is_named_with_the_day(setting):

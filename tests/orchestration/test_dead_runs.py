@@ -28,17 +28,21 @@ def started(instance, tags: dict[str, str]) -> dg.DagsterRun:
     return create_run_for_test(instance, "flights_enriched_nightly", tags=tags, status=DagsterRunStatus.STARTED)
 
 
+def looked(instance) -> str:
+    """What the sensor says of one look."""
+    return dead_runs_sensor()(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
+
+
 def test_a_run_whose_process_was_killed_ends_and_gives_its_slot_to_the_next(instance):
     process = subprocess.Popen(["sleep", "600"])
     run = started(instance, {STARTED_BY: identity(process.pid)})
     slots = instance.event_log_storage
     slots.set_concurrency_slots("spark", 1)
     assert slots.claim_concurrency_slot("spark", run.run_id, "step").is_claimed
-    sensor, context = dead_runs_sensor(), dg.build_sensor_context(instance=instance)
-    assert sensor(context).skip_message == "Every run has its process."
+    assert looked(instance) == "Every run has its process."
     process.kill()
     process.wait()
-    assert sensor(context).skip_message == f"Ended: {run.run_id}."
+    assert looked(instance) == f"Ended: {run.run_id}."
     assert instance.get_run_by_id(run.run_id).status == DagsterRunStatus.FAILURE
     assert slots.claim_concurrency_slot("spark", "the next", "step").is_claimed
 
@@ -46,7 +50,7 @@ def test_a_run_whose_process_was_killed_ends_and_gives_its_slot_to_the_next(inst
 def test_runs_of_other_machines_and_unsigned_ones_are_left_alone(instance):
     elsewhere = started(instance, {STARTED_BY: f"elsewhere:{os.getpid()}:1"})
     unsigned = started(instance, {})
-    assert dead_runs_sensor()(dg.build_sensor_context(instance=instance)).skip_message == "Every run has its process."
+    assert looked(instance) == "Every run has its process."
     sign(instance, unsigned)
     assert instance.get_run_by_id(unsigned.run_id).tags[STARTED_BY] == identity(os.getpid())
     assert not instance.get_run_by_id(elsewhere.run_id).is_finished
@@ -74,14 +78,13 @@ def test_the_second_try_of_a_killed_run_is_not_taken_for_it(instance):
     """Dagster gives it the tags of the first, that of the dead process among them."""
     dead = {STARTED_BY: f"{socket.gethostname()}:{os.getpid()}:1"}
     first = started(instance, dead)
-    sensor, context = dead_runs_sensor(), dg.build_sensor_context(instance=instance)
-    assert sensor(context).skip_message == f"Ended: {first.run_id}."
+    assert looked(instance) == f"Ended: {first.run_id}."
     second = create_run_for_test(
         instance, "flights_enriched_nightly", tags=dead, status=DagsterRunStatus.STARTED,
         parent_run_id=first.run_id, root_run_id=first.run_id,
     )  # fmt: skip
-    assert sensor(context).skip_message == "Every run has its process."
+    assert looked(instance) == "Every run has its process."
     sign(instance, second)
-    assert sensor(context).skip_message == "Every run has its process."
+    assert looked(instance) == "Every run has its process."
     instance.add_run_tags(second.run_id, {STARTED_BY: f"{socket.gethostname()}:{os.getpid()}:2"})
-    assert sensor(context).skip_message == f"Ended: {second.run_id}."
+    assert looked(instance) == f"Ended: {second.run_id}."

@@ -12,7 +12,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
 from jobs import records
-from jobs.schema import DayFacts, DayFigures, DayRecord
+from jobs.schema import DayFacts, DayFigures, DayRecord, UnwrittenRun
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.late_files import input_sensor
@@ -112,6 +112,18 @@ def test_yesterday_is_left_to_the_schedule_until_it_had_its_turn(sensor):
     run = a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
     assert run.is_finished  # it found no input, say
     write(YESTERDAY, name="more.parquet")
+    assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
+
+
+def test_a_day_that_failed_is_not_run_again_on_the_files_that_it_failed_on(sensor):
+    write(YESTERDAY, ago=dt.timedelta(hours=10))
+    a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
+    began, ended = (NOW - NIGHT).isoformat(), (NOW - NIGHT + dt.timedelta(minutes=5)).isoformat()
+    records.save_unwritten(
+        UnwrittenRun(DECLARED.name, YESTERDAY, "failed", "failed", "a page is damaged.", "Mend it.", began, ended)
+    )
+    assert sensor.look() == []
+    write(YESTERDAY, name="delivered_again.parquet")
     assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
 
 

@@ -69,7 +69,7 @@ def quality() -> Quality:
         from data_quality import report
         from jobs import records
 
-        report.render(enrichment, records.latest(enrichment), REPORTS / enrichment)
+        report.render(enrichment, records.latest(enrichment), REPORTS / enrichment, records.unwritten(enrichment))
 
     return Quality("data_quality.day:check", keep, render)
 

@@ -1,0 +1,102 @@
+"""Runs that ended without a word about their day, as when they were killed: what became of it is told for them."""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus, RunRecord, RunsFilter
+from dagster._core.events import AssetObservationData
+from dagster._core.storage.tags import WILL_RETRY_TAG
+
+from orchestration.checks import withdraw_planned
+from orchestration.day_events import DayEvents, render_report, run_again
+from orchestration.declared import Declared
+from orchestration.published_elsewhere import NOTHING_YET, publications
+from orchestration.standing import CANCELLED, ENRICHMENT, FAILED, RUNNING, TRIED_AGAIN, last_word
+
+ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
+AS_IT_WAS = "it ended without a word"
+
+
+def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declared], since: dt.datetime) -> list[str]:
+    """Tell of every day that a run left as running, or never spoke of, and that no later run speaks of.
+
+    Returns the days, each with its enrichment. Told twice is told once: the second time the day is not silent.
+    """
+    ended = instance.get_run_records(RunsFilter(statuses=ENDED, updated_after=since))
+    told = []
+    for declared in all_declared:
+        mine = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
+        for run, day in mine:
+            _tell(instance, declared, run, day)
+        if mine:
+            render_report(declared.name)
+        told += [f"{declared.name} {day}" for _, day in mine]
+    return told
+
+
+def _silent_days(instance: dg.DagsterInstance, declared: Declared, record: RunRecord) -> Iterator[str]:
+    run = record.dagster_run
+    partition = run.tags.get("dagster/partition", "")
+    if not partition or (run.tags.get(ENRICHMENT) != declared.name and declared.key not in (run.asset_selection or ())):
+        return
+    is_day = declared.days.has_partition_key(partition)
+    for day in [partition] if is_day else _days_of_month(declared, partition):
+        word = last_word(instance, declared, day)
+        if word is not None and word.run_id == run.run_id:
+            unfinished = word.state == RUNNING or (word.state == TRIED_AGAIN and not _is_started_again(run))
+        else:
+            later = word is not None and word.at.timestamp() >= record.create_timestamp.timestamp()
+            unfinished = is_day and not later and not _has_said_why(instance, run)
+        if unfinished and not _is_published_by(declared, day, run.run_id):
+            yield day
+
+
+def _days_of_month(declared: Declared, month: str) -> list[str]:
+    return [day for day in declared.days.get_partition_keys() if day.startswith(f"{month}-")]
+
+
+def _is_started_again(run: dg.DagsterRun) -> bool:
+    """Whether Dagster starts the run once more."""
+    return run.tags.get(WILL_RETRY_TAG) == "true"
+
+
+def _has_said_why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Whether a step of ours ended it with a reason, as a replay that could not begin."""
+    failures = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
+    return any(one.dagster_event and one.dagster_event.step_failure_data.user_failure_data for one in failures)
+
+
+def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
+    """Killed after its commit; the sensor over days published elsewhere tells of it."""
+    found, _ = publications(declared.facts.table, NOTHING_YET)
+    return any(one.day == day and one.run_id.startswith(run_id) for one in found)
+
+
+def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, day: str) -> None:
+    run = record.dagster_run
+    again = f"To have the day, {run_again(declared)}"
+    if run.status == DagsterRunStatus.CANCELED:
+        state, reason, next_step = CANCELLED, f"the run was cancelled; {AS_IT_WAS}.", again
+    elif _is_started_again(run):
+        state, reason = TRIED_AGAIN, _why(instance, run)
+        next_step = "Nothing: the run is started once more by itself."
+    else:
+        state, reason, next_step = FAILED, _why(instance, run), again
+    began = dt.datetime.fromtimestamp(record.start_time or record.create_timestamp.timestamp(), dt.UTC)
+    events = DayEvents(declared, day, run.run_id)
+    events.save_unwritten(state, reason, next_step, began.isoformat(timespec="milliseconds"))
+    observation = AssetObservationData(events.word(state, reason, next_step))
+    event = DagsterEvent(
+        DagsterEventType.ASSET_OBSERVATION.value, run.job_name, event_specific_data=observation, message=reason
+    )
+    instance.report_dagster_event(event, run.run_id)
+    withdraw_planned(instance, declared, day, run.run_id)
+
+
+def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
+    """What Dagster says of its end, in one line."""
+    failures = instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_FAILURE)
+    said = [one.dagster_event.message for one in failures if one.dagster_event and one.dagster_event.message]
+    lines = said[-1].strip().splitlines() if said else []
+    return f"the run was killed, or broke off; {AS_IT_WAS}{f' ({lines[0].rstrip(chr(46))})' if lines else ''}."

@@ -1,0 +1,138 @@
+"""A run that ends without a word about its day, as when it is killed: the day has failed, and an alert names it."""
+
+import datetime as dt
+import subprocess
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus
+from dagster._core.events import AssetObservationData
+from dagster._core.storage.tags import WILL_RETRY_TAG
+from dagster._core.test_utils import create_run_for_test
+
+from jobs import records
+from orchestration.alerts import Told, news
+from orchestration.day_events import DayEvents
+from orchestration.dead_runs import STARTED_BY, dead_runs_sensor, identity
+from orchestration.silent_ends import tell_silent_ends
+from orchestration.standing import last_word
+from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at
+
+
+@pytest.fixture
+def instance(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with dg.DagsterInstance.local_temp() as instance:
+        yield instance
+
+
+def a_run(instance, status=DagsterRunStatus.STARTED, **tags: str) -> dg.DagsterRun:
+    tags = RUN_OF | {"dagster/partition": DAY} | tags
+    return create_run_for_test(instance, DECLARED.job_name, tags=tags, status=status)
+
+
+def speak(instance, run: dg.DagsterRun, state: str, day: str = DAY) -> None:
+    word = DayEvents(DECLARED, day, run.run_id).word(state, "a reason", "a step")
+    event = DagsterEvent(
+        DagsterEventType.ASSET_OBSERVATION.value, run.job_name, event_specific_data=AssetObservationData(word)
+    )
+    instance.report_dagster_event(event, run.run_id)
+
+
+def look(instance) -> list[str]:
+    return tell_silent_ends(instance, [DECLARED], dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+
+
+def test_a_day_whose_run_was_killed_is_told_as_failed_and_the_alert_names_it(instance):
+    told = Told({DECLARED.name: 0}, missed={DECLARED.name: "2026-11-18"})
+    process = subprocess.Popen(["sleep", "600"])
+    run = a_run(instance, **{STARTED_BY: identity(process.pid)})
+    speak(instance, run, "running")
+    sensor = dead_runs_sensor([DECLARED])
+    assert sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message == "Every run has its process."
+    assert list(news(instance, [DECLARED], told, at("03:00"))) == []
+    process.kill()
+    process.wait()
+    said = sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
+    assert said == f"Ended: {run.run_id}. Without a word: flights_enriched {DAY}."
+    word = last_word(instance, DECLARED, DAY)
+    assert (word.state, word.run_id) == ("failed", run.run_id)
+    assert word.reason == (
+        "the run was killed, or broke off; it ended without a word (The process that ran it is gone)."
+    )
+    (message,) = news(instance, [DECLARED], told, at("03:00"))
+    assert f"flights_enriched {DAY} not published (failed). the run was killed" in message.text
+    assert message.url.endswith(f"/runs/{run.run_id}")
+    page = Path(f"data/reports/flights_enriched/{DAY}/index.html").read_text()
+    assert "not published: failed" in page
+    assert DAY in Path("data/reports/flights_enriched/index.html").read_text()
+    assert look(instance) == []  # once
+
+
+def test_a_run_that_never_spoke_is_told_too(instance):
+    run = a_run(instance, DagsterRunStatus.STARTING)
+    instance.report_run_failed(run, "Could not load the declarations.")
+    assert look(instance) == [f"flights_enriched {DAY}"]
+    assert "(Could not load the declarations)" in last_word(instance, DECLARED, DAY).reason
+
+
+def test_a_killed_run_that_dagster_starts_again_wakes_nobody(instance):
+    run = a_run(instance, **{WILL_RETRY_TAG: "true"})
+    speak(instance, run, "running")
+    instance.report_run_failed(run)
+    assert look(instance) == [f"flights_enriched {DAY}"]
+    word = last_word(instance, DECLARED, DAY)
+    assert (word.state, word.next_step) == ("crashed", "Nothing: the run is started once more by itself.")
+    assert look(instance) == []
+
+
+def test_a_run_that_said_it_is_tried_again_and_is_not_has_failed(instance):
+    run = a_run(instance)
+    speak(instance, run, "crashed")
+    instance.report_run_failed(run)
+    look(instance)
+    assert last_word(instance, DECLARED, DAY).state == "failed"
+
+
+@pytest.mark.parametrize("state", ["held back", "stopped: service", "published"])
+def test_a_run_that_spoke_of_its_end_is_left_alone(instance, state):
+    run = a_run(instance)
+    speak(instance, run, state)
+    instance.report_run_failed(run)
+    assert look(instance) == []
+
+
+def test_a_run_that_another_one_has_followed_is_left_alone(instance):
+    run = a_run(instance)
+    speak(instance, run, "running")
+    instance.report_run_failed(run)
+    again = a_run(instance)
+    speak(instance, again, "running")
+    assert look(instance) == []
+
+
+def test_the_day_at_which_a_month_was_killed_is_told_and_the_others_are_not(instance):
+    tags = RUN_OF | {"dagster/partition": DAY[:7]}
+    run = create_run_for_test(instance, "flights_enriched_month", tags=tags, status=DagsterRunStatus.STARTED)
+    speak(instance, run, "published", "2026-11-17")
+    speak(instance, run, "running", "2026-11-18")
+    instance.report_run_failed(run)
+    assert look(instance) == ["flights_enriched 2026-11-18"]
+
+
+def test_a_run_that_ended_without_a_word_counts_as_one_that_has_seen_its_files(instance):
+    run = a_run(instance)
+    instance.report_run_failed(run)
+    look(instance)
+    (kept,) = records.unwritten(DECLARED.name, DAY)
+    assert (kept.run_id, kept.state) == (run.run_id, "failed")
+    assert kept.started_at <= kept.ended_at
+
+
+def test_a_day_cancelled_without_a_word_is_no_alarm(instance):
+    run = a_run(instance)
+    speak(instance, run, "running")
+    instance.report_run_canceled(run)
+    assert look(instance) == [f"flights_enriched {DAY}"]
+    assert last_word(instance, DECLARED, DAY).state == "cancelled"
