@@ -1,9 +1,14 @@
 """Finds what is declared: every Enrichment in every module of a package."""
 
+import hashlib
 import importlib
+import os
 import pkgutil
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 
 import dagster as dg
@@ -16,10 +21,14 @@ from jobs.written_tables import clash
 
 @dataclass(frozen=True)
 class Declared:
-    """One enrichment, and where the Spark program finds it."""
+    """One enrichment, and where the Spark program finds it.
+
+    input_name: of its input in Dagster, made of folders; () for the last one alone.
+    """
 
     reference: str  # module:name
     enrichment: Enrichment
+    input_name: tuple[str, ...] = ()
 
     @cached_property
     def facts(self) -> DeclaredFacts:
@@ -35,7 +44,14 @@ class Declared:
 
     @property
     def raw_key(self) -> dg.AssetKey:
-        return dg.AssetKey(["raw", self.enrichment.input.path.rstrip("/").rpartition("/")[2]])
+        return dg.AssetKey(["raw", *(self.input_name or folders_of(self.enrichment)[-1:])])
+
+    @property
+    def input_sensor_name(self) -> str:
+        """Letters, digits and _ only, as Dagster wants it; with a part of a hash where that makes two inputs one."""
+        name = "_".join(self.raw_key.path[1:])
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        return f"{plain}_files" if plain == name else f"{plain}_{hashlib.sha256(name.encode()).hexdigest()[:6]}_files"
 
     @property
     def dead_letters_key(self) -> dg.AssetKey:
@@ -57,6 +73,27 @@ class Declared:
     @property
     def job_name(self) -> str:
         return f"{self.enrichment.name}_nightly"
+
+
+def folders_of(enrichment: Enrichment) -> tuple[str, ...]:
+    """The folders of its input, from the root down; the same for two spellings of one path."""
+    return Path(os.path.abspath(enrichment.input.path)).parts  # noqa: PTH100  # Path.absolute leaves `..` in
+
+
+def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
+    """The same, the inputs named by as many of their last folders as tell them from each other: one where that does."""
+    folders = {declared.name: folders_of(declared.enrichment) for declared in all_declared}
+    paths = set(folders.values())
+
+    def name(path: tuple[str, ...]) -> tuple[str, ...]:
+        alike = [other for other in paths if other != path and other[-1:] == path[-1:]]
+        return next(
+            path[-length:]
+            for length in range(1, len(path) + 1)
+            if length == len(path) or all(other[-length:] != path[-length:] for other in alike)
+        )
+
+    return [replace(declared, input_name=name(folders[declared.name])) for declared in all_declared]
 
 
 def enrichments_in(package: ModuleType) -> list[Declared]:

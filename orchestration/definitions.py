@@ -8,7 +8,7 @@ import enrichments
 from orchestration.alerts import alerts
 from orchestration.assets import dead_letters_asset, enriched_asset, raw_asset, summary_asset
 from orchestration.dead_runs import dead_runs_sensor, signing_executor
-from orchestration.declared import Declared, enrichments_in
+from orchestration.declared import Declared, enrichments_in, with_distinct_inputs
 from orchestration.in_time import in_time_checks
 from orchestration.late_files import input_sensor
 from orchestration.modes import REMAP, REPLAY
@@ -22,6 +22,7 @@ from orchestration.upkeep import upkeep
 
 def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.Definitions:
     """Assets, checks, jobs, schedules and sensors of these enrichments."""
+    all_declared = with_distinct_inputs(all_declared)
     raw = {declared.raw_key: raw_asset(declared) for declared in all_declared}  # two may read one input
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*raw.values()]
     for declared in all_declared:

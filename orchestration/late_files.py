@@ -54,7 +54,7 @@ def input_sensor(readers: Sequence[Declared], jobs: Sequence[Job], now: Clock = 
     declared = readers[0]
 
     @dg.sensor(
-        name=f"{declared.raw_key.path[-1]}_files",
+        name=declared.input_sensor_name,
         jobs=jobs,
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,

@@ -189,6 +189,33 @@ def test_two_enrichments_of_one_input_share_its_raw_asset():
     assert [schedule.name for schedule in repository.schedule_defs] == ["flights_enriched_nightly_schedule"]
 
 
+def reading(name: str, path: str) -> Declared:
+    """The flights under another name, from another input."""
+    output = dataclasses.replace(flights.output, path=f"data/published/{name}")
+    source = dataclasses.replace(flights.input, path=path)
+    return Declared(f"a:{name}", dataclasses.replace(flights, name=name, input=source, output=output, summaries=()))
+
+
+@pytest.mark.parametrize(
+    ("paths", "keys"),
+    [
+        (["data/orders", "data/customers"], ["raw/orders", "raw/customers"]),
+        (["team_a/orders", "team_b/orders"], ["raw/team_a/orders", "raw/team_b/orders"]),
+        (["team_a/orders/", "./team_a/orders"], ["raw/orders", "raw/orders"]),
+        (["a/raw/orders", "b/raw/orders"], ["raw/a/raw/orders", "raw/b/raw/orders"]),
+        (["team-a/orders", "team_a/orders"], ["raw/team-a/orders", "raw/team_a/orders"]),
+    ],
+)
+def test_inputs_of_two_paths_are_two_assets_with_a_sensor_each(paths, keys):
+    both = [reading(f"enriched_{place}", path) for place, path in enumerate(paths)]
+    repository = definitions_of(both, SparkProgram()).get_repository_def()
+    graph = repository.asset_graph
+    found = [next(iter(graph.get(dg.AssetKey(one.name)).parent_keys)).to_user_string() for one in both]
+    assert found == keys
+    sensors = {sensor.name for sensor in repository.sensor_defs if sensor.name.endswith("_files")}
+    assert len(sensors) == len(set(keys))
+
+
 def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
     package = write_package(tmp_path, monkeypatch, later=("later", "data/published/later"))
     assert [(found.reference, found.name) for found in enrichments_in(package)] == [
