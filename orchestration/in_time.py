@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from jobs import records
 from orchestration.deadlines import day_due, deadline
 from orchestration.declared import Declared
+from orchestration.metadata import checks_in_words
 from orchestration.schedules import PUBLISHED_IN_TIME
 from orchestration.standing import published_times
 from orchestration.starting_again import Clock, utc_now
@@ -24,6 +26,7 @@ class InTime:
     sentence: str
     day: str = ""
     deadline: str = ""
+    checks: str = ""  # of the day's last run that wrote files: a later backfill hides them nowhere here
 
     def evaluation(self, declared: Declared) -> dg.AssetCheckEvaluation:
         return dg.AssetCheckEvaluation(
@@ -32,7 +35,7 @@ class InTime:
             passed=self.passed,
             severity=dg.AssetCheckSeverity.WARN,
             description=self.sentence,
-            metadata={"day": self.day, "deadline": self.deadline} if self.day else {},
+            metadata={"day": self.day, "deadline": self.deadline, "checks": self.checks} if self.day else {},
         )
 
 
@@ -51,7 +54,9 @@ def in_time(declared: Declared, now: dt.datetime) -> InTime:
         sentence = f"{day} was published at {first:%F %H:%M} UTC, {late} min after {by}."
     else:
         sentence = f"{day} was published at {first:%F %H:%M} UTC, before {by}."
-    return InTime(first is not None and first <= until, sentence, day, until.isoformat(timespec="minutes"))
+    written = records.load(declared.name, day)
+    checks = checks_in_words(written[-1]) if written else "none ran"
+    return InTime(first is not None and first <= until, sentence, day, until.isoformat(timespec="minutes"), checks)
 
 
 def in_time_checks(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.Definitions:

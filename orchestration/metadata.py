@@ -39,7 +39,7 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
         "rows_late": figures.rows_late,
         "job_s": round(figures.job_s, 3),
         "dead_letters": record.dead_letters,
-        "checks": _checks(record),
+        "checks": checks_in_words(record),
         "declaration": _declaration(record.facts.declared),
         "declaration_changed": _declaration_changed(record, latest),
     }
@@ -54,7 +54,7 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
     return metadata
 
 
-def _checks(record: DayRecord) -> str:
+def checks_in_words(record: DayRecord) -> str:
     """As `14 passed, not run: input_day_complete`."""
     passed = sum(verdict.status == "passed" for verdict in record.verdicts)
     others = {"failed": "red", "not_run": "not run"}

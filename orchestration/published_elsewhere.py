@@ -22,7 +22,7 @@ from orchestration.declared import Declared
 from orchestration.standing import unfinished_runs
 
 LOOK_EVERY = 60  # s
-AT_ONCE = 20  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
+AT_ONCE = 10  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
 LENGTH_OF_RUN_ID = 36  # of Dagster's own; a run of ours adds to it
 NOTHING_YET = -1
 Event = dg.AssetMaterialization | dg.AssetObservation

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster import DagsterEventType
 
 from data_quality import catalogue
 from jobs.enrich_day import run_id_of
@@ -112,19 +111,18 @@ def test_a_day_published_by_button_job_month_or_command_has_passed_its_checks(se
     for status in ("IN_PROGRESS", "EXECUTION_FAILED", "SKIPPED"):
         assert setting.checks(status) == {}
     assert setting.instance.get_materialized_partitions(setting.declared.key) == published
+    last = setting.instance.fetch_materializations(setting.declared.key, limit=1).records[0].asset_materialization
+    assert last.metadata["checks"].value == f"{len(setting.all_but(NOT_RUN))} passed, not run: {NOT_RUN}"
 
 
-def test_a_red_day_has_failed_its_checks_and_is_not_materialized(setting):
+def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_does_not_hide_it(setting):
     run = setting.run("towns_nightly", RED)
     assert not run.success
+    assert setting.instance.get_materialized_partitions(setting.declared.key) == set()
+    assert setting.run("towns_nightly", BUTTON, tags={"dagster/backfill": "of old days"}).success
     assert setting.checks("FAILED") == {key: {RED} for key in setting.all_but(NOT_RUN)}
     assert setting.checks("EXECUTION_FAILED") == {}
-    assert setting.instance.get_materialized_partitions(setting.declared.key) == set()
-
-
-def test_the_day_run_again_has_the_results_of_its_last_run(setting):
-    assert setting.press_the_button(BUTTON).success
-    assert setting.run("towns_nightly", BUTTON).success
+    assert setting.run("towns_nightly", BUTTON).success  # again
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
 
 
@@ -152,20 +150,6 @@ def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
         page = Path(f"data/reports/towns/{day}/index.html").read_text()
         assert "Next:" in page
         assert word.reason.split(";")[0] in page
-
-
-def test_a_check_that_did_not_run_is_named_with_the_day(setting):
-    run = setting.run("towns_nightly", NIGHTLY)
-    (event,) = (
-        one.materialization
-        for one in (entry.dagster_event.event_specific_data for entry in materializations(setting, run))
-        if one.materialization.asset_key == setting.declared.key
-    )
-    assert event.metadata["checks"].value == f"{len(setting.all_but(NOT_RUN))} passed, not run: {NOT_RUN}"
-
-
-def materializations(setting, run) -> list:
-    return setting.instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION)
 
 
 def publish(record) -> None:

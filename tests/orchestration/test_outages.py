@@ -15,7 +15,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
 from jobs import records
-from jobs.schema import DayFacts, DayFigures, DayRecord
+from jobs.schema import DayFacts, DayFigures, DayRecord, Verdict
 from orchestration.alerts import WEBHOOK, alerts
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
@@ -54,10 +54,13 @@ def tell(instance, state: str, time: str, *, day: str = DAY, of: Declared = DECL
     instance.handle_new_event(EventLogEntry(None, logging.INFO, "", run_id, at(time).timestamp(), dagster_event=event))
 
 
-def publish(time: str, *, day: str = DAY, of: Declared = DECLARED) -> None:
-    """The record of a run that published the day."""
+def publish(time: str, *, day: str = DAY, of: Declared = DECLARED, passed: str = "", red: str = "") -> None:
+    """The record of a run that published the day. passed, red: one check each that says so."""
+    verdicts = [Verdict(passed, "passed", "error", "It holds.")] if passed else []
+    verdicts += [Verdict(red, "failed", "warn", "It does not.")] if red else []
     facts = DayFacts(of.facts, day, f"published {time}", (), (), "", (), (), at(time).isoformat(), "")
-    record = DayRecord(facts, DayFigures(0, 0, 0, ()), state="published", published_at=at(time).isoformat())
+    figures, published_at = DayFigures(0, 0, 0, ()), at(time).isoformat()
+    record = DayRecord(facts, figures, tuple(verdicts), state="published", published_at=published_at)
     records.save(record)
 
 
@@ -311,9 +314,11 @@ def test_the_check_looks_at_the_day_that_is_due_and_not_at_the_one_published_las
 
 
 def test_a_day_published_before_its_deadline_passes_and_can_be_asked_for_by_hand(instance):
-    publish("04:00")
+    publish("04:00", passed="every_row_once", red="weather__answers_in_range")
+    publish("05:00", day="2026-11-10", passed="every_row_once")  # a backfill
     (check,) = in_time_checks([DECLARED], lambda: at("07:00")).asset_checks
     result = check()
     assert result.passed
     assert result.description == f"{DAY} was published at 2026-11-20 04:00 UTC, before 06:30 UTC, its deadline."
     assert result.severity == dg.AssetCheckSeverity.WARN
+    assert result.metadata["checks"].value == "1 passed, red: weather__answers_in_range"
