@@ -83,7 +83,7 @@ def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritte
     pages = _pages()
     days = _days(records, unwritten)
     for place, day in enumerate(days):
-        values = _around_a_day(enrichment, days, place)
+        values = _around_a_day(enrichment, days, place, folder)
         if day.record is None:
             page = pages.get_template("unwritten.html").render(values, root="../")
         else:
@@ -122,10 +122,11 @@ def _pages() -> jinja2.Environment:
     return pages
 
 
-def _around_a_day(enrichment: str, days: list[Day], place: int) -> dict[str, Any]:
+def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) -> dict[str, Any]:
     """What the page of any day shows, written or not."""
     day = days[place]
-    run_id = day.record.facts.run_id if day.record else day.unwritten.run_id if day.unwritten else ""
+    run_id = day.unwritten.run_id if day.unwritten else day.record.facts.run_id if day.record else ""
+    log = f"../../../runs/{enrichment}/{day.day}/{run_id}.spark.log"
     asset = f"{os.environ.get(DAGSTER_URL, 'http://127.0.0.1:3000').rstrip('/')}/assets/{enrichment}"
     return {
         "enrichment": enrichment,
@@ -134,7 +135,7 @@ def _around_a_day(enrichment: str, days: list[Day], place: int) -> dict[str, Any
         "unwritten": day.unwritten,
         "readers_see": readers_see(days, place),
         "dagster": f"{asset}?view=partitions&partition={day.day}",
-        "log": f"../../../runs/{enrichment}/{day.day}/{day.unwritten.run_id if day.unwritten else run_id}.spark.log",
+        "log": log if Path(os.path.normpath(folder / day.day / log)).exists() else None,  # before Spark there is none
         "before": days[place - 1].day if place else None,
         "after": days[place + 1].day if place + 1 < len(days) else None,
     }

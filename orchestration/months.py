@@ -190,19 +190,23 @@ class MonthRun:
                 self._decide(day, Ended(1, None, reason, str(rest.get("state", "failed")), progress))
 
     def _begin(self, day: str) -> None:
-        run = self._runs[day]
         self._begun.add(day)
-        first, mine = self._runs[next(iter(self._leases))].events.log, run.events.log
-        if mine != first:  # one Spark, one log: every day links it
+        self._link_log(day)
+        self._runs[day].observe("running", "Spark enriches and checks the day.", "Nothing.")
+
+    def _link_log(self, day: str) -> None:
+        """One Spark, one log: every day links it, also one that ends before it begins, as without input."""
+        first, mine = self._runs[next(iter(self._leases))].events.log, self._runs[day].events.log
+        if mine != first:
             mine.parent.mkdir(parents=True, exist_ok=True)
             mine.unlink(missing_ok=True)
             mine.symlink_to(first.resolve())
-        run.observe("running", "Spark enriches and checks the day.", "Nothing.")
 
     def _decide(self, day: str, ended: Ended) -> None:
         run = self._runs[day]
         self._said_why = ended.record is None
         if ended.record is None:
+            self._link_log(day)
             run.tell_unwritten(ended)
             self._red[day] = ended.reason
             return

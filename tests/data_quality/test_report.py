@@ -130,18 +130,25 @@ def ended_without_files(day: str, state: str = "failed") -> UnwrittenRun:
 
 def test_a_red_day_that_wrote_no_files_is_on_every_page_with_its_reason_and_next_step(tmp_path):
     red = [ended_without_files("2013-01-04"), ended_without_files("2013-01-06", "stopped: service")]
-    index = render("flights_enriched", days(3), tmp_path, red).read_text()
+    log = tmp_path / "runs" / "flights_enriched" / red[0].day / f"{red[0].run_id}.spark.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    reports = tmp_path / "reports" / "flights_enriched"
+    reports.parent.mkdir()
+    index = render("flights_enriched", days(3), reports, red).read_text()
     assert "5 days" in index
     assert "latest day not published: stopped: service" in index
     for run in red:
         assert index.count(f'href="{run.day}/index.html"') >= 3  # headline, calendar, table
         assert f'class="cell failed" href="{run.day}/index.html" title="{run.day}: {run.state}.' in index
-        page = (tmp_path / run.day / "index.html").read_text()
+        page = (reports / run.day / "index.html").read_text()
         for text in (f"not published: {run.state}", run.reason, run.next_step, "../index.html"):
             assert text in page
         assert f"/assets/flights_enriched?view=partitions&amp;partition={run.day}" in page
-        assert f"../../../runs/flights_enriched/{run.day}/{run.run_id}.spark.log" in page
-    assert "2013-01-04/index.html" in (tmp_path / "2013-01-03" / "index.html").read_text()
+    link = f"../../../runs/flights_enriched/{red[0].day}/{red[0].run_id}.spark.log"
+    assert link in (reports / red[0].day / "index.html").read_text()
+    assert ".spark.log" not in (reports / red[1].day / "index.html").read_text()  # it ended before Spark
+    assert "2013-01-04/index.html" in (reports / "2013-01-03" / "index.html").read_text()
 
 
 def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
