@@ -16,6 +16,7 @@ from orchestration.standing import CANCELLED, ENRICHMENT, FAILED, RUNNING, TRIED
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 AS_IT_WAS = "it ended without a word"
+SAYS_NOTHING = "This run has been marked as failed from outside"  # Dagster's own, where it knows no reason
 
 
 def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declared], since: dt.datetime) -> list[str]:
@@ -98,5 +99,5 @@ def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     """What Dagster says of its end, in one line."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_FAILURE)
     said = [one.dagster_event.message for one in failures if one.dagster_event and one.dagster_event.message]
-    lines = said[-1].strip().splitlines() if said else []
+    lines = [line for line in "\n".join(said[-1:]).strip().splitlines() if not line.startswith(SAYS_NOTHING)]
     return f"the run was killed, or broke off; {AS_IT_WAS}{f' ({lines[0].rstrip(chr(46))})' if lines else ''}."

@@ -5,7 +5,7 @@ import urllib.request
 import pytest
 from deltalake import DeltaTable
 
-from tests.orchestration.pages import materialize, shows, wait_for, web_page
+from tests.orchestration.pages import keep, materialize, shows, wait_for, web_page
 from tests.orchestration.test_nightly_run import ROW_DOUBLED, house_definitions, with_fault
 
 pytestmark = pytest.mark.ui
@@ -57,9 +57,13 @@ def test_the_metadata_of_published_days_is_plotted(page):
 
 def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one_that_did_not_run(page):
     page.goto("/assets/flights_enriched?view=checks&checkDetail=every_row_once")
-    shows(page, "Every row of the input is in the files exactly once", "1 row doubled")
+    shows(page, "Every row of the input is in the files exactly once", "0 rows lost, 1 doubled")
     page.get_by_text("Execution history").click()
     shows(page, HELD_BACK, PUBLISHED)
+    page.get_by_role("tab", name="Partitions").last.click()
+    shows(page, "Passed (1)", "Execution Failed (0)")
+    page.get_by_text("Failed (1)", exact=True).wait_for()  # and none of the day that has no input
+    keep(page, "checks_by_day")
 
 
 def test_a_replay_at_a_click_of_a_day_without_dead_letters_leaves_it_as_it_is(page, nights):

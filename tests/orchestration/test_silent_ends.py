@@ -92,7 +92,8 @@ def test_a_run_that_said_it_is_tried_again_and_is_not_has_failed(instance):
     speak(instance, run, "crashed")
     instance.report_run_failed(run)
     look(instance)
-    assert last_word(instance, DECLARED, DAY).state == "failed"
+    word = last_word(instance, DECLARED, DAY)
+    assert (word.state, word.reason) == ("failed", "the run was killed, or broke off; it ended without a word.")
 
 
 @pytest.mark.parametrize("state", ["held back", "stopped: service", "published"])
