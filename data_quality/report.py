@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import importlib.resources
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ def render(enrichment: str, records: list[DayRecord], folder: Path) -> Path:
     index = folder / "index.html"
     _replace(index, pages.get_template("days.html").render(_of_all_days(enrichment, days[-DAYS_SHOWN:]), root=""))
     return index
+
+
+def require(folder: Path) -> None:
+    """See to it that pages can be written to this folder. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 @functools.cache

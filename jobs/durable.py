@@ -46,3 +46,14 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file or folder of this name. Raises OSError when that cannot be known, as `exists` of newer
+    Pythons does not.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -333,6 +333,7 @@ class DayRecord(Facts):
     reason: str = ""  # one sentence
     published_version: int | None = None
     published_at: str | None = None
+    warnings: tuple[str, ...] = ()  # sentences: what went wrong beside the day, and does not hold it back
 
     @property
     def dead_letters(self) -> int:

@@ -10,6 +10,8 @@ import dagster as dg
 from data_quality import catalogue
 from jobs import records
 from jobs.counted import counted
+from jobs.errors import DeclarationError
+from jobs.nightly import tried
 from jobs.schema import DayRecord
 from orchestration import metadata
 from orchestration.declared import Declared
@@ -136,7 +138,24 @@ def _red(record: DayRecord) -> list[str]:
 
 
 def render_report(enrichment: str) -> None:
-    """The page of every day of the enrichment and its index, from all records there are."""
+    """The page of every day of the enrichment and its index, from all records there are; no day fails for them."""
     from data_quality import report
 
-    report.render(enrichment, records.latest(enrichment), REPORTS / enrichment)
+    warning = tried(
+        lambda: report.render(enrichment, records.latest(enrichment), REPORTS / enrichment), "the report is not written"
+    )
+    if warning:
+        dg.get_dagster_logger().warning(warning)
+
+
+def require_storing(enrichment: str) -> None:
+    """See to it that verdicts and reports can be stored, before anything is called. Raises DeclarationError."""
+    from data_quality import report, verdict_store
+
+    try:
+        verdict_store.require()
+        report.require(REPORTS / enrichment)
+    except verdict_store.VerdictsRefused as error:
+        raise DeclarationError(f"{enrichment}: {error} Nothing was called.") from error
+    except OSError as error:
+        raise DeclarationError(f"{enrichment}: its report cannot be written: {error}. Nothing was called.") from error

@@ -9,8 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
-
+from jobs.tables.delta_log import table_at
 from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing
 
@@ -45,9 +44,9 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
 
 def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Path]]:
     """How many files went, and those that a version needs which can still be read."""
-    if not DeltaTable.is_deltatable(table):
+    opened = table_at(table)
+    if opened is None:
         return 0, set()
-    opened = DeltaTable(table)
     hours = older_than // timedelta(hours=1)
     with storing(table):
         old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
