@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobs import records
 from jobs.tables.asked_keys import files_of_days
-from jobs.tables.delta_log import LOG
+from jobs.tables.delta_log import LOG, table_at
 
 if TYPE_CHECKING:
     from jobs.declarations import Enrichment
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 
 def lost_days(enrichment: Enrichment) -> Iterator[str]:
-    """A sentence for each day that was published and that readers of the table do not see, with the cure.
+    """A sentence for each day that was published and that readers of the table do not see, with the cure. None of a table
+    that is not partitioned as the input is.
 
     Raises TidegateError when the table's log cannot be read.
     """
+    table = table_at(enrichment.output.path)
+    if table is not None and table.metadata().partition_columns != [enrichment.input.partition]:
+        return
     shown = {day for day, _ in files_of_days(enrichment)}
     empty = {int(entry.stem) for entry in Path(enrichment.output.path, LOG).glob("*.json") if not entry.stat().st_size}
     for day, record in sorted(_published(enrichment).items()):

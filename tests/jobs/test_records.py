@@ -12,6 +12,7 @@ from jobs.commands.remap import last_published
 from jobs.errors import TidegateError
 from jobs.schema import DayFigures
 from tests.jobs.commands.conftest import towns_in
+from tidegate.__main__ import main
 
 FIRST, SECOND = "2013-01-10", "2013-01-11"
 TORN = [b"", b'{"facts": {"day"', b"\0" * 100, b"[]", b"null", b"{}", b'{"facts": {}, "figures": {}}']
@@ -69,3 +70,12 @@ def test_a_record_that_cannot_be_read_is_not_taken_for_none(old_record):
     old_record.mkdir()
     with pytest.raises(TidegateError, match=rf"^record {old_record} cannot be read: Is a directory. Start again"):
         records.latest("towns")
+
+
+def test_forget_deletes_a_torn_record_which_may_hold_anything(towns, old_record):
+    towns.store({1: {"temp_c": 1.0}, 3: {"temp_c": 3.0}})
+    towns.publish(FIRST, [1, 2], run_id="again")
+    old_record.write_bytes(b'{"evidence": "town-3')
+    assert main(["forget", "weather", "--package", "declared", "--key", "town=town-3"]) == 0
+    assert not old_record.exists()
+    assert records.torn("towns") == []

@@ -99,11 +99,8 @@ def test_a_run_that_publishes_and_ends_while_vacuum_looks_keeps_its_rows(runs_on
 
             return looking
 
-        class Opened(DeltaTable):
-            __init__ = at_the_moment(DeltaTable.__init__)
-
         if looks == "at the table":
-            monkeypatch.setattr(old_files, "DeltaTable", Opened)
+            monkeypatch.setattr(old_files, "table_at", at_the_moment(old_files.table_at))
         else:
             monkeypatch.setattr(old_files, "at_work", at_the_moment(old_files.at_work))
         assert vacuum(runs_only, older_than=AT_ONCE).runs == 0
