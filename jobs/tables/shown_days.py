@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 def lost_days(enrichment: Enrichment) -> Iterator[str]:
-    """A sentence for each day that was published and that readers of the table do not see, with the cure. None of a table
-    that is not partitioned as the input is.
+    """A sentence for each day that was published and that readers of the table do not see, with the cure.
 
-    Raises TidegateError when the table's log cannot be read.
+    None for a table that is not partitioned as the input is. Raises TidegateError when the table's log cannot be read.
     """
     table = table_at(enrichment.output.path)
     if table is not None and table.metadata().partition_columns != [enrichment.input.partition]:
