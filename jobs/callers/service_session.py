@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
-import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,13 +16,16 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from jobs.callers.addresses import path_secrets
+from jobs.callers.answer_body import SHOWN, BrokenOff, error_text, is_whole, loaded
 from jobs.callers.authorizing import authorizer, without_secrets
-from jobs.callers.caller import CallFailed, Throttled
+from jobs.callers.caller import CallFailed, Redirected, Throttled
 from jobs.callers.counting import LEAVING, RequestCounts, Unasked
-from jobs.callers.tracing import trace
+from jobs.callers.tracing import Exchange, note, trace
 from jobs.errors import AccessRefused
 from jobs.lookups.services import Service
+from jobs.one_line import in_one_line
 
+REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
 
 
@@ -151,20 +154,15 @@ class ServiceSession:
         exchange = trace("http", lambda: f"{method} {url}", body, self.masked)
         try:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
-                if exchange is not None:
-                    exchange.status = response.status
+                note(exchange, response.status)
                 if response.status == 401 and self._authorizer.refused(headers):
                     raise Throttled("401: the token was taken no more, and is renewed", 0.0)
-                self._judge_status(response, misses)
+                if response.status not in misses and self._is_refusal(response.status):
+                    await self._refuse(response, exchange)
                 self._authorizer.accepted(headers)
                 if response.status in misses:
                     return Response(response.status, None, True, 0.0, response.headers)
-                answer = await self._body(response, received)
-                if exchange is not None:
-                    exchange.answer = self.masked(answer.decode("utf-8", "replace"))
-                content = loaded(answer)
-                pause = retry_after(response.headers.get("Retry-After"))
-                return Response(response.status, content, False, pause, response.headers, len(answer))
+                return await self._answer(response, received, exchange)
         except TimeoutError as error:
             raise CallFailed(f"no answer within {self._attempt_timeout} s", passing=True) from error
         except aiohttp.ClientConnectorError as error:
@@ -174,19 +172,50 @@ class ServiceSession:
         except (ValueError, RecursionError) as error:
             raise self._failure(f"the answer is not JSON: {error}", passing=False) from error
 
-    def _judge_status(self, response: aiohttp.ClientResponse, misses: Collection[int]) -> None:
-        """Raise what a status means, unless it means an answer or a miss."""
+    async def _answer(self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None) -> Response:
+        body = await self._body(response, received)
+        if exchange is not None:
+            note(exchange, response.status, self.masked(body.decode("utf-8", "replace")))
+        content = self._loaded(body, response)
+        pause = retry_after(response.headers.get("Retry-After"))
+        return Response(response.status, content, False, pause, response.headers, len(body))
+
+    def _is_refusal(self, status: int) -> bool:
+        return status >= 300 or status in self._throttled or status in self._service.stop_on
+
+    async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
+        """Raise what a status means that is neither an answer nor a miss."""
         status = response.status
-        if status in misses:
-            return
-        said = self.masked(f"{status} {response.reason}")
+        text = self.masked(await error_text(response))
+        if status in REDIRECTS:
+            text = f"redirects to {self.masked(_location(response))}, and redirects are not followed"
+        note(exchange, status, text)
+        said = in_one_line(self.masked(f"{status} {response.reason}"), SHOWN)
+        body = in_one_line(text, SHOWN)
+        if body.replace(":", "") not in ("", "{}", said):  # frameworks repeat the status
+            said = f"{said}: {body}"
         if status in self._throttled:
             self._counts.throttled += 1
             raise Throttled(said, retry_after(response.headers.get("Retry-After")))
         if status in self._service.stop_on:
             raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {said}.")
-        if status >= 300:
-            raise StatusFailed(said, status, passing=status >= 500)
+        if status in REDIRECTS:
+            raise Redirected(said)
+        raise StatusFailed(said, status, passing=status >= 500)
+
+    def _loaded(self, answer: bytes, response: aiohttp.ClientResponse) -> Any:
+        """The answer's JSON. Raises ValueError, and CallFailed for an answer that is empty or broke off."""
+        if not answer.strip():
+            said = self.masked(f"{response.status} {response.reason}")
+            cure = f"; where that means no such key, write {response.status} into miss_when"
+            empty = f"{said}: the answer has no body{cure if response.status != 200 else ''}"
+            raise CallFailed(empty, passing=not is_whole(response))
+        try:
+            return loaded(answer, response.charset)
+        except BrokenOff as error:
+            if is_whole(response):
+                raise
+            raise self._failure(f"the answer broke off after {len(answer):,} bytes: {error}", passing=True) from error
 
     async def _body(self, response: aiohttp.ClientResponse, received: int) -> bytes:
         """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
@@ -214,16 +243,9 @@ def _broken(error: aiohttp.ClientError) -> str:
     return f"connection lost: {error or type(error).__name__}"
 
 
-def loaded(answer: bytes) -> Any:
-    """The JSON. Raises ValueError for what is none, NaN and infinity too."""
-    return _DECODER.decode(answer.decode(json.detect_encoding(answer), "surrogatepass"))
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)  # json.loads makes one each time
+def _location(response: aiohttp.ClientResponse) -> str:
+    """Where a redirect leads, without the query, which may hold a ticket of a login."""
+    return re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
 
 
 def retry_after(header: str | None) -> float:
