@@ -82,11 +82,12 @@ class ServiceSession:
         attempt_timeout: float | None,
         max_answer_bytes: int,
         throttled: Collection[int],
+        errors: Collection[int] = (),
         counts: RequestCounts,
         headers: Mapping[str, str] = MappingProxyType({}),
         secrets: Sequence[str] = (),
     ) -> None:
-        """secrets: what is masked beside those of auth."""
+        """errors: statuses that are errors whatever they usually mean, and final. secrets: masked beside auth's."""
         self.base_url = service.base_url
         self._shown_url = service.shown_url
         self._secrets = (*secrets, *path_secrets(self.base_url, self._shown_url))
@@ -95,6 +96,7 @@ class ServiceSession:
         self._attempt_timeout = attempt_timeout
         self._max_answer_bytes = max_answer_bytes
         self._throttled = throttled
+        self._errors = errors
         self._counts = counts
         self._headers = CIMultiDict(headers)
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
@@ -181,7 +183,7 @@ class ServiceSession:
         return Response(response.status, content, False, pause, response.headers, len(body))
 
     def _is_refusal(self, status: int) -> bool:
-        return status >= 300 or status in self._throttled or status in self._service.stop_on
+        return status >= 300 or status in self._throttled or status in self._service.stop_on or status in self._errors
 
     async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
         """Raise what a status means that is neither an answer nor a miss."""
@@ -199,9 +201,9 @@ class ServiceSession:
             raise Throttled(said, retry_after(response.headers.get("Retry-After")))
         if status in self._service.stop_on:
             raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {said}.")
-        if status in REDIRECTS:
+        if status in REDIRECTS and status not in self._errors:
             raise Redirected(said)
-        raise StatusFailed(said, status, passing=status >= 500)
+        raise StatusFailed(said, status, passing=status >= 500 and status not in self._errors)
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse) -> Any:
         """The answer's JSON. Raises ValueError, and CallFailed for an answer that is empty or broke off."""

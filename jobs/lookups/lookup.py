@@ -166,6 +166,11 @@ class Lookup:
         return service if isinstance(service, Service) else None
 
     @property
+    def judges_answers(self) -> bool:
+        """Whether the declaration calls some answers errors: they are stored, and hold as long as an error does."""
+        return False
+
+    @property
     def outage_rule(self) -> Outage:
         raise NotImplementedError
 
