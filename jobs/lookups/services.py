@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from jobs.declared_types import require_types
 from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
-from jobs.fingerprint import NOT_IN_FINGERPRINT
+from jobs.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.lookups.auth import Auth
 from jobs.lookups.prices import Price, check_prices
 
@@ -47,14 +47,18 @@ class Retry:
 class Cache:
     """Answers and misses are kept in each task and used again for equal keys; errors are not.
 
-    max_entries: of one task; the least recently used leave first. ttl: how long one is used; None for the whole task.
+    max_entries, max_bytes: of one task, bytes of texts and lists; the least recently used leave first. ttl: how long
+    one is used; None for the whole task.
     """
 
     max_entries: int = 10_000
     ttl: timedelta | None = None
+    max_bytes: int = field(default=64 << 20, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "cache", leave=["max_entries"])
+        if self.max_bytes < 1:
+            raise DeclarationError(f"cache: max_bytes is {self.max_bytes}; it must be at least 1.")
         wrong = isinstance(self.max_entries, bool) or not isinstance(self.max_entries, int) or self.max_entries < 1
         if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
             raise DeclarationError(
