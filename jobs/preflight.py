@@ -139,8 +139,7 @@ async def check_services(enrichment: Enrichment) -> None:
         try:
             if lookup.http_service is not None:
                 service = lookup.http_service
-                _require_secret(lookup, service.url)
-                for variable in service.auth.variables() if service.auth else ():
+                for variable in lookup.variables():
                     _require_secret(lookup, variable)
                 _require_fitting_secrets(lookup, service)
                 await _reach(service.name, service.base_url, service.shown_url)

@@ -56,6 +56,7 @@ class HttpCaller:
             errors=self._errors.statuses,
             counts=self._counts,
             headers=lookup.headers,
+            secrets=[variable.read() for variable in lookup.secrets()],
         )
         self._pages = None
         if lookup.pages is not None:

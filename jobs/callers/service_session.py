@@ -15,7 +15,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from jobs.callers.addresses import path_secrets
+from jobs.callers.addresses import path_secrets, with_parameter
 from jobs.callers.answer_body import SHOWN, BrokenOff, error_text, is_whole, loaded
 from jobs.callers.authorizing import authorizer, without_secrets
 from jobs.callers.caller import CallFailed, Redirected, Throttled
@@ -154,6 +154,8 @@ class ServiceSession:
             sent = sent.copy()
             sent.update(headers)
         exchange = trace("http", lambda: f"{method} {url}", body, self.masked)
+        if self._authorizer.parameter is not None:
+            url = with_parameter(url, *self._authorizer.parameter)
         try:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
                 note(exchange, response.status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from jobs.lookups.templates import JsonTemplate, placeholders
 
 if TYPE_CHECKING:
     from jobs.callers.caller import Caller
+    from jobs.environment import Env
 
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -35,7 +36,8 @@ class HttpLookup(Lookup):
 
     request: method (GET, POST, PUT) and path, with {key} where a key's value goes, escaped. A timestamp is written in
     UTC as 2013-01-10T05:00:00Z. body: any JSON, with {key} in its strings; a string that is one {key} becomes the value
-    as JSON has it, so that a number stays one. headers: sent with every request; they are no place for a secret.
+    as JSON has it, so that a number stays one; an Env in it is a secret. headers: sent with every request,
+    and no place for a secret.
     batch: many keys in one request; max_concurrency counts requests. pages: an answer that comes in pages. paths:
     column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when, throttled_when: what means "no
     such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as "$.status == 'ZERO_RESULTS'";
@@ -162,6 +164,16 @@ class HttpLookup(Lookup):
         if unknown:
             raise DeclarationError(f"required: {unknown[0]!r} is not a column of returns.")
 
+    def variables(self) -> Iterator[Env]:
+        yield from super().variables()
+        yield from self.secrets()
+
+    def secrets(self) -> Iterator[Env]:
+        """Those in the body of a request."""
+        bodies = [self.body] if self.batch is None else [self.batch.body, self.batch.item]
+        for body in bodies:
+            yield from JsonTemplate("body", body).variables
+
     @property
     def judges_answers(self) -> bool:
         return bool(self.error_when or self.required)
@@ -201,8 +213,7 @@ class HttpLookup(Lookup):
         return HttpCaller(self, share)
 
     def request_facts(self) -> dict[str, Any]:
-        service = {"name": self.service.name, "url": self.service.url}
-        facts = {"service": service, "request": self.request, "miss_when": self.miss_when}
+        facts = {"service": self.service.request_facts(), "request": self.request, "miss_when": self.miss_when}
         if self.body is not None:
             facts["body"] = self.body
         if self.headers:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 from jobs.declared_types import require_types
@@ -95,7 +96,8 @@ class Service:
     max_concurrency: calls in flight over all tasks of a run; it is divided over the tasks that run at once.
     stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
     auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
-    prices: what it bills, by the day of the call; a changed price asks nothing anew.
+    prices: what it bills, by the day of the call; a changed price asks nothing anew. tenant: whose answers these are,
+    where one url and one set of variables serve several: stored answers are then told apart by it.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Service:
     stop_on: tuple[int, ...] = (401, 402, 403)
     auth: Auth | None = None
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
+    tenant: str | None = field(default=None, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         if isinstance(self.prices, Price):
@@ -114,8 +117,20 @@ class Service:
         object.__setattr__(self, "prices", tuple(self.prices))
         check_prices(f"service {self.name}", self.prices)
         require_concurrency(f"service {self.name}", self.max_concurrency)
+        if self.tenant == "":
+            raise DeclarationError(f"service {self.name}: tenant is empty; it must be a name, or None.")
         if isinstance(self.url, str):
             require_http_url(f"service {self.name}", self.url)
+
+    def variables(self) -> Iterator[Env]:
+        """The environment variables that a request needs."""
+        yield from (value for value in (self.url,) if isinstance(value, Env))
+        yield from self.auth.variables() if self.auth else ()
+
+    def request_facts(self) -> dict[str, Any]:
+        """What a stored answer depends on."""
+        facts: dict[str, Any] = {"name": self.name, "url": self.url}
+        return facts if self.tenant is None else facts | {"tenant": self.tenant}
 
     @property
     def base_url(self) -> str:
