@@ -10,7 +10,7 @@ import base64
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, quote_plus
 
 import aiohttp
@@ -20,6 +20,9 @@ from jobs.environment import Env, resolve
 from jobs.errors import AccessRefused, DeclarationError, RunStopped
 from jobs.lookups.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
 from jobs.lookups.services import without_path
+
+if TYPE_CHECKING:
+    from jobs.callers.transport import Transport
 
 TOKEN_TIMEOUT = 30.0  # s, for one request for a token
 TOKEN_TRIES = 3
@@ -50,8 +53,8 @@ class Authorizer(Protocol):
         """`text` without the secrets, should somebody else have put one there."""
 
 
-def authorizer(auth: Auth | None, service: str) -> Authorizer:
-    """Raises DeclarationError when a secret is not set, or cannot stand in a header."""
+def authorizer(auth: Auth | None, service: str, transport: Transport | None = None) -> Authorizer:
+    """Raises DeclarationError when a secret is not set, or cannot stand in a header. transport: how tokens come."""
     match auth:
         case None:
             return FixedHeaders({}, ())
@@ -69,7 +72,7 @@ def authorizer(auth: Auth | None, service: str) -> Authorizer:
                 raise DeclarationError(f"{auth.user.name} holds a colon, which a user of HTTP Basic cannot.")
             pair = _base64(f"{user}:{password}")
             return FixedHeaders({"Authorization": f"Basic {pair}"}, (pair, password))
-    return TokenHeaders(auth, service)
+    return TokenHeaders(auth, service, transport)
 
 
 def _read(variable: Env) -> str:
@@ -156,7 +159,8 @@ class TokenHeaders:
 
     parameter: tuple[str, str] | None = None
 
-    def __init__(self, auth: OAuth2ClientCredentials, service: str) -> None:
+    def __init__(self, auth: OAuth2ClientCredentials, service: str, transport: Transport | None = None) -> None:
+        self._transport = transport
         self._auth = auth
         self._url = resolve(auth.token_url)
         require_token_url(self._url)
@@ -239,7 +243,7 @@ class TokenHeaders:
         timeout = aiohttp.ClientTimeout(total=TOKEN_TIMEOUT)
         try:
             async with (
-                aiohttp.ClientSession(timeout=timeout) as session,
+                aiohttp.ClientSession(timeout=timeout, **self._reached()) as session,
                 session.post(self._url, data=form, headers=headers, allow_redirects=False) as response,
             ):
                 status, body = response.status, await _read_whole(response.content)
@@ -252,6 +256,11 @@ class TokenHeaders:
         if status != 200:
             raise AccessRefused(f"{self._service}: {self._shown_url} refuses us a token: {status}{_reason(body)}.")
         self._keep(body)
+
+    def _reached(self) -> dict[str, Any]:
+        if self._transport is None:
+            return {}
+        return {"connector": aiohttp.TCPConnector(ssl=self._transport.ssl)} | self._transport.options_for(self._url)
 
     def _keep(self, body: bytes) -> None:
         token, life = _token(body)

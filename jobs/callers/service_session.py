@@ -21,11 +21,13 @@ from jobs.callers.authorizing import authorizer, without_secrets
 from jobs.callers.caller import CallFailed, Redirected, Throttled
 from jobs.callers.counting import LEAVING, RequestCounts, Unasked
 from jobs.callers.tracing import Exchange, note, trace
+from jobs.callers.transport import Transport
 from jobs.errors import AccessRefused
 from jobs.lookups.services import Service
 from jobs.one_line import in_one_line
 
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
+PROXY_WANTS_PASSWORD = 407
 RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
 
 
@@ -90,7 +92,12 @@ class ServiceSession:
         """errors: statuses that are errors whatever they usually mean, and final. secrets: masked beside auth's."""
         self.base_url = service.base_url
         self._shown_url = service.shown_url
-        self._secrets = (*secrets, *path_secrets(self.base_url, self._shown_url))
+        self._transport = Transport(service)
+        self._secrets = (
+            *secrets,
+            *self._transport.secrets_of(self.base_url),
+            *path_secrets(self.base_url, self._shown_url),
+        )
         self._service = service
         self._share = share
         self._attempt_timeout = attempt_timeout
@@ -101,15 +108,16 @@ class ServiceSession:
         self._headers = CIMultiDict(headers)
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
         self._headers_of_json.update(headers)
-        self._authorizer = authorizer(service.auth, service.name)
+        self._authorizer = authorizer(service.auth, service.name, self._transport)
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
-            connector=_Connector(limit=self._share),
+            connector=_Connector(limit=self._share, ssl=self._transport.ssl),
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
             cookie_jar=aiohttp.DummyCookieJar(),  # what one row's answer sets would go with another row's request
+            **self._transport.options_for(self.base_url),
         )
         # aiohttp asks again by itself on a connection that was dropped; every attempt must be one that we count
         self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
@@ -167,14 +175,21 @@ class ServiceSession:
                 if response.status in misses:
                     return Response(response.status, None, True, 0.0, response.headers)
                 return await self._answer(response, received, exchange)
-        except TimeoutError as error:
-            raise CallFailed(f"no answer within {self._attempt_timeout} s", passing=True) from error
-        except aiohttp.ClientConnectorError as error:
-            raise CallFailed(f"cannot connect: {error.os_error.strerror or error.os_error}", passing=True) from error
-        except aiohttp.ClientError as error:
-            raise self._failure(_broken(error), passing=True) from error
-        except (ValueError, RecursionError) as error:
-            raise self._failure(f"the answer is not JSON: {error}", passing=False) from error
+        except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError) as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> CallFailed | AccessRefused:
+        match error:
+            case TimeoutError():
+                return CallFailed(f"no answer within {self._attempt_timeout} s", passing=True)
+            case aiohttp.ClientHttpProxyError():
+                return self._refused_by_proxy(error)
+            case aiohttp.ClientConnectorError(os_error=cause):
+                to = " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+                return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
+            case aiohttp.ClientError():
+                return self._failure(_broken(error), passing=True)
+        return self._failure(f"the answer is not JSON: {error}", passing=False)
 
     async def _answer(self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None) -> Response:
         body = await self._body(response, received)
@@ -201,7 +216,7 @@ class ServiceSession:
         if status in self._throttled:
             self._counts.throttled += 1
             raise Throttled(said, retry_after(response.headers.get("Retry-After")))
-        if status in self._service.stop_on:
+        if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
             raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {said}.")
         if status in REDIRECTS and status not in self._errors:
             raise Redirected(said)
@@ -235,6 +250,12 @@ class ServiceSession:
         """What others said, without our secrets, should they have said one."""
         shown = text.replace(self.base_url, f"{self._shown_url}/***") if self._shown_url != self.base_url else text
         return without_secrets(self._authorizer.masked(shown), self._secrets)
+
+    def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
+        said = self.masked(in_one_line(f"{error.status} {error.message}", SHOWN))
+        if error.status == PROXY_WANTS_PASSWORD:
+            return AccessRefused(f"{self._service.name} at {self._shown_url}: its proxy refuses us: {said}.")
+        return CallFailed(f"the proxy does not connect: {said}", passing=True)
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         return CallFailed(self.masked(reason), passing=passing)

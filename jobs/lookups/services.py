@@ -97,7 +97,10 @@ class Service:
     stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
     auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
     prices: what it bills, by the day of the call; a changed price asks nothing anew. tenant: whose answers these are,
-    where one url and one set of variables serve several: stored answers are then told apart by it.
+    where one url and one set of variables serve several: stored answers are then told apart by it. proxy: http:// or
+    https:// address; by default that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, none for loopback. ca: PEM file of the
+    authorities that are trusted, in place of the system's. client_certificate, client_key: PEM files of who we are; one
+    file may hold both.
     """
 
     name: str
@@ -108,6 +111,10 @@ class Service:
     auth: Auth | None = None
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     tenant: str | None = field(default=None, metadata=WHERE_DECLARED)
+    proxy: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    ca: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    client_certificate: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    client_key: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
         if isinstance(self.prices, Price):
@@ -117,6 +124,13 @@ class Service:
         object.__setattr__(self, "prices", tuple(self.prices))
         check_prices(f"service {self.name}", self.prices)
         require_concurrency(f"service {self.name}", self.max_concurrency)
+        if self.client_key is not None and self.client_certificate is None:
+            raise DeclarationError(f"service {self.name}: client_key is declared without a client_certificate.")
+        if isinstance(self.proxy, str) and "@" in self.proxy:
+            raise DeclarationError(
+                f'service {self.name}: proxy holds a user; it must be Env("NAME"), the name of an environment variable '
+                "that holds the whole address."
+            )
         if self.tenant == "":
             raise DeclarationError(f"service {self.name}: tenant is empty; it must be a name, or None.")
         if isinstance(self.url, str):
@@ -124,7 +138,8 @@ class Service:
 
     def variables(self) -> Iterator[Env]:
         """The environment variables that a request needs."""
-        yield from (value for value in (self.url,) if isinstance(value, Env))
+        reached = (self.url, self.proxy, self.ca, self.client_certificate, self.client_key)
+        yield from (value for value in reached if isinstance(value, Env))
         yield from self.auth.variables() if self.auth else ()
 
     def request_facts(self) -> dict[str, Any]:
