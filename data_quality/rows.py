@@ -254,7 +254,8 @@ def _tolerances(
 
 
 def _causes(errors: DataFrame, column: str) -> str:
-    """The commonest errors; numbers are taken out, so that 'HTTP 500 for key 17' and 'for key 18' are one cause."""
-    cause = F.regexp_replace(F.substring(F.col(column), 1, 200), r"(?<![A-Z] )\b\d[\d.:-]{3,}", "…")
+    """The commonest errors; numbers and ids are taken out, so that '500 for key 1717' and 'for key 1818' are one."""
+    varying = r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b"
+    cause = F.regexp_replace(F.substring(F.col(column), 1, 200), varying, "…")
     top = errors.groupBy(cause.alias("cause")).count().orderBy(F.desc("count"), "cause").limit(3).collect()
     return "".join(f"; {row['count']:,} times {plain(row['cause'])}" for row in top)

@@ -64,7 +64,7 @@ class KnownAnswers:
             return mapped
         reply = self._read(stored)
         if reply.answered_at is not None:
-            self._mapped.put(stored.key, reply)
+            self._mapped.put(stored.key, reply, reply.answer)
         return reply
 
     def _read(self, stored: StoredAnswer) -> Reply:

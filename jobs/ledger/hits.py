@@ -21,12 +21,15 @@ from jobs.ledger.answers import ANSWERS
 from jobs.ledger.day_keys import ROWS, TEXT, day_keys
 from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
+from jobs.ledger.judged import without_old_errors
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.task_plan import LedgerPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from jobs.lookups import Lookup
 
 RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
 BEAT = "run.json"  # in it; written again every BEAT_EVERY s
@@ -44,6 +47,7 @@ class Hits:
     frame: DataFrame  # of `day_keys`
     wanted: pa.Table  # TEXT, ROWS
     answers: pa.Table  # of those that need no call, as `select` gives them
+    lookup: Lookup
 
     @property
     def keys(self) -> int:
@@ -72,15 +76,20 @@ def folder_of(plan: LedgerPlan) -> LedgerFolder:
     return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
 
 
-def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan, *, seed: int) -> Hits:
+def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan, *, lookup: Lookup, seed: int) -> Hits:
     """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError.
 
     The keys come to the driver as Arrow: about 60 bytes each and the length of their text.
     """
     frame = day_keys(prepared, names, hidden=plan.hidden, seed=seed).persist()
     wanted = frame.select(TEXT, ROWS).toArrow()
-    answers = select(folder_of(plan), wanted[TEXT], now_us=time.time_ns() // 1000, ttl=plan.ttl).answers
-    return Hits(plan, tuple(names), frame, wanted, answers)
+    return Hits(plan, tuple(names), frame, wanted, _known(lookup, plan, wanted), lookup)
+
+
+def _known(lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
+    now = time.time_ns() // 1000
+    answers = select(folder_of(plan), wanted[TEXT], now_us=now, ttl=plan.ttl).answers
+    return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now)[0]
 
 
 def with_own_answers(hits: Hits) -> pa.Table:
@@ -93,7 +102,7 @@ def with_own_answers(hits: Hits) -> pa.Table:
     own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
     last = own.group_by("key").aggregate([("place", "max")])["place_max"]
     own = own.take(last).drop_columns(["place"])
-    since = select(folder, hits.wanted[TEXT], now_us=time.time_ns() // 1000, ttl=hits.plan.ttl).answers
+    since = _known(hits.lookup, hits.plan, hits.wanted)
     known = own
     for older in (since, hits.answers):
         more = older.filter(pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks())))
