@@ -145,7 +145,7 @@ def _answers_match(facts: DayFacts, lookup: LookupFacts) -> Rule:
     key, calls = F.col(schema.key(name)), F.col(schema.attempts(name))
     hit, ours = outcome.isin("ok", "miss"), source.isin("call", "shared")
     absent = any_of([key.isNull(), *(key.getField(part).isNull() for part, _ in lookup.keys)])
-    begun, ended = (F.lit(moment).cast("timestamp") for moment in _within(facts))
+    begun, ended = (F.lit(moment).cast("timestamp") for moment in _within(facts))  # null where the run is not known
     came_at = F.try_element_at(calls, F.lit(-1))["end"]
     faults = [
         ~published.eqNullSafe(outcome),
@@ -161,8 +161,10 @@ def _answers_match(facts: DayFacts, lookup: LookupFacts) -> Rule:
     return Rule(f"{name}__answers_match", any_of(faults), shown, (*shown, schema.key(name), schema.attempts(name)))
 
 
-def _within(facts: DayFacts) -> tuple[str, str]:
+def _within(facts: DayFacts) -> tuple[str | None, str | None]:
     """The run, and as much around it as clocks may differ."""
+    if not facts.started_at or not facts.finished_at:
+        return None, None
     begun, ended = (dt.datetime.fromisoformat(moment) for moment in (facts.started_at, facts.finished_at))
     return (begun - CLOCKS).isoformat(), (ended + CLOCKS).isoformat()
 
