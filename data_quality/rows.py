@@ -24,7 +24,7 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
     declared = facts.declared
     found: dict[str, Any] = {}
     rules = []
-    for rule in rules_of(frame, declared):
+    for rule in rules_of(frame, facts):
         why_not = missing(frame, rule.needs)
         if why_not:
             found[rule.check] = Finding.not_run(why_not)
@@ -177,6 +177,12 @@ def _sentences(declared: DeclaredFacts, rule: Rule, faults: int, counted: dict[s
             f"at most {counted.get(f'{name}:attempts') or 0} attempts a row, throttled ones included; all pauses kept",
             f"{wrong} with an attempt too many, or one too soon",
             expected,
+        )
+    if rule.check.endswith("answers_match"):
+        return (
+            f"{total} published as audited",
+            f"{wrong} of {counted['rows']:,} whose status, key, or time of the answer is not that of the call",
+            "published as audited; asked where there is a key; an answer that came by call came at its end",
         )
     ranges = [f"{column} {_bounds(low, high)}" for column, low, high in lookup.ranges]
     expected = "; ".join([", ".join(f"{column} {kind}" for column, kind in lookup.returns), *ranges])

@@ -43,7 +43,9 @@ from jobs.schema import DayFacts, DayFigures, DayRecord, ShareGiven
 from jobs.terminal import terminal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from jobs.sent_requests import SentRequests
 
@@ -172,7 +174,8 @@ def run_day(
     record = DayRecord(facts, with_limits(counted, load))
     report({"kind": "written", "record": json.loads(record.to_json())})
     if checks:
-        judged = _named(checks)(spark, record.facts, record.figures)
+        with _stored_answers(spark, enrichment, record.facts, rules) as stored:
+            judged = _named(checks)(spark, record.facts, record.figures, stored)
         record = replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
     records.save(record)  # before it is told: whoever hears of it decides at once what becomes of the day
     if checks:
@@ -270,6 +273,17 @@ def _with_stored(counted: DayFigures, enrichment: Enrichment, run_id: str, rules
     size = sum(bytes_of(ledger) for ledger in ledgers.values() if ledger is not None) if enrichment.ledger else None
     lookups = tuple(replace(one, stored=stored[one.name]) for one in counted.lookups)
     return replace(counted, lookups=lookups, ledger_bytes=size)
+
+
+def _stored_answers(
+    spark: SparkSession, enrichment: Enrichment, facts: DayFacts, rules: RunRules
+) -> AbstractContextManager[Callable[[str], DataFrame | None]]:
+    """What the ledger holds of the answers that were written, by the name of a lookup; for the checks."""
+    from jobs.ledger.written_answers import stored_answers
+
+    ledgers = [(lookup, ledger_of(enrichment, lookup, facts.run_id, rules)) for lookup in enrichment.lookups]
+    kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
+    return stored_answers(spark, facts, kept)
 
 
 def _now() -> str:

@@ -196,6 +196,7 @@ class Lookup:
             returns=tuple((column.name, column.spark_type) for column in self.columns),
             timeout=self.timeout,
             max_concurrency=self.concurrency,
+            keys=tuple(self.keys.items()),
             batch_size=self.batch_size,
             retries=retries,
             initial_delay=self.retry.initial_delay if retries else 0.0,
