@@ -39,6 +39,8 @@ def session(heap: str) -> SparkSession:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", heap)
         .config("spark.sql.shuffle.partitions", "2")

@@ -128,6 +128,8 @@ def main() -> None:
     options = parser.parse_args()
     record = DayRecord.from_json(options.record.read_text())
     builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
+    for name in ("spark.driver.host", "spark.driver.bindAddress"):
+        builder = builder.config(name, "127.0.0.1")
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     options.folder.mkdir(parents=True, exist_ok=True)
     print(build(written.read(spark, record.facts), record.facts, record.figures, options.folder))

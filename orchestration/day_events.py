@@ -10,7 +10,7 @@ import dagster as dg
 from data_quality import catalogue
 from jobs import records
 from jobs.counted import counted
-from jobs.errors import DeclarationError
+from jobs.errors import LOG_SAYS_MORE, DeclarationError
 from jobs.nightly import tried
 from jobs.schema import DayRecord
 from orchestration import metadata
@@ -70,7 +70,8 @@ class DayEvents:
         for service in services:
             if state.startswith("stopped") and begins.startswith((f"{service} ", f"{service}:")):
                 return f"{service} {state}"  # whoever asks it
-        return f"{self.declared.name} {state}: {reason.replace(self.day, '<day>')}"
+        cause = reason.partition(LOG_SAYS_MORE)[0]  # the log is of one run
+        return f"{self.declared.name} {state}: {cause.replace(self.day, '<day>')}"
 
     def of_record(
         self, record: DayRecord, told: Mapping[str, Any]
