@@ -2,8 +2,10 @@
 
     .venv/bin/python benchmarks/quality.py [--rows 1000000] [--rounds 5] [--heap 1g]
 
-Both read the same columns of the same files. Wall time and CPU time of the JVM, best of the rounds after the first; the
-number of Spark jobs; the largest heap in use. Imports, making the day, pictures and report are left out.
+Both read the same columns of the same files. The suite is measured three times: without `input_unchanged` and
+`<lookup>__answers_match`, with them, and with stored answers to compare, which lie there as Parquet. Wall time and CPU
+time of the JVM, best of the rounds after the first; the number of Spark jobs; the largest heap in use. Imports, making
+the day, pictures and report are left out.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "data_quality"))  # honest_day
@@ -26,14 +30,17 @@ from pyspark.sql import DataFrame, SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 from pyspark.sql.types import ArrayType  # noqa: E402
 
-from data_quality import written  # noqa: E402
+from data_quality import identity, written  # noqa: E402
 from data_quality.day import verdicts  # noqa: E402
+from jobs.schema import DayFacts, DayFigures, Verdict  # noqa: E402
 
 
 def session(heap: str) -> SparkSession:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", heap)
         .config("spark.sql.shuffle.partitions", "2")
@@ -44,23 +51,25 @@ def session(heap: str) -> SparkSession:
     return spark
 
 
-def judged_columns(frame: DataFrame) -> DataFrame:
-    """What the suite reads: the audit columns, the answers, the event time, the identity."""
-    return frame.drop("distance")
-
-
 def lag_window(frame: DataFrame) -> None:
     by_files = Window.partitionBy("_partition").orderBy(written.POSITION)
     before = F.lag("_input_seq").over(by_files)
-    judged_columns(frame).withColumn("_before", before).where("_before > _input_seq").count()
+    frame.withColumn("_before", before).where("_before > _input_seq").count()
 
 
 def aggregation(frame: DataFrame) -> None:
     measures = [F.count("*")]
-    for field in judged_columns(frame).schema.fields:
+    for field in frame.schema.fields:
         column = F.size(field.name) if isinstance(field.dataType, ArrayType) else F.col(field.name)
         measures += [F.min(column), F.max(column)]
     frame.agg(*measures).collect()
+
+
+def without_values(frame: DataFrame, facts: DayFacts, figures: DayFigures) -> tuple[Verdict, ...]:
+    """The suite as if a row had nothing but its place, its calls and its outcomes."""
+    keyless = tuple(replace(lookup, keys=()) for lookup in facts.declared.lookups)
+    with mock.patch.object(identity, "to_compare", return_value=[]):
+        return verdicts(frame, replace(facts, declared=replace(facts.declared, lookups=keyless)), figures)
 
 
 class Meter:
@@ -106,26 +115,30 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         sizes = (options.rows * 3 // 10, options.rows * 3 // 10, options.rows - options.rows * 3 // 10 * 2)
-        facts, figures = honest_day(Path(folder), options.mode, sizes=sizes).write()
+        day = honest_day(Path(folder), options.mode, sizes=sizes)
+        facts, figures = day.write()
         spark = session(options.heap)
+        stored = day.ledger(spark)
         meter = Meter(spark)
         frame = written.read(spark, facts)
         for _ in range(options.rounds):
             meter.measure("lag window", lambda: lag_window(frame))
             meter.measure("aggregation", lambda: aggregation(frame))
+            meter.measure("without values", lambda: without_values(frame, facts, figures))
             found = meter.measure("validation", lambda: verdicts(frame, facts, figures))
+            found += meter.measure("with ledger", lambda: verdicts(frame, facts, figures, stored))
         red = [verdict for verdict in found if verdict.status == "failed"]
         assert not red, red
-        print(
-            f"{options.rows:,} rows, {options.mode}, {len(found)} checks, heap {options.heap}, {os.cpu_count()} cores"
-        )
-        print(f"{'':14}{'wall s':>8}{'cpu s':>8}{'jobs':>6}")
-        for name in ("lag window", "aggregation", "validation"):
+        checks = f"{len(found) // 2} checks, heap {options.heap}, {os.cpu_count()} cores"
+        print(f"{options.rows:,} rows, {options.mode}, {checks}")
+        print(f"{'':16}{'wall s':>8}{'cpu s':>8}{'jobs':>6}")
+        for name in ("lag window", "aggregation", "without values", "validation", "with ledger"):
             wall, cpu, jobs = meter.best(name)
-            print(f"{name:14}{wall:8.2f}{cpu:8.2f}{jobs:6}")
+            print(f"{name:16}{wall:8.2f}{cpu:8.2f}{jobs:6}")
         wall, cpu = (meter.best("lag window")[n] + meter.best("aggregation")[n] for n in (0, 1))
-        judged = meter.best("validation")
-        print(f"validation / (lag window + aggregation): wall {judged[0] / wall:.2f}, cpu {judged[1] / cpu:.2f}")
+        for name in ("without values", "validation", "with ledger"):
+            judged = meter.best(name)
+            print(f"{name} / (lag window + aggregation): wall {judged[0] / wall:.2f}, cpu {judged[1] / cpu:.2f}")
         print(f"largest heap in use: {meter.largest_heap_mb():,.0f} MB")
         spark.stop()
 

@@ -71,6 +71,9 @@ def _of_the_row(declared: DeclaredFacts) -> list[CheckSpec]:
             "every_row_once", "error", "Every row of the input is in the files exactly once: none lost, none doubled."
         ),
         CheckSpec(
+            "input_unchanged", "error", "Every carried column of every row has the value that it has in the input."
+        ),
+        CheckSpec(
             "outcomes_add_up",
             "error",
             "Every row has one known outcome for each lookup, in agreement with its calls; they sum to the rows.",
@@ -146,6 +149,10 @@ def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec
             "The answers have the declared columns and types, lie in range, and stand only in rows with an answer.",
         ),
     ]
+    if lookup.keys:
+        text = "The key asked is what the declaration makes of the row, and the answer is that of the key"
+        stored = ", as it is kept in the ledger." if declared.ledger is not None else "."
+        texts.append(("answers_match", "error", text + stored))
     if declared.miss_change is not None:
         texts.append(
             (

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_quality import written
+from data_quality import answers, written
 from data_quality.catalogue import checks
 from data_quality.day import expectations_of, quiet
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used
@@ -60,7 +60,7 @@ def build(frame: DataFrame, facts: DayFacts, figures: DayFigures | None, folder:
         context = gx.get_context(mode="file", project_root_dir=str(folder))
         context.variables.progress_bars = {"globally": False, "metric_calculations": False}
         name = facts.declared.enrichment
-        known = expectations_of(checks(facts.declared), facts, figures)
+        known = expectations_of(checks(facts.declared), facts, figures, answers.judge(frame, facts, None))
         expectations = [expectation for _, expectation in known if not isinstance(expectation, str)]
         source = context.data_sources.add_or_update_spark("spark", persist=False)
         asset = _added(source, "add_dataframe_asset", "get_asset", name)
@@ -128,6 +128,8 @@ def main() -> None:
     options = parser.parse_args()
     record = DayRecord.from_json(options.record.read_text())
     builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
+    for name in ("spark.driver.host", "spark.driver.bindAddress"):
+        builder = builder.config(name, "127.0.0.1")
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     options.folder.mkdir(parents=True, exist_ok=True)
     print(build(written.read(spark, record.facts), record.facts, record.figures, options.folder))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 
-from data_quality import history, pictures, written
+from data_quality import answers, history, pictures, written
 from data_quality.catalogue import CheckSpec, checks, further
-from data_quality.findings import plain
+from data_quality.findings import Finding, plain
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used
-from jobs.schema import DayFacts, DayFigures, RequestFigures, Verdict
+from jobs.schema import DayFacts, DayFigures, ExpectationFacts, RequestFigures, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,13 +29,16 @@ class QualityResult:
     pictures: dict[str, Any] = field(default_factory=dict)
 
 
-def check(spark: SparkSession, facts: DayFacts, figures: DayFigures) -> QualityResult:
+def check(
+    spark: SparkSession, facts: DayFacts, figures: DayFigures, stored: answers.Stored | None = None
+) -> QualityResult:
     """Judge a day on the files of its run, before it is published: one verdict per check of the catalogue.
 
-    A check that could not run is `not_run`, with the reason, and stops no other. Nothing is written.
+    stored: gives what the ledger holds of a lookup's answers. A check that could not run is `not_run`, with the reason,
+    and stops no other. Nothing is written.
     """
     frame = written.read(spark, facts)
-    found = verdicts(frame, facts, figures)
+    found = verdicts(frame, facts, figures, stored)
     try:
         drawn = pictures.count(frame, facts)
     except PySparkException:  # audit columns of a wrong type: the verdicts say so, and must not be lost for a picture
@@ -43,13 +46,19 @@ def check(spark: SparkSession, facts: DayFacts, figures: DayFigures) -> QualityR
     return QualityResult(found, drawn)
 
 
-def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = None) -> tuple[Verdict, ...]:
-    """The verdicts on any Spark table with the audit columns; `figures` are the run's own counts, to be checked too."""
+def verdicts(
+    frame: DataFrame, facts: DayFacts, figures: DayFigures | None = None, stored: answers.Stored | None = None
+) -> tuple[Verdict, ...]:
+    """The verdicts on any Spark table with the audit columns; `figures` are the run's own counts, to be checked too.
+
+    stored: by lookup, what is kept of its answers; without it they are judged by themselves.
+    """
     specs = checks(facts.declared)
+    by_answer = answers.judge(frame, facts, stored)
     expectations, unknown = [], {}
     import_when_used(*OF_GREAT_EXPECTATIONS)
     with quiet():
-        for spec, expectation in expectations_of(specs, facts, figures):
+        for spec, expectation in expectations_of(specs, facts, figures, by_answer):
             if isinstance(expectation, str):
                 unknown[spec.name] = expectation
             else:
@@ -72,11 +81,9 @@ def verdicts(frame: DataFrame, facts: DayFacts, figures: DayFigures | None = Non
 
 
 def expectations_of(
-    specs: tuple[CheckSpec, ...], facts: DayFacts, figures: DayFigures | None
+    specs: tuple[CheckSpec, ...], facts: DayFacts, figures: DayFigures | None, by_answer: dict[str, Finding]
 ) -> Iterator[tuple[CheckSpec, Any]]:
-    """The expectation of each check, or the reason why there is none."""
-    import great_expectations.expectations as gxe
-
+    """The expectation of each check, or the reason why there is none. by_answer: of `answers.judge`."""
     from data_quality.expectations import BY_RULE
 
     users = dict(further(facts.declared))
@@ -84,15 +91,7 @@ def expectations_of(
     for spec in specs:
         common = {"severity": _SEVERITY[spec.severity], "description": spec.description, "meta": {"check": spec.name}}
         if spec.name in users:
-            wanted = users[spec.name]
-            kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
-            if kind is None:
-                yield spec, f"Great Expectations has no {wanted.type}"
-                continue
-            try:
-                yield spec, kind(**wanted.arguments, **common)
-            except (TypeError, ValueError) as wrong:
-                yield spec, f"{wanted.type}: {_one_line(wrong)}"
+            yield spec, _of_the_user(users[spec.name], common)
             continue
         rule = spec.name.removeprefix(f"{spec.lookup}__") if spec.lookup else spec.name
         arguments: dict[str, Any] = {"facts": facts.to_json(), "lookup": spec.lookup}
@@ -104,11 +103,26 @@ def expectations_of(
             stored = {lookup.name: lookup.stored for lookup in figures.lookups} if figures else {}
             arguments["stored"] = stored.get(spec.lookup or "")
             arguments["sent"] = _sent(facts, figures, spec.lookup)
+        if rule == "answers_match":
+            arguments["answers"] = by_answer[spec.lookup or ""].plain()
         if rule == "miss_share_usual" and spec.lookup:
             arguments["shares"] = history.miss_shares(earlier, spec.lookup)
         if rule == "input_day_complete":
             arguments["row_counts"] = history.same_weekday(earlier, facts.day)
         yield spec, BY_RULE[rule](**arguments, **common)
+
+
+def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
+    """An expectation of the user's own, or the reason why there is none."""
+    import great_expectations.expectations as gxe
+
+    kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
+    if kind is None:
+        return f"Great Expectations has no {wanted.type}"
+    try:
+        return kind(**wanted.arguments, **common)
+    except (TypeError, ValueError) as wrong:
+        return f"{wanted.type}: {_one_line(wrong)}"
 
 
 def _most_at_once(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> list[int] | None:

@@ -16,7 +16,7 @@ from great_expectations.expectations.metrics.table_metric_provider import TableM
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
 
-from data_quality import history, identity, in_flight, order, rows
+from data_quality import answers, history, identity, in_flight, order, rows, same_values
 from data_quality.findings import Finding, share
 from jobs.schema import DayFacts
 
@@ -105,6 +105,11 @@ class ExpectEveryRowOnce(PromiseExpectation):
     metric_dependencies = ("audit.identity",)
 
 
+class ExpectInputUnchanged(PromiseExpectation):
+    rule = "input_unchanged"
+    metric_dependencies = ("audit.identity",)
+
+
 class ExpectOutcomesAddUp(PromiseExpectation):
     """`counted`, if given, are the run's own counts by lookup and outcome, which the recount has to equal."""
 
@@ -178,6 +183,20 @@ class ExpectAnswersInRange(PromiseExpectation):
     metric_dependencies = ("audit.rows",)
 
 
+class ExpectAnswersMatch(PromiseExpectation):
+    """`answers`, if given: the finding about the answers themselves, by what is stored of them, as plain data."""
+
+    answers: dict[str, Any] | None = None
+    rule = "answers_match"
+    metric_dependencies = ("audit.rows", "audit.identity")
+
+    def _finding(self, metrics: dict[str, Any]) -> Finding:
+        of_key = same_values.keys_of(self.lookup or "")
+        why_not = Finding.not_run("the answers were not compared")
+        by_answer = why_not if self.answers is None else Finding(**self.answers)
+        return answers.together([by_answer, super()._finding(metrics), metrics["audit.identity"].get(of_key, why_not)])
+
+
 class ExpectMissShareUsual(PromiseExpectation):
     """`shares`: the share of misses on each earlier day."""
 
@@ -244,6 +263,7 @@ BY_RULE: dict[str, type[PromiseExpectation]] = {
     kind.rule: kind
     for kind in (
         ExpectEveryRowOnce,
+        ExpectInputUnchanged,
         ExpectOutcomesAddUp,
         ExpectOrderHeld,
         ExpectWatermarksNotCrossed,
@@ -255,6 +275,7 @@ BY_RULE: dict[str, type[PromiseExpectation]] = {
         ExpectRetriesHeld,
         ExpectConcurrencyHeld,
         ExpectAnswersInRange,
+        ExpectAnswersMatch,
         ExpectMissShareUsual,
         ExpectCallsReconciled,
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import statistics
 from pathlib import Path
+from typing import Any
 
 from data_quality.catalogue import DAYS_OF_HISTORY, WEEKS_OF_HISTORY
 from data_quality.findings import Finding, rows, share
 from jobs.schema import DayFigures
 
 RUNS = Path("data/runs")
+_log = logging.getLogger("tidegate.records")
 FEWEST, MOST = 0.6, 1.6  # rows of a complete day, in parts of the usual number
 
 
@@ -24,12 +27,23 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayF
         published = [
             record
             for path in (runs / enrichment / earlier).glob("*.json")
-            if path.name != "progress.json" and (record := json.loads(path.read_text())).get("state") == "published"
+            if path.name != "progress.json" and (record := _read(path)).get("state") == "published"
         ]
         if published:
             latest = max(published, key=lambda record: record.get("published_at") or "")
             figures[earlier] = DayFigures.from_dict(latest["figures"])
     return figures
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A record as it stands; an empty one for a record that a power cut tore: one day less to compare with."""
+    try:
+        record = json.loads(path.read_text())
+        DayFigures.from_dict(record["figures"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))
+        return {}
+    return dict(record)
 
 
 def miss_shares(days: dict[str, DayFigures], lookup: str) -> list[float]:

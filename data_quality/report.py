@@ -9,6 +9,7 @@ import datetime as dt
 import functools
 import importlib.resources
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,13 @@ def _days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> li
 
 def _time(text: str) -> dt.datetime:
     return dt.datetime.fromisoformat(text)
+
+
+def require(folder: Path) -> None:
+    """See to it that pages can be written to this folder. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 @functools.cache

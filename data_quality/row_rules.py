@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -10,10 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
-from jobs.schema import OUTCOMES, DeclaredFacts, LookupFacts
+from jobs.schema import OUTCOMES, DayFacts, DeclaredFacts, LookupFacts
 
 TICK_MS = 1.0  # two readings of one clock, rounded: a wait shorter than declared by less than this is none
 ANSWERED = ("ok", "fallback")  # outcomes with which an answer may stand in the row
+CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,14 @@ class Rule:
     called_again: Column | None = None  # beside at_fault, for rows with more than one attempt only
 
 
-def rules_of(frame: DataFrame, declared: DeclaredFacts) -> list[Rule]:
+def rules_of(frame: DataFrame, facts: DayFacts) -> list[Rule]:
+    declared = facts.declared
     rules = [_outcomes_add_up(declared)]
     for lookup in declared.lookups:
         if lookup.timeout is not None:
             rules.append(_time_limit_held(declared, lookup, lookup.timeout))
         rules += [_retries_held(lookup), _answers_in_range(frame, lookup)]
+        rules += [_answers_match(facts, lookup)] if lookup.keys else []
     return rules
 
 
@@ -131,6 +135,38 @@ def _answers_in_range(frame: DataFrame, lookup: LookupFacts) -> Rule:
     bounded = dict.fromkeys(column for column, _, _ in lookup.ranges)  # first: a sentence names the first few columns
     shown = (*bounded, schema.status(lookup.name), *(column for column in columns if column not in bounded))
     return Rule(f"{lookup.name}__answers_in_range", any_of(faults), shown, shown)
+
+
+def _answers_match(facts: DayFacts, lookup: LookupFacts) -> Rule:
+    """What the row itself says of its answer: published as audited, asked where there is a key, come when it says."""
+    name = lookup.name
+    outcome, source = F.col(schema.status(name)), F.col(schema.source(name))
+    published, answered_at = F.col(schema.published_status(name)), F.col(schema.published_answered_at(name))
+    key, calls = F.col(schema.key(name)), F.col(schema.attempts(name))
+    hit, ours = outcome.isin("ok", "miss"), source.isin("call", "shared")
+    absent = any_of([key.isNull(), *(key.getField(part).isNull() for part, _ in lookup.keys)])
+    begun, ended = (F.lit(moment).cast("timestamp") for moment in _within(facts))  # null where the run is not known
+    came_at = F.try_element_at(calls, F.lit(-1))["end"]
+    faults = [
+        ~published.eqNullSafe(outcome),
+        outcome.isin(*OUTCOMES) & (absent != (outcome == "skipped")),
+        hit & answered_at.isNull(),
+        ~outcome.isin(*ANSWERED, "miss") & answered_at.isNotNull(),
+        hit & (source == "call") & (F.unix_micros(answered_at) != came_at),
+        ours & ((answered_at < begun) | (answered_at > ended)),
+    ]
+    shown = tuple(
+        column(name) for column in (schema.status, schema.published_status, schema.source, schema.published_answered_at)
+    )
+    return Rule(f"{name}__answers_match", any_of(faults), shown, (*shown, schema.key(name), schema.attempts(name)))
+
+
+def _within(facts: DayFacts) -> tuple[str | None, str | None]:
+    """The run, and as much around it as clocks may differ."""
+    if not facts.started_at or not facts.finished_at:
+        return None, None
+    begun, ended = (dt.datetime.fromisoformat(moment) for moment in (facts.started_at, facts.finished_at))
+    return (begun - CLOCKS).isoformat(), (ended + CLOCKS).isoformat()
 
 
 def any_of(faults: list[Column]) -> Column:

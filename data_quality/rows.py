@@ -24,7 +24,7 @@ def judge(frame: DataFrame, facts: DayFacts) -> dict[str, Any]:
     declared = facts.declared
     found: dict[str, Any] = {}
     rules = []
-    for rule in rules_of(frame, declared):
+    for rule in rules_of(frame, facts):
         why_not = missing(frame, rule.needs)
         if why_not:
             found[rule.check] = Finding.not_run(why_not)
@@ -178,6 +178,12 @@ def _sentences(declared: DeclaredFacts, rule: Rule, faults: int, counted: dict[s
             f"{wrong} with an attempt too many, or one too soon",
             expected,
         )
+    if rule.check.endswith("answers_match"):
+        return (
+            f"{total} published as audited",
+            f"{wrong} of {counted['rows']:,} whose status, key, or time of the answer is not that of the call",
+            "published as audited; asked where there is a key; an answer that came by call came at its end",
+        )
     ranges = [f"{column} {_bounds(low, high)}" for column, low, high in lookup.ranges]
     expected = "; ".join([", ".join(f"{column} {kind}" for column, kind in lookup.returns), *ranges])
     bounds = f" ({', '.join(ranges)})" if ranges else ""
@@ -254,7 +260,8 @@ def _tolerances(
 
 
 def _causes(errors: DataFrame, column: str) -> str:
-    """The commonest errors; numbers are taken out, so that 'HTTP 500 for key 17' and 'for key 18' are one cause."""
-    cause = F.regexp_replace(F.substring(F.col(column), 1, 200), r"(?<![A-Z] )\b\d[\d.:-]{3,}", "…")
+    """The commonest errors; numbers and ids are taken out, so that '500 for key 1717' and 'for key 1818' are one."""
+    varying = r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b"
+    cause = F.regexp_replace(F.substring(F.col(column), 1, 200), varying, "…")
     top = errors.groupBy(cause.alias("cause")).count().orderBy(F.desc("count"), "cause").limit(3).collect()
     return "".join(f"; {row['count']:,} times {plain(row['cause'])}" for row in top)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -12,6 +14,7 @@ from jobs.schema import DayRecord
 
 URL = "TIDEGATE_QUALITY_URL"  # environment variable
 DEFAULT_URL = "sqlite:///data/quality.db"
+MOST = 300  # characters of what a database says
 
 _METADATA = sa.MetaData()
 VERDICTS = sa.Table(
@@ -34,19 +37,29 @@ VERDICTS = sa.Table(
 )
 
 
+class VerdictsRefused(Exception):  # noqa: N818  # what happened
+    """The database of verdicts cannot be reached, or takes none; in one sentence."""
+
+
+def require(url: str | None = None) -> None:
+    """See to it that verdicts can be kept, before there are any.
+
+    Raises:
+        VerdictsRefused: the database cannot be reached, is damaged, or may not be written.
+    """
+    with _transaction(url) as connection:
+        connection.execute(sa.delete(VERDICTS).where(sa.false()))
+
+
 def save(record: DayRecord, url: str | None = None) -> int:
     """Keep the verdicts of a run in place of what was kept of it before; returns how many.
 
     All or none are kept. The table is made when it is not there.
 
     Raises:
-        sqlalchemy.exc.SQLAlchemyError: the database refused.
+        VerdictsRefused: none are kept.
     """
-    url = url or os.environ.get(URL) or DEFAULT_URL
-    path = sa.make_url(url).database
-    if url.startswith("sqlite") and path and path != ":memory:":
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    facts, engine = record.facts, sa.create_engine(url, poolclass=sa.NullPool)
+    facts = record.facts
     of_the_run = {"enrichment": facts.declared.enrichment, "day": facts.day, "run_id": facts.run_id}
     rows = [
         of_the_run
@@ -54,10 +67,10 @@ def save(record: DayRecord, url: str | None = None) -> int:
             "check_name": verdict.check,
             "status": verdict.status,
             "severity": verdict.severity,
-            "sentence": verdict.sentence,
+            "sentence": _storable(verdict.sentence),
             "unexpected_count": verdict.unexpected_count,
             "element_count": verdict.element_count,
-            "expected": verdict.expected,
+            "expected": _storable(verdict.expected),
             "evidence": json.dumps(verdict.evidence),
             "started_at": facts.started_at,
             "fingerprint": facts.declared.fingerprint,
@@ -65,12 +78,42 @@ def save(record: DayRecord, url: str | None = None) -> int:
         }
         for verdict in record.verdicts
     ]
-    with engine.begin() as connection:
-        if url.startswith("sqlite"):
-            connection.exec_driver_sql("PRAGMA secure_delete = ON")  # what is replaced may name a forgotten row
-        _METADATA.create_all(connection)
+    with _transaction(url) as connection:
         connection.execute(sa.delete(VERDICTS).where(*(VERDICTS.c[name] == it for name, it in of_the_run.items())))
         if rows:
             connection.execute(sa.insert(VERDICTS), rows)
-    engine.dispose()
     return len(rows)
+
+
+@contextlib.contextmanager
+def _transaction(url: str | None) -> Iterator[sa.Connection]:
+    """One transaction on the database, with its table. Raises VerdictsRefused for what it or its driver raises."""
+    url = url or os.environ.get(URL) or DEFAULT_URL
+    try:
+        path = sa.make_url(url).database
+        if url.startswith("sqlite") and path and path != ":memory:":
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        engine = sa.create_engine(url, poolclass=sa.NullPool)
+        try:
+            with engine.begin() as connection:
+                if url.startswith("sqlite"):
+                    connection.exec_driver_sql("PRAGMA secure_delete = ON")  # what is replaced may name a forgotten row
+                _METADATA.create_all(connection)
+                yield connection
+        finally:
+            engine.dispose()
+    except (sa.exc.SQLAlchemyError, OSError, ValueError, ImportError) as error:
+        said = " ".join(str(getattr(error, "orig", None) or error).split())[:MOST]
+        raise VerdictsRefused(f"verdicts: {_shown(url)} ({URL}) does not take them: {said.rstrip('.')}.") from error
+
+
+def _shown(url: str) -> str:
+    try:
+        return sa.make_url(url).render_as_string(hide_password=True)
+    except sa.exc.ArgumentError:
+        return "the database"
+
+
+def _storable(text: str) -> str:
+    """As every database takes it: PostgreSQL has no NUL in a text, and half a character is none."""
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

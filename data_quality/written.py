@@ -114,5 +114,8 @@ def audit_ddl(declared: DeclaredFacts) -> list[str]:
             f"{schema.latency_ms(lookup.name)} DOUBLE",
             f"{schema.paused_ms(lookup.name)} DOUBLE",
             f"{schema.error(lookup.name)} STRING",
+            f"{schema.published_status(lookup.name)} STRING",
+            f"{schema.published_answered_at(lookup.name)} TIMESTAMP",
+            f"{schema.key(lookup.name)} STRUCT<{', '.join(f'`{part}`: STRING' for part, _ in lookup.keys)}>",
         ]
     return ddl

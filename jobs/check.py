@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from jobs import records
 from jobs.counted import counted
 from jobs.declarations import Enrichment
 from jobs.errors import DeclarationError, TidegateError
@@ -39,6 +40,8 @@ def check_package(name: str, day: str | None = None) -> Iterator[tuple[str, str,
                 said = clash((reference, enrichment), checked)
                 checked.append((reference, enrichment))
                 yield enrichment.name, *((said, False) if said else _checked(enrichment, day))
+                for wrong in _lost(enrichment):
+                    yield enrichment.name, wrong, False
 
 
 def _checked(enrichment: Enrichment, day: str | None) -> tuple[str, bool]:
@@ -52,6 +55,18 @@ def _checked(enrichment: Enrichment, day: str | None) -> tuple[str, bool]:
     lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
     there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
     return f"{day}: {there}; lookups {lookups}", True
+
+
+def _lost(enrichment: Enrichment) -> Iterator[str]:
+    """What its records and its table say of each other that cannot both be true, and records that say nothing."""
+    from jobs.tables.shown_days import lost_days  # deltalake, which no declaration needs
+
+    for path in records.torn(enrichment.name):
+        yield f"record {path} is torn and says nothing of its run. Delete it; a published day stays published."
+    try:
+        yield from lost_days(enrichment)
+    except TidegateError:  # the log cannot be read, which has been said
+        return
 
 
 def last_day(enrichment: Enrichment) -> str:

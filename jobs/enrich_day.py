@@ -30,26 +30,30 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import errors, records
+from jobs import local_master, records
 from jobs.bridge.coordinator import coordinator_of
 from jobs.bridge.progress import RunProgress
 from jobs.declarations import Enrichment, load, require_day
-from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
+from jobs.errors import LOG_SAYS_MORE, DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.input_day import InputDay
 from jobs.limits import TaskLoad, with_limits
 from jobs.preflight import preflight
 from jobs.run_rules import RunRules, bytes_of, ledger_of, ruled, stored_by
 from jobs.schema import DayFacts, DayFigures, DayRecord, ShareGiven
+from jobs.spark_failures import own_words, sentence_of
 from jobs.terminal import terminal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from jobs.sent_requests import SentRequests
 
 Report = Callable[[dict[str, Any]], None]
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
 LOOK_EVERY = 0.2  # s
+LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that takes what the program prints
 AGAIN = "run the same day again once that is mended; days published before stay as they are."
 
 
@@ -102,9 +106,15 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str, common: list[Re
         return status, isinstance(error, DeclarationError | RowFailed)
     except Exception as error:
         logging.getLogger("tidegate").exception("a bug, or something outside that Tidegate does not know")
-        _all_of(reports)({"kind": "failed", "day": day, "reason": root_cause(error), "next_step": AGAIN})
+        _all_of(reports)({"kind": "failed", "day": day, "reason": _with_log(sentence_of(error)), "next_step": AGAIN})
         return FAILED, False
     return WROTE, True
+
+
+def _with_log(reason: str) -> str:
+    """Where a person finds more: Spark's traces are in the log that whoever started the program keeps."""
+    log = os.environ.get(LOG_VARIABLE)
+    return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
 
 
 def _until_decided(enrichment: str, day: str, run_id: str) -> None:
@@ -172,7 +182,8 @@ def run_day(
     record = DayRecord(facts, with_limits(counted, load))
     report({"kind": "written", "record": json.loads(record.to_json())})
     if checks:
-        judged = _named(checks)(spark, record.facts, record.figures)
+        with _stored_answers(spark, enrichment, record.facts, rules) as stored:
+            judged = _named(checks)(spark, record.facts, record.figures, stored)
         record = replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
     records.save(record)  # before it is told: whoever hears of it decides at once what becomes of the day
     if checks:
@@ -198,17 +209,25 @@ def session(name: str) -> SparkSession:
         "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "1048576",
     }
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
-        settings |= {
-            "spark.master": "local[*]",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.ui.enabled": "false",
-        }
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit
+        submitted = _submitted()
+        settings |= local_master.settings_of(submitted.get("spark.master", ""))
+        settings["spark.ui.enabled"] = submitted.get("spark.ui.enabled", "false")
+    else:
+        settings |= local_master.settings_of("local[*]") | {"spark.ui.enabled": "false"}
+        os.environ.update(local_master.environment_of("local[*]"))
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was given."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # noqa: SLF001  # else there is no JVM yet that could say
+    return dict(SparkConf().getAll())
 
 
 def _facts(enrichment: Enrichment, day: str, run_id: str, input_day: InputDay) -> DayFacts:
@@ -272,33 +291,19 @@ def _with_stored(counted: DayFigures, enrichment: Enrichment, run_id: str, rules
     return replace(counted, lookups=lookups, ledger_bytes=size)
 
 
+def _stored_answers(
+    spark: SparkSession, enrichment: Enrichment, facts: DayFacts, rules: RunRules
+) -> AbstractContextManager[Callable[[str], DataFrame | None]]:
+    """What the ledger holds of the answers that were written, by the name of a lookup; for the checks."""
+    from jobs.ledger.written_answers import stored_answers
+
+    ledgers = [(lookup, ledger_of(enrichment, lookup, facts.run_id, rules)) for lookup in enrichment.lookups]
+    kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
+    return stored_answers(spark, facts, kept)
+
+
 def _now() -> str:
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-
-
-def own_words(error: Exception) -> Exception:
-    """What a task of ours said, out of what Spark made of it; the error itself when it was none of ours."""
-    said = re.search(r"jobs\.errors\.(\w+): (.+)", str(error))
-    kind = vars(errors).get(said[1]) if said else None
-    if said is None or kind is None or not issubclass(kind, TidegateError):
-        return error
-    ours: TidegateError = kind(said[2].strip())
-    return ours
-
-
-def root_cause(error: Exception) -> str:
-    """The innermost cause in one line: a Java error says nothing by itself, its last cause does; of what a task raised
-    Spark gives the traceback.
-    """
-    raised = re.search(r"^Traceback .*\n(?:[ \t].*\n)*(\S.*)", str(error), re.MULTILINE)
-    if raised is not None:
-        return raised[1]
-    java = getattr(error, "java_exception", None)
-    if java is None:
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-    while java.getCause() is not None:
-        java = java.getCause()
-    return str(java.toString()).splitlines()[0]
 
 
 def _named(reference: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+LOG_SAYS_MORE = " Spark's log: "  # and its path, at the end of a reason that Tidegate cannot know enough of
+
 
 class TidegateError(Exception):
     """Anything that Tidegate says to a person; shown without a traceback."""
@@ -46,6 +48,10 @@ class LedgerError(TidegateError):
 
 class SparkFailed(TidegateError):  # noqa: N818  # what happened
     """Spark could not start, or not do what was asked of it, outside a run."""
+
+
+class TaskFailed(TidegateError):  # noqa: N818  # what happened
+    """A task of the run failed by an error that is none of ours, as one of a user's function; it is not tried again."""
 
 
 class PublishConflict(TidegateError):  # noqa: N818  # the other run is right too

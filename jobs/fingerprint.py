@@ -12,7 +12,9 @@ from typing import Any
 
 from jobs.schema import Facts
 
-NOT_IN_FINGERPRINT = {"fingerprint": False}  # metadata of a field that says nothing of what is asked or written
+# metadata of a field
+NOT_IN_FINGERPRINT = {"fingerprint": False}  # it says nothing of what is asked or written
+WHERE_DECLARED = {"fingerprint": "where declared"}  # it is newer than stored fingerprints: its default counts as none
 
 
 def fingerprint(declared: Any) -> str:
@@ -46,6 +48,11 @@ def _flat(value: Any, path: str) -> dict[str, Any]:
     return found
 
 
+def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
+    rule = field.metadata.get("fingerprint", True)
+    return value != field.default if rule == "where declared" else bool(rule)
+
+
 def plain(value: Any) -> Any:
     """`value` as JSON, without anything that a process makes up, such as an address in memory."""
     facts = getattr(value, "facts", None)
@@ -62,7 +69,7 @@ def plain(value: Any) -> Any:
     elif isinstance(value, functools.partial):
         found = [plain(value.func), plain(value.args), plain(value.keywords)]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        counting = (field for field in dataclasses.fields(value) if field.metadata.get("fingerprint", True))
+        counting = (field for field in dataclasses.fields(value) if _counts(field, getattr(value, field.name)))
         fields = {field.name: plain(getattr(value, field.name)) for field in counting}
         found = {"": type(value).__name__, **fields}
     elif isinstance(facts, Facts):

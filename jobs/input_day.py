@@ -80,6 +80,11 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
     files = sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
     if not files:
         raise NoInput(f"{enrichment.name}: input: {folder} holds no .parquet file.")
+    if colon := next((path for path in files if ":" in path.name), None):
+        raise DeclarationError(
+            f"{enrichment.name}: input: {colon} has a ':' in its name, which Spark takes for an address. "
+            "Rename the file."
+        )
     try:
         return of_files(files)
     except DeclarationError as error:

@@ -32,12 +32,14 @@ Accept = Callable[[DayRecord], str]  # why the day is not to be published; empty
 class Quality:
     """The checks, as hooks. checks: module:function, run by the Spark program. keep: stores a record's verdicts.
 
-    render: draws the reports of an enrichment, by its name.
+    render: draws the reports of an enrichment, by its name. ready: raises DeclarationError where what `keep` or
+    `render` will do cannot be done; by the enrichment's name.
     """
 
     checks: str
     keep: Callable[[DayRecord], object]
     render: Callable[[str], object]
+    ready: Callable[[str], object] = lambda _enrichment: None
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class DayOutcome:
     reason: str  # one sentence; empty for a published day
     record: DayRecord | None = None
     code: int = 0  # exit status of the Spark program
+    warnings: tuple[str, ...] = ()  # sentences: what went wrong beside the day, and changes nothing of its state
 
     @property
     def is_published(self) -> bool:
@@ -59,11 +62,11 @@ class DayOutcome:
 def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object], lease: Lease) -> DayRecord:
     """Keep the verdicts, then publish the day in one commit unless one of them holds it back, or its lease is lost.
 
-    Returns the record, saved.
+    Verdicts that cannot be kept are a warning: those in hand decide. Returns the record, saved.
     """
     from jobs.tables import publishing  # loads Delta, which those who only name a day need not wait for
 
-    keep(record)
+    record = kept(record, keep)
     blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
     try:
         if blocking:
@@ -73,6 +76,22 @@ def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object],
         return publishing.publish(record, lease)
     except PublishConflict as conflict:
         return records.hold_back(record, str(conflict))
+
+
+def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
+    """The record, once its verdicts are kept; with a warning where they cannot be: no day is lost for that."""
+    warning = tried(lambda: keep(record), "its verdicts are not stored")
+    return replace(record, warnings=(*record.warnings, warning)) if warning else record
+
+
+def tried(work: Callable[[], object], what: str) -> str:
+    """Do what no day depends on. Returns why it could not be done, in a sentence, as a warning; else empty."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001  # a database's driver, a template: whatever it is, the day stands
+        said = " ".join(str(error).split()) or type(error).__name__
+        return f"{what}: {said.rstrip('.')}."
+    return ""
 
 
 def run_day(
@@ -90,12 +109,14 @@ def run_day(
     """One day under the rules of the nightly job, without Dagster: checked, published or held back, summaries made.
 
     Killed at any moment, readers keep what they had; the same again takes what was answered from the ledger. Raises
-    DayTaken, with nothing started, while another run of the day is at work. options: of the Spark program. accept: what
+    DayTaken, with nothing started, while another run of the day is at work, and DeclarationError where its verdicts or
+    its report could not be stored. options: of the Spark program. accept: what
     a command demands of a written day beyond its checks. wait: s, for a run of the day that is ending. watch: told
     of the progress every second.
     """
+    quality.ready(enrichment.name)
     run_id = uuid.uuid4().hex
-    began = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+    began = _now()
     log = records.spark_log(enrichment.name, day, run_id)
     checks = ("--checks", quality.checks, *options)
     with leased(enrichment.output.path, day, run_id, wait=wait) as lease:
@@ -109,23 +130,27 @@ def run_day(
         how = ended(code, written, "", log)
         if how.record is None:
             state = _last_event(enrichment.name, day).get("state", FAILED) if code == STOPPED else FAILED
-            ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
             again = f"Once that is mended, run the day again: `tidegate run {enrichment.name} --day {day}`."
-            records.save_unwritten(
-                UnwrittenRun(enrichment.name, day, run_id, state, how.reason, again, began, ended_at)
+            run = UnwrittenRun(enrichment.name, day, run_id, state, how.reason, again, began, _now())
+            failures = (
+                tried(lambda: records.save_unwritten(run), "how it ended is not kept"),
+                tried(lambda: quality.render(enrichment.name), "its report is not written"),
             )
-            quality.render(enrichment.name)
-            return DayOutcome(day, run_id, state, how.reason, code=code)
+            return DayOutcome(day, run_id, state, how.reason, code=code, warnings=tuple(filter(None, failures)))
         refused = accept(how.record) if accept else ""
         if refused:
-            quality.keep(how.record)
-            record = records.hold_back(how.record, refused)
+            record = records.hold_back(kept(how.record, quality.keep), refused)
         else:
             record = publish_or_hold_back(how.record, quality.keep, lease)
         if record.state == "published":
             _summarize(enrichment, day)
-    quality.render(enrichment.name)
-    return DayOutcome(day, run_id, record.state, record.reason, record)
+    warning = tried(lambda: quality.render(enrichment.name), "its report is not written")
+    warnings = (*record.warnings, warning) if warning else record.warnings
+    return DayOutcome(day, run_id, record.state, record.reason, record, warnings=warnings)
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
 def _last_event(enrichment: str, day: str) -> dict[str, Any]:

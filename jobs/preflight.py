@@ -139,11 +139,10 @@ async def check_services(enrichment: Enrichment) -> None:
         try:
             if lookup.http_service is not None:
                 service = lookup.http_service
-                _require_secret(lookup, service.url)
-                for variable in service.auth.variables() if service.auth else ():
+                for variable in lookup.variables():
                     _require_secret(lookup, variable)
                 _require_fitting_secrets(lookup, service)
-                await _reach(service.name, service.base_url, service.shown_url)
+                await _reach_service(service)
             elif isinstance(lookup, SqlLookup):
                 _require_secret(lookup, lookup.url)
                 from jobs.callers.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
@@ -162,11 +161,25 @@ def _require_secret(lookup: Lookup, value: str | Env) -> None:
 
 def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
     from jobs.callers.authorizing import authorizer  # aiohttp: for declarations that need it
+    from jobs.callers.transport import Transport
 
     try:
         authorizer(service.auth, service.name)
+        Transport(service)
     except DeclarationError as error:
         raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+
+
+async def _reach_service(service: Service) -> None:
+    """The service accepts a connection; or its proxy, which may be the only way there."""
+    from jobs.callers.transport import Transport
+
+    proxy = Transport(service).proxy_for(service.base_url)
+    if proxy is None:
+        await _reach(service.name, service.base_url, service.shown_url)
+    else:
+        address = str(proxy.origin())
+        await _reach(service.name, address, f"its proxy {address}")
 
 
 async def _reach(service: str, url: str, shown: str) -> None:

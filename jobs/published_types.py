@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 from deltalake.schema import PrimitiveType
 
 from jobs.declarations import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input_day import InputDay
+from jobs.tables.delta_log import table_at
 
 
 def check_types(enrichment: Enrichment, day: InputDay) -> None:
@@ -30,9 +31,9 @@ def check_types(enrichment: Enrichment, day: InputDay) -> None:
 def _published_types(enrichment: Enrichment) -> dict[str, Any]:
     """Delta's types of the table's columns, by name; none where there is no table yet."""
     path = enrichment.output.path
-    if not DeltaTable.is_deltatable(path):
+    table = table_at(path)
+    if table is None:
         return {}
-    table = DeltaTable(path)
     partitions = table.metadata().partition_columns
     if partitions != [enrichment.input.partition]:
         raise DeclarationError(

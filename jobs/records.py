@@ -1,15 +1,26 @@
-"""The records of runs: one JSON file per run of a day, beside its Spark log and its live progress."""
+"""The records of runs: one JSON file per run of a day, beside its Spark log and its live progress.
+
+A record that is torn, as by a power cut, says nothing: it is passed over with a warning, and `torn` names it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from jobs import durable
+from jobs.errors import TidegateError
 from jobs.schema import DayRecord, UnwrittenRun
 
 ROOT = Path("data/runs")
 UNWRITTEN = ".unwritten"  # ends the name of the file of a run that wrote no files
+
+_log = logging.getLogger("tidegate.records")
+_told: set[Path] = set()  # torn records that this process has warned of
 
 
 def folder(enrichment: str, day: str) -> Path:
@@ -53,24 +64,47 @@ def replace(path: Path, text: str) -> None:
 
 
 def save(record: DayRecord) -> DayRecord:
-    """Keep the record, over what was known of this run before."""
+    """Keep the record, over what was known of this run before; it survives a power cut."""
     facts = record.facts
-    replace(folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json", record.to_json())
+    durable.write(folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json", record.to_json().encode())
     return record
 
 
 def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
     """All records of an enrichment, or of one day of it, oldest first."""
-    pattern = f"{day or '*'}/*.json"
-    found = [path for path in (ROOT / enrichment).glob(pattern) if path.name != "progress.json" and path.name[0] != "."]
-    records = [DayRecord.from_json(path.read_text()) for path in found]
+    records = [record for path in _files(enrichment, day) if (record := _read(path)) is not None]
     return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
+
+
+def torn(enrichment: str) -> list[Path]:
+    """The files of records that say nothing: empty or torn. What they said of their runs is lost."""
+    return [path for path in sorted(_files(enrichment)) if durable.is_there(path) and _read(path) is None]
+
+
+def _files(enrichment: str, day: str | None = None) -> Iterator[Path]:
+    for path in (ROOT / enrichment).glob(f"{day or '*'}/*.json"):
+        if path.name != "progress.json" and path.name[0] != ".":
+            yield path
+
+
+def _read(path: Path) -> DayRecord | None:
+    """None for a record that is torn, or gone. Raises TidegateError when it cannot be read."""
+    try:
+        return DayRecord.from_json(path.read_text())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TidegateError(f"record {path} cannot be read: {error.strerror}. Start again when it can be.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if path.absolute() not in _told:
+            _told.add(path.absolute())
+            _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))
+        return None
 
 
 def of_run(enrichment: str, day: str, run_id: str) -> DayRecord | None:
     """The record of one run of a day; None when there is none here."""
-    path = folder(enrichment, day) / f"{run_id}.json"
-    return DayRecord.from_json(path.read_text()) if path.exists() else None
+    return _read(folder(enrichment, day) / f"{run_id}.json")
 
 
 def latest(enrichment: str) -> list[DayRecord]:
@@ -90,9 +124,8 @@ def save_unwritten(run: UnwrittenRun) -> None:
 
 def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
     """All runs of an enrichment, or of one day of it, that ended without files, oldest first."""
-    found = [
-        UnwrittenRun.from_json(path.read_text())
-        for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}")
-        if path.name[0] != "."
-    ]
+    found = []
+    for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}"):
+        with contextlib.suppress(OSError, ValueError, TypeError):  # torn, it says nothing: the day is as without it
+            found.append(UnwrittenRun.from_json(path.read_text()))
     return sorted(found, key=lambda run: (run.day, run.ended_at))

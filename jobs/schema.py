@@ -30,6 +30,7 @@ SOURCE_IDENTITY = (SOURCE_FILE, SOURCE_ROW)
 Outcome = Literal["ok", "miss", "skipped", "fallback", "timeout", "error", "unknown", "not_asked"]
 OUTCOMES: tuple[Outcome, ...] = typing.get_args(Outcome)
 Source = Literal["call", "ledger", "shared"]
+NONE, GONE = "none", "gone"  # in place of an outcome, of a stored answer: there is none; there may have been one
 Mode = Literal["unordered", "ordered", "key_ordered"]
 MODES: tuple[Mode, ...] = typing.get_args(Mode)
 Severity = Literal["error", "warn"]
@@ -158,6 +159,7 @@ class LookupFacts(Facts):
     batch_size: int = 1  # keys that one call asks for at most; attempts are counted per key
     prices: tuple[PriceFacts, ...] = ()  # the one in force on the day of a call holds
     version: int = 1
+    keys: tuple[tuple[str, str], ...] = ()  # part of the key, Spark SQL over the input's columns that gives it
 
     @property
     def max_attempts_at_once(self) -> int:
@@ -333,6 +335,7 @@ class DayRecord(Facts):
     reason: str = ""  # one sentence
     published_version: int | None = None
     published_at: str | None = None
+    warnings: tuple[str, ...] = ()  # sentences: what went wrong beside the day, and does not hold it back
 
     @property
     def dead_letters(self) -> int:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs import class_archive
-from jobs.enrich_day import FAILED, STOPPED, WRONG
+from jobs import class_archive, local_master
+from jobs.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
+from jobs.errors import LOG_SAYS_MORE
 from jobs.guard import command_under_guard
 from jobs.schema import DayRecord
 from jobs.tables.leases import Lease
@@ -79,12 +80,15 @@ class SparkSubmit:
                 return FAILED
             return _run_to_the_end(
                 command_under_guard([*self._command(reference, days, run_id), *options], grace=self.grace),
-                python_environment() | dict(environment or {}),
+                python_environment() | self._environment(log) | dict(environment or {}),
                 output.fileno(),
                 hold=[lease.file for lease in leases],
                 while_running=while_running or (lambda: None),
                 every=self.tell_every,
             )
+
+    def _environment(self, log: Path) -> dict[str, str]:
+        return local_master.environment_of(self.master) | {LOG_VARIABLE: str(log)}
 
     def _command(self, reference: str, days: Sequence[str], run_id: str) -> list[str]:
         spark_submit = Path(sys.executable).parent / "spark-submit"
@@ -96,6 +100,8 @@ class SparkSubmit:
                 filter(None, [logging, class_archive.java_options(), self.java_options])
             ),
         } | dict(self.conf)
+        if self.master.startswith(("yarn", "k8s://")):  # they make a secret per application; a standalone master cannot
+            conf.setdefault("spark.authenticate", "true")
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         return [
             *(str(spark_submit), "--master", self.master, "--name", f"{reference} {days[0]}", *settings, str(PROGRAM)),
@@ -146,7 +152,8 @@ def ended(code: int, record: DayRecord | None, reason: str, log: Path) -> Ended:
     if code == 0 and record is not None:
         return Ended(code, record, "")
     if not reason:
-        reason = _last_line(log) if code in OWN_WORDS else f"Spark ended with status {code} before the day was done."
+        broke_off = f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}"
+        reason = _last_line(log) if code in OWN_WORDS else broke_off
     return Ended(code, None, reason)
 
 

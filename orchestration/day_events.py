@@ -12,6 +12,8 @@ import dagster as dg
 from data_quality.next_step import Cure, cure
 from jobs import records
 from jobs.counted import counted
+from jobs.errors import LOG_SAYS_MORE, DeclarationError
+from jobs.nightly import tried
 from jobs.schema import DayRecord, UnwrittenRun
 from orchestration import metadata
 from orchestration.declared import Declared
@@ -79,7 +81,8 @@ class DayEvents:
         for service in services:
             if state.startswith("stopped") and begins.startswith((f"{service} ", f"{service}:")):
                 return f"{service} {state}"  # whoever asks it
-        return f"{self.declared.name} {state}: {reason.replace(self.day, '<day>')}"
+        cause = reason.partition(LOG_SAYS_MORE)[0]  # the log is of one run
+        return f"{self.declared.name} {state}: {cause.replace(self.day, '<day>')}"
 
     def of_record(
         self, record: DayRecord, told: Mapping[str, Any]
@@ -146,7 +149,25 @@ def _red(record: DayRecord) -> list[str]:
 
 
 def render_report(enrichment: str) -> None:
-    """The page of every day of the enrichment and its index, from all records there are."""
+    """The page of every day of the enrichment and its index, from all records there are; no day fails for them."""
     from data_quality import report
 
-    report.render(enrichment, records.latest(enrichment), REPORTS / enrichment, records.unwritten(enrichment))
+    latest, unwritten = records.latest(enrichment), records.unwritten(enrichment)
+    warning = tried(
+        lambda: report.render(enrichment, latest, REPORTS / enrichment, unwritten), "the report is not written"
+    )
+    if warning:
+        dg.get_dagster_logger().warning(warning)
+
+
+def require_storing(enrichment: str) -> None:
+    """See to it that verdicts and reports can be stored, before anything is called. Raises DeclarationError."""
+    from data_quality import report, verdict_store
+
+    try:
+        verdict_store.require()
+        report.require(REPORTS / enrichment)
+    except verdict_store.VerdictsRefused as error:
+        raise DeclarationError(f"{enrichment}: {error} Nothing was called.") from error
+    except OSError as error:
+        raise DeclarationError(f"{enrichment}: its report cannot be written: {error}. Nothing was called.") from error

@@ -13,13 +13,13 @@ import dagster as dg
 
 from jobs import records
 from jobs.errors import AccessRefused, BudgetSpent, DayTaken, DeclarationError, RunStopped, TidegateError
-from jobs.nightly import publish_or_hold_back
+from jobs.nightly import kept, publish_or_hold_back
 from jobs.schema import DayRecord
 from jobs.spark_program import Ended
 from jobs.tables.leases import Lease, leased
 from orchestration import metadata, modes, standing
 from orchestration.checks import check_results, outputs_of_checks_not_run, withdraw_planned
-from orchestration.day_events import DayEvents, mend, render_report, run_again
+from orchestration.day_events import DayEvents, mend, render_report, require_storing, run_again
 from orchestration.deadlines import next_start
 from orchestration.declared import Declared
 from orchestration.modes import Mode
@@ -111,6 +111,7 @@ class DayRun:
     def alone_with_its_day(self) -> Iterator[Lease]:
         """Hold the lease of the day; a cancel, wherever it comes, is told and passed on as a failure."""
         try:
+            require_storing(self.declared.name)
             with leased(self.declared.facts.table, self.day, self.run_id) as lease:
                 yield lease
         except DayTaken as taken:
@@ -189,8 +190,7 @@ class DayRun:
 
         refused = modes.acceptance(self.mode, self.declared.enrichment, self.day)(record)
         if refused:
-            verdict_store.save(record)
-            return records.hold_back(record, refused)
+            return records.hold_back(kept(record, verdict_store.save), refused)
         return publish_or_hold_back(record, verdict_store.save, lease)
 
     def unwritten(self, ended: Ended) -> dg.Failure:

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from jobs import records
+from jobs.errors import TidegateError
 from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupFigures
 from orchestration import columns
 from orchestration.declared import Declared
@@ -142,11 +143,14 @@ def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
 
 def readers_see(declared: DeclaredFacts, day: str) -> str:
     """What a reader of the published table finds of the day at this moment."""
-    from deltalake import DeltaTable
+    from jobs.tables.delta_log import table_at
 
-    if not DeltaTable.is_deltatable(declared.table):
+    try:
+        table = table_at(declared.table)
+    except TidegateError as error:  # why the day failed is not to be lost for it
+        return f"not known: {error}"
+    if table is None:
         return "nothing: no day is published yet"
-    table = DeltaTable(declared.table)
     days = sorted(partition[declared.partition] for partition in table.partitions())
     if day in days:
         return f"{day}, version {table.version()}, complete"

@@ -22,7 +22,7 @@ from jobs.tables.leases import WAIT, Lease, leased
 from orchestration import metadata, modes
 from orchestration.assets import CRASH, POOL
 from orchestration.checks import check_evaluations, target_of
-from orchestration.day_events import render_report, run_again
+from orchestration.day_events import render_report, require_storing, run_again
 from orchestration.declared import Declared
 from orchestration.enriching import DayRun
 from orchestration.late_files import files_of
@@ -150,6 +150,7 @@ class MonthRun:
         for day, run in self._runs.items():
             wait = max(0.0, until - time.monotonic())
             try:
+                require_storing(self._declared.name)
                 self._leases[day] = held.enter_context(leased(self._declared.facts.table, day, run.run_id, wait=wait))
             except DayTaken as taken:
                 run.observe(

@@ -100,9 +100,11 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
     """
     from deltalake import DeltaTable
 
-    if not DeltaTable.is_deltatable(path):
+    from jobs.tables.delta_log import table_at
+
+    table = table_at(path)
+    if table is None:
         return [], NOTHING_YET
-    table = DeltaTable(path)
     last = table.version()
     new = last - after if last >= after else last + 1  # it was made anew
     history = table.history(new) if new else []

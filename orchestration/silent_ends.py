@@ -8,6 +8,7 @@ from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus, RunRecord,
 from dagster._core.events import AssetObservationData
 from dagster._core.storage.tags import WILL_RETRY_TAG
 
+from jobs.errors import TidegateError
 from orchestration.checks import withdraw_planned
 from orchestration.day_events import DayEvents, render_report, run_again
 from orchestration.declared import Declared
@@ -70,7 +71,10 @@ def _has_said_why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 
 def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
     """Killed after its commit; the sensor over days published elsewhere tells of it."""
-    found, _ = publications(declared.facts.table, NOTHING_YET)
+    try:
+        found, _ = publications(declared.facts.table, NOTHING_YET)
+    except TidegateError:  # a damaged table keeps nobody from hearing of the run
+        return False
     return any(one.day == day and one.run_id.startswith(run_id) for one in found)
 
 

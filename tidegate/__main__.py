@@ -13,7 +13,10 @@ from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
 
 INTERRUPTED, UNREAD = 130, 141  # as a shell has it
-OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES}
+OF_THE_DISK = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
+    *(errno.EIO, errno.ETIMEDOUT, errno.ESTALE),  # of one that fails
+}
 
 
 def parser() -> argparse.ArgumentParser:

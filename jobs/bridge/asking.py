@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from asyncio_core import AsyncFunction
 from jobs.bridge.replies import Reply
 from jobs.bridge.rows import Asked, Row
-from jobs.callers.caller import Caller, CallFailed, Key, Throttled
+from jobs.callers.caller import Caller, CallFailed, Key, Redirected, Throttled
 from jobs.errors import RowFailed
 from jobs.one_line import in_one_line
 
@@ -195,6 +195,9 @@ class Asking(AsyncFunction[Row, Row]):
                 self._ledger.unmark(asked.key)
             self._watch.throttled(reason, failure.seconds)
             return Reply(None, error=reason, throttled=True)
+        if isinstance(failure, Redirected):
+            self._watch.redirected(reason)
+            return Reply("error", error=reason, kept=self._lookup.idempotent)  # nothing of this key is to be stored
         if not failure.passing:
             self._watch.succeeded()
             return Reply("error", error=reason)

@@ -14,6 +14,7 @@ The first line of a connection is the run's secret, compared before anything is 
 | `needs`: calls per lookup, `at`: µs | all its rows have come: it never has more than these in flight again |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through |
+| `failed`: error, message | by what another attempt would not mend |
 
 | from the driver | |
 |---|---|
@@ -21,6 +22,7 @@ The first line of a connection is the run's secret, compared before anything is 
 | `wait` | until `go`: there is no share yet |
 | `again` | the partition was computed before: do not begin |
 | `stop` | Spark wants the stage no more |
+| `failed`: error, message | a task has; no other one begins, or goes on |
 
 So what each task was allowed can be compared with its calls, whatever the clocks of the hosts.
 """
@@ -37,7 +39,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +55,10 @@ LONGEST_READ = 16 << 10  # bytes
 SECRET_BYTES = 32
 HELLO_WITHIN = 10.0  # s from the connection to a complete hello
 MOST_STRANGERS = 64  # connections without a hello; the oldest one gives way to a new one
-GO, SHARE, WAIT, STOP, AGAIN = "go", "share", "wait", "stop", "again"
+GO, SHARE, WAIT, STOP, AGAIN, FAILED = "go", "share", "wait", "stop", "again", "failed"
 LAST_WORDS = 1.0  # s for what the tasks of a job that has ended still have to say
 LOOPBACK = "127.0.0.1"
+_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class _Frame:
     computed: dict[int, tuple[int, int]] = field(default_factory=dict)  # its partition -> stage and partition there
     given: list[Given] = field(default_factory=list)
     tasks: list[_Link] = field(default_factory=list)
+    failed: dict[str, Any] | None = None  # why, in the words of its task
 
 
 @dataclass(eq=False)
@@ -112,6 +117,7 @@ class DriverCoordinator:
         host: the name under which tasks reach the driver.
         bind_host: the address to listen on.
         is_active: whether Spark works on this stage at this moment.
+        cancel: has Spark end a stage, for this reason.
         clock: s, monotonic.
     """
 
@@ -121,9 +127,10 @@ class DriverCoordinator:
         bind_host: str,
         is_active: Callable[[int], bool],
         *,
+        cancel: Callable[[int, str], None] = lambda _stage, _reason: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._host, self._is_active, self._clock = host, is_active, clock
+        self._host, self._is_active, self._cancel, self._clock = host, is_active, cancel, clock
         self._secret = secrets.token_hex(SECRET_BYTES)
         self._frames: list[_Frame] = []
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
@@ -261,11 +268,16 @@ class DriverCoordinator:
             self._reduce(link, link.frame, [*map(int, message["needs"])], int(message["at"]))
         elif kind == "ended":
             link.ended_at = int(message["ended"])
+        elif kind == FAILED:
+            self._fail(link, link.frame, str(message["error"]), str(message["message"]))
         else:
             raise ValueError(kind)
 
     def _welcome(self, link: _Link, message: dict[str, Any]) -> None:
         frame = self._frames[message["frame"]]
+        if frame.failed is not None:  # Spark tries a task again whatever it died of
+            self._tell(link, FAILED, frame.failed)
+            return
         task = (int(message["stage"]), int(message["task"]))
         link.partition = int(message["partition"])
         first = frame.computed.setdefault(link.partition, task)
@@ -299,7 +311,7 @@ class DriverCoordinator:
                 frame.given.append(given)
                 link.given.append(given)
                 link.unanswered.append(given)
-                self._tell(link, kind, share)
+                self._tell(link, kind, {"share": share})
 
     def _reduce(self, link: _Link, frame: _Frame, needs: list[int], since: int) -> None:
         division = frame.division
@@ -313,6 +325,14 @@ class DriverCoordinator:
         frame.given.append(Given(link.partition, link.told, since))
         self._tell_shares(frame, division)
 
+    def _fail(self, failed: _Link, frame: _Frame, error: str, message: str) -> None:
+        """Spark would try this task again, and its other tasks would go on calling meanwhile."""
+        frame.failed = frame.failed or {"error": error, "message": message}
+        for link in list(frame.tasks):
+            if link is not failed:
+                self._tell(link, FAILED, frame.failed)
+        self._cancel(failed.stage, f"jobs.errors.{error}: {message}\n")
+
     def _look(self) -> None:
         """Tell the tasks of every stage that was active and is no more."""
         tasks = [key.data for key in self._selector.get_map().values() if key.data and key.data.frame]
@@ -324,14 +344,13 @@ class DriverCoordinator:
                     if link.stage == stage:
                         self._tell(link, STOP)
 
-    def _tell(self, link: _Link, kind: str, share: Sequence[int] = ()) -> None:
-        message = {"kind": kind, "share": share} if kind in (GO, SHARE) else {"kind": kind}
+    def _tell(self, link: _Link, kind: str, facts: Mapping[str, Any] = _NOTHING) -> None:
         try:
-            link.socket.sendall(json.dumps(message).encode() + b"\n")
+            link.socket.sendall(json.dumps({"kind": kind, **facts}).encode() + b"\n")
         except OSError:  # it has gone, or reads nothing
             self._leave(link)
         else:
-            if kind in (STOP, AGAIN):
+            if kind in (STOP, AGAIN, FAILED):
                 self._leave(link)
 
     def _leave(self, link: _Link) -> None:
@@ -384,7 +403,7 @@ def coordinator_of(spark: SparkSession) -> DriverCoordinator:
             conf = context.getConf()
             host = LOOPBACK if str(context.master).startswith("local") else conf.get("spark.driver.host", LOOPBACK)
             bind_host = host if host == LOOPBACK else conf.get("spark.driver.bindAddress", host)
-            _coordinator = DriverCoordinator(host, bind_host, _is_active)
+            _coordinator = DriverCoordinator(host, bind_host, _is_active, cancel=_cancel)
         return _coordinator
 
 
@@ -397,3 +416,12 @@ def _is_active(stage: int) -> bool:
         return context is not None and stage in context.statusTracker().getActiveStageIds()
     except Exception:  # noqa: BLE001  # Py4J raises many: the JVM has been killed, or its context is stopped
         return False
+
+
+def _cancel(stage: int, reason: str) -> None:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    with suppress(Exception):  # as _is_active; Spark then tries the task again, which fails at its hello
+        if context is not None:
+            context._jsc.sc().cancelStage(stage, reason)  # noqa: SLF001  # PySpark has no word for it

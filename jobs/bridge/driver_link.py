@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from jobs.bridge.coordinator import AGAIN, GO, LONGEST_LINE, LONGEST_READ, SHARE, STOP, WAIT, DriverAddress
-from jobs.errors import ComputedBefore
+from jobs import errors
+from jobs.bridge.coordinator import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, STOP, WAIT, DriverAddress
+from jobs.errors import ComputedBefore, TaskFailed, TidegateError
+from jobs.one_line import in_one_line
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -40,6 +42,9 @@ class Stoppable(Protocol):
     def run(self, batches: Iterator[pa.RecordBatch], driver: ToDriver) -> Iterator[pa.RecordBatch]: ...
 
     def stop(self, reason: str) -> None: ...
+
+    def fail(self, error: Exception) -> None:
+        """As `stop`; and this is what the task raises."""
 
     def widen(self, shares: Sequence[int]) -> int:
         """From now on so many calls in flight, per lookup. Since when: µs since the epoch by the task's clock."""
@@ -73,6 +78,11 @@ class ToDriver:
         """All rows are through, and no call is under way: what this task had may go to others."""
         if self._link is not None:
             self._link.say_ended()
+
+    def say_failed(self, error: BaseException) -> None:
+        """By what another attempt would not mend: none is to call for it, and the other tasks are to stop."""
+        if self._link is not None:
+            self._link.say_failed(error)
 
     def close(self) -> None:
         if self._link is not None:
@@ -129,6 +139,7 @@ def connected(
 
     Raises:
         ComputedBefore: the partition was computed before.
+        TidegateError: another task, or an earlier attempt of this one, has failed with it.
     """
     hello = {"kind": "hello", "frame": address.frame, "partition": partition, "stage": stage, "task": task}
     for _ in range(TRIES):
@@ -159,6 +170,9 @@ def _begun(lines: Lines, messages: list[dict[str, Any]], run: Stoppable, *, wait
     lines.socket.settimeout(None)
     if waits and [one["kind"] for one in messages] == [WAIT]:
         messages = lines.read()
+    if messages and messages[0]["kind"] == FAILED:
+        lines.socket.close()
+        raise _error_of(messages[0])
     if messages and messages[0]["kind"] == AGAIN:
         lines.socket.close()
         raise ComputedBefore(
@@ -194,9 +208,17 @@ class Lines:
 def _message(line: bytes) -> dict[str, Any]:
     """Raises ValueError for what no driver says."""
     message = json.loads(line)
-    if not isinstance(message, dict) or message.get("kind") not in (GO, SHARE, WAIT, STOP, AGAIN):
+    if not isinstance(message, dict) or message.get("kind") not in (GO, SHARE, WAIT, STOP, AGAIN, FAILED):
         raise ValueError(line)
     return message | {"share": [*map(int, message.get("share", ()))]}
+
+
+def _error_of(message: dict[str, Any]) -> TidegateError:
+    """What the task that failed has raised."""
+    kind = vars(errors).get(str(message.get("error")))
+    if not (isinstance(kind, type) and issubclass(kind, TidegateError)):
+        kind = TaskFailed
+    return kind(str(message.get("message")))
 
 
 class DriverLink:
@@ -213,10 +235,8 @@ class DriverLink:
         self._saying = threading.RLock()  # else two moments could be told in the wrong order
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="tidegate-driver-link", daemon=True)
-        if not messages or self._stops(messages):
-            self._run.stop(NOT_WANTED if messages else DRIVER_GONE)
-            return
-        self._thread.start()
+        if not self._ends(messages):
+            self._thread.start()
 
     def say_needs(self, calls: Sequence[int]) -> None:
         with self._saying:
@@ -230,6 +250,10 @@ class DriverLink:
 
     def say_ended(self) -> None:
         self._say(kind="ended", ended=self._run.now_us())
+
+    def say_failed(self, error: BaseException) -> None:
+        said = error if isinstance(error, TidegateError) else TaskFailed(f"{type(error).__name__}: {error}")
+        self._say(kind=FAILED, error=type(said).__name__, message=in_one_line(str(said)))
 
     def close(self) -> None:
         """Returns once the driver has taken all that was said, or LAST_WORDS s later."""
@@ -257,17 +281,21 @@ class DriverLink:
                 self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_DONTWAIT) :]
 
     def _listen(self) -> None:
-        while messages := self._lines.read():
-            if self._stops(messages):
-                self._run.stop(NOT_WANTED)
-                return
-        if not self._closed.is_set():
-            self._run.stop(DRIVER_GONE)
+        while not self._ends(self._lines.read()):
+            pass
 
-    def _stops(self, messages: list[dict[str, Any]]) -> bool:
-        """Take the shares that the driver gives, and say since when. Whether it says to stop."""
+    def _ends(self, messages: list[dict[str, Any]]) -> bool:
+        """Heed what the driver says, nothing at all too: take its shares, and say since when. Whether that was all."""
         for message in messages:
             if message["kind"] in (GO, SHARE) and message["share"]:
                 with self._saying:
                     self._say(kind="since", since=self._run.widen(message["share"]))
-        return any(message["kind"] == STOP for message in messages)
+            elif message["kind"] == STOP:
+                self._run.stop(NOT_WANTED)
+                return True
+            elif message["kind"] == FAILED:
+                self._run.fail(_error_of(message))
+                return True
+        if not messages and not self._closed.is_set():
+            self._run.stop(DRIVER_GONE)
+        return not messages

@@ -62,28 +62,10 @@ class KnownAnswers:
         if mapped is not None and mapped.answered_at == stored.answered_at:
             self._mapped.may_be_used(stored.key, answered_at=stored.answered_at)
             return mapped
-        reply = self._read(stored)
+        reply = reply_of(self._caller, stored)
         if reply.answered_at is not None:
-            self._mapped.put(stored.key, reply)
+            self._mapped.put(stored.key, reply, reply.answer)
         return reply
-
-    def _read(self, stored: StoredAnswer) -> Reply:
-        if stored.outcome == "miss":
-            return Reply("miss", None, stored.answered_at)
-        if stored.outcome == "asked":
-            when = dt.datetime.fromtimestamp(stored.answered_at / 1e6, dt.UTC)
-            return Reply(
-                "unknown",
-                error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
-                "the call must not be made twice (idempotent=False)",
-            )
-        said = None if stored.response is None else load(stored.response)
-        if stored.outcome != "ok":
-            return Reply("error", error=in_one_line(str(said)), kept=True)
-        try:
-            return Reply("ok", self._caller.columns(said), stored.answered_at)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            return Reply("error", error=in_one_line(f"the stored answer does not fit: {error}"), kept=True)
 
     def _fallback(self, key: Key, said: str | None) -> Reply:
         try:
@@ -92,3 +74,23 @@ class KnownAnswers:
         except (CallFailed, ValueError) as error:
             return Reply("timeout", error=in_one_line(f"{said}; its fallback: {error}"))
         return Reply("fallback", columns, error=said)
+
+
+def reply_of(caller: Caller, stored: StoredAnswer) -> Reply:
+    """What a stored answer means to a row, with the columns as they are declared now."""
+    if stored.outcome == "miss":
+        return Reply("miss", None, stored.answered_at)
+    if stored.outcome == "asked":
+        when = dt.datetime.fromtimestamp(stored.answered_at / 1e6, dt.UTC)
+        return Reply(
+            "unknown",
+            error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
+            "the call must not be made twice (idempotent=False)",
+        )
+    said = None if stored.response is None else load(stored.response)
+    if stored.outcome != "ok":
+        return Reply("error", error=in_one_line(str(said)), kept=True)
+    try:
+        return Reply("ok", caller.columns(said), stored.answered_at)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        return Reply("error", error=in_one_line(f"the stored answer does not fit: {error}"), kept=True)

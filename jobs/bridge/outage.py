@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jobs.errors import RunStopped
+from jobs.errors import AccessRefused, RunStopped
 
 BATCHES_IN_A_ROW = 3  # so many that fail whole are an outage, if that is more rows than the rule says
 PATIENCE = 60.0  # s; a service that asks to be left alone for no longer is always waited for once
@@ -34,6 +34,7 @@ class OutageWatch:
         self.troubled = False  # no success since it failed, or asked for patience
         self._now_us = now_us
         self._in_a_row = 0
+        self._redirects = 0  # in a row
         self._first_failure_us = 0
         self._down_since_us: int | None = None
         self._throttled_since_us: int | None = None
@@ -58,7 +59,7 @@ class OutageWatch:
     def succeeded(self) -> None:
         """The service answered, whatever it said."""
         self.troubled = False
-        self._in_a_row = 0
+        self._in_a_row = self._redirects = 0
         self._down_since_us = self._throttled_since_us = None
 
     def throttled(self, reason: str, seconds: float) -> None:
@@ -79,6 +80,18 @@ class OutageWatch:
                 f"now for {seconds:.0f} s more; waited {waited:.0f} s, gave up."
             )
         self._gate.close(seconds)
+
+    def redirected(self, reason: str) -> None:
+        """The service sent us elsewhere. Raises AccessRefused after as many in a row as make an outage: each row would
+        cost a call, and waiting mends no login.
+        """
+        self.troubled = True
+        self._redirects += 1
+        if self._redirects >= self._after:
+            raise AccessRefused(
+                f"{self._service} redirected {self._redirects} calls in a row ({reason}). Correct the service's url, "
+                "or renew its login."
+            )
 
     def failed(self, reason: str, *, repeated: bool = False) -> None:
         """An attempt got no answer. Raises RunStopped when the service was waited for as long as declared.

@@ -31,7 +31,7 @@ from jobs.bridge.outage import OutageWatch
 from jobs.bridge.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.bridge.rows import Row, rows_of
 from jobs.bridge.telling import tellable
-from jobs.errors import RowFailed, RunCancelled, TidegateError
+from jobs.errors import LedgerError, RowFailed, RunCancelled, TidegateError
 from jobs.ledger.at_task import Found, TaskLedger
 from jobs.ledger.task_plan import CallCap, LedgerPlan
 from jobs.lookups import Lookup
@@ -99,7 +99,8 @@ class PartitionRun:
         self._driver: ToDriver
         self._all_rows_came = asyncio.Event()
         self._left = False
-        self._stopped: str | None = None  # why, when it was not Spark's thread that left
+        self._stopped: Exception | None = None  # what to raise, when it was not Spark's thread that left
+        self._input_failed = False
 
     def run(self, batches: Iterator[pa.RecordBatch], driver: ToDriver | None = None) -> Iterator[pa.RecordBatch]:
         """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end.
@@ -138,7 +139,11 @@ class PartitionRun:
 
     def stop(self, reason: str) -> None:
         """From any thread, at once: cancel the calls, store what came back, and fail the task, as rows are missing."""
-        self._stopped = reason
+        self.fail(RunCancelled(f"{reason}; rows under way are not written."))
+
+    def fail(self, error: Exception) -> None:
+        """From any thread: as `stop`, and raise this error."""
+        self._stopped = error
         self._left = True
         self._window.end()
         self._call_soon(self._leave)
@@ -177,7 +182,9 @@ class PartitionRun:
         except BaseException as error:  # noqa: BLE001  # whatever it is, Spark's thread raises it
             end = told_to_people(error)
         if self._stopped is not None:
-            end = RunCancelled(f"{self._stopped}; rows under way are not written.")
+            end = self._stopped
+        elif end is not None and not self._input_failed and not isinstance(end, LedgerError | MemoryError):
+            self._driver.say_failed(end)  # Spark's next attempt would call again, and end no better
         self._out.put(end)
 
     def _widen(self, shares: Sequence[int]) -> None:
@@ -236,6 +243,7 @@ class PartitionRun:
         sequence = 0
         while (item := await self._input.get()) is not None:
             if isinstance(item, BaseException):
+                self._input_failed = True
                 raise item
             batch = InputBatch(item, layout, sequence, event_times)
             sequence += item.num_rows

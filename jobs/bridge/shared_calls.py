@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from jobs.bridge.replies import Reply
     from jobs.lookups.services import Cache
 
+WEIGHED_EACH = 16  # answers
+SHORT = 64  # characters of a text, and bytes that a value in a list takes
 T = TypeVar("T")
 Kept = tuple[tuple[Any, ...] | None, int]  # the answer's columns, None for a miss; when, in µs since the epoch
 
@@ -22,17 +25,34 @@ def hashable(value: Any) -> Any:
     return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
 
 
+def long_bytes(values: Iterable[Any]) -> int:
+    """About how much memory the long ones of these values take. The short ones are bounded by their number."""
+    total = 0
+    for value in values:
+        if isinstance(value, str | bytes):
+            total += getsizeof(value) if len(value) > SHORT else 0
+        elif isinstance(value, dict):
+            total += getsizeof(value) + SHORT * len(value) + long_bytes(value.values())
+        elif isinstance(value, list | tuple):
+            total += getsizeof(value) + SHORT * len(value) + long_bytes(value)
+    return total
+
+
 class KeptAnswers(OrderedDict[Any, T]):
     """What came of calls by key, the least recently used leaving first.
 
     Look with `get`, which nearly always finds nothing and runs in C; then ask `may_be_used`.
     """
 
-    __slots__ = ("_max_entries", "_now_us", "_ttl_us")
+    __slots__ = ("_bytes", "_max_bytes", "_max_entries", "_now_us", "_sizes", "_ttl_us", "_unweighed")
 
     def __init__(self, rule: Cache, now_us: Callable[[], int]) -> None:
         super().__init__()
         self._max_entries = rule.max_entries
+        self._max_bytes = rule.max_bytes
+        self._bytes = 0  # the sum of _sizes
+        self._sizes: dict[Any, int] = {}  # of those weighed
+        self._unweighed = 1  # until the next one is weighed
         self._ttl_us = None if rule.ttl is None else rule.ttl.total_seconds() * 1e6
         self._now_us = now_us
 
@@ -40,15 +60,38 @@ class KeptAnswers(OrderedDict[Any, T]):
         """Whether it is not older than the time to live; it stays for longer then, and is dropped if not."""
         if self._ttl_us is not None and self._now_us() - answered_at >= self._ttl_us:
             del self[key]
+            self._forget_size(key)
             return False
         self.move_to_end(key)
         return True
 
-    def put(self, key: Any, kept: T) -> None:
-        """Keep it; in place of an older one of its key, it stays no longer than that would."""
+    def put(self, key: Any, kept: T, answer: tuple[Any, ...] | None) -> None:
+        """Keep it; in place of an older one of its key, it stays no longer than that would. answer: what is in it."""
         self[key] = kept
+        self._unweighed -= 1
+        if self._sizes:
+            self._forget_size(key)  # of an older one
+        if not self._unweighed:
+            self._weigh(key, answer or ())
         if len(self) > self._max_entries:
-            self.popitem(last=False)
+            dropped, _ = self.popitem(last=False)
+            if self._sizes:
+                self._forget_size(dropped)
+
+    def _weigh(self, key: Any, answer: tuple[Any, ...]) -> None:
+        """Take one answer for those since the last one: to weigh each would cost a row 5 % where calls return at once.
+        So memory may be over by WEIGHED_EACH of the largest.
+        """
+        self._unweighed = WEIGHED_EACH
+        size = WEIGHED_EACH * long_bytes(answer)
+        if size:
+            self._sizes[key] = size
+            self._bytes += size
+        while self._bytes > self._max_bytes:
+            self._forget_size(self.popitem(last=False)[0])
+
+    def _forget_size(self, key: Any) -> None:
+        self._bytes -= self._sizes.pop(key, 0)
 
 
 class SharedCall:

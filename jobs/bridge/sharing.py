@@ -80,7 +80,7 @@ class SharedAsking(Asking):
                 if asked.finished is None and self._took_at_once(asked, answer, now):
                     if asked.call is None:
                         del self._in_flight[hashed]
-                        self._kept.put(hashed, (asked.answer, now))
+                        self._kept.put(hashed, (asked.answer, now), asked.answer)
                         return [value]
                     reply = Reply("ok", asked.answer, now)
                 else:
@@ -150,7 +150,7 @@ class SharedAsking(Asking):
             self._end_attempt(asked, now, reply)
         if reply is not None and reply.outcome in ("ok", "miss"):
             assert reply.answered_at is not None
-            self._kept.put(hashed, (reply.answer, reply.answered_at))
+            self._kept.put(hashed, (reply.answer, reply.answered_at), reply.answer)
         self._forget(asked)
         if asked.call is not None:
             self._left_behind.discard(asked.call)

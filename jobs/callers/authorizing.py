@@ -10,15 +10,19 @@ import base64
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, quote_plus
 
 import aiohttp
 
 from jobs.callers.caller import CallFailed
-from jobs.environment import Env
+from jobs.environment import Env, resolve
 from jobs.errors import AccessRefused, DeclarationError, RunStopped
-from jobs.lookups.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials
+from jobs.lookups.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
+from jobs.lookups.services import without_path
+
+if TYPE_CHECKING:
+    from jobs.callers.transport import Transport
 
 TOKEN_TIMEOUT = 30.0  # s, for one request for a token
 TOKEN_TRIES = 3
@@ -29,6 +33,8 @@ TOKEN_BYTES = 65_536  # more is no token
 
 class Authorizer(Protocol):
     """Gives requests their headers. Lives on the event loop of one partition."""
+
+    parameter: tuple[str, str] | None  # of the query: its name, and the secret
 
     async def open(self) -> None: ...
 
@@ -47,13 +53,15 @@ class Authorizer(Protocol):
         """`text` without the secrets, should somebody else have put one there."""
 
 
-def authorizer(auth: Auth | None, service: str) -> Authorizer:
-    """Raises DeclarationError when a secret is not set, or cannot stand in a header."""
+def authorizer(auth: Auth | None, service: str, transport: Transport | None = None) -> Authorizer:
+    """Raises DeclarationError when a secret is not set, or cannot stand in a header. transport: how tokens come."""
     match auth:
         case None:
             return FixedHeaders({}, ())
         case ApiKey():
             key = _read(auth.key)
+            if auth.query is not None:
+                return FixedHeaders({}, (key,), (auth.query, key))
             return FixedHeaders({auth.header: key}, (key,))
         case Bearer():
             token = _read(auth.token)
@@ -64,7 +72,7 @@ def authorizer(auth: Auth | None, service: str) -> Authorizer:
                 raise DeclarationError(f"{auth.user.name} holds a colon, which a user of HTTP Basic cannot.")
             pair = _base64(f"{user}:{password}")
             return FixedHeaders({"Authorization": f"Basic {pair}"}, (pair, password))
-    return TokenHeaders(auth, service)
+    return TokenHeaders(auth, service, transport)
 
 
 def _read(variable: Env) -> str:
@@ -83,7 +91,13 @@ def _base64(text: str) -> str:
 def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
     """`text` with *** for each secret, however it is written there."""
     for secret in secrets:
-        for written in {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe="")}:
+        for written in {
+            secret,
+            json.dumps(secret)[1:-1],
+            repr(secret)[1:-1],
+            quote(secret, safe=""),
+            quote_plus(secret),
+        }:
             text = text.replace(written, "***")
             if "..." in text:  # a long value is cut, and may have been cut in the middle of a secret
                 for length in range(len(written) - 1, SHOWN_OF_A_SECRET, -1):
@@ -94,8 +108,11 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
 class FixedHeaders:
     """The same headers for every request."""
 
-    def __init__(self, headers: dict[str, str], secrets: tuple[str, ...]) -> None:
+    def __init__(
+        self, headers: dict[str, str], secrets: tuple[str, ...], parameter: tuple[str, str] | None = None
+    ) -> None:
         self._headers = headers
+        self.parameter = parameter
         self._secrets = secrets
 
     async def open(self) -> None:
@@ -140,11 +157,17 @@ class TokenHeaders:
     whoever needs it. Calls wait only while there is no token that holds.
     """
 
-    def __init__(self, auth: OAuth2ClientCredentials, service: str) -> None:
+    parameter: tuple[str, str] | None = None
+
+    def __init__(self, auth: OAuth2ClientCredentials, service: str, transport: Transport | None = None) -> None:
+        self._transport = transport
         self._auth = auth
+        self._url = resolve(auth.token_url)
+        require_token_url(self._url)
+        self._shown_url = without_path(self._url) if isinstance(auth.token_url, Env) else self._url
         self._service = service
         self._id, self._secret = _read(auth.client_id), _read(auth.client_secret)
-        self._kept_as = (auth.token_url, auth.client_auth, auth.scope or "", self._id, self._secret)
+        self._kept_as = (self._url, auth.client_auth, auth.scope or "", self._id, self._secret)
         self._headers: dict[str, str] = {}
         self._tokens: tuple[str, ...] = ()  # the last two: a late answer may speak of the one before
         self._renew_at = self._ends_at = 0.0
@@ -220,24 +243,29 @@ class TokenHeaders:
         timeout = aiohttp.ClientTimeout(total=TOKEN_TIMEOUT)
         try:
             async with (
-                aiohttp.ClientSession(timeout=timeout) as session,
-                session.post(auth.token_url, data=form, headers=headers, allow_redirects=False) as response,
+                aiohttp.ClientSession(timeout=timeout, **self._reached()) as session,
+                session.post(self._url, data=form, headers=headers, allow_redirects=False) as response,
             ):
                 status, body = response.status, await _read_whole(response.content)
         except TimeoutError:
-            raise CallFailed(f"{auth.token_url} gave no token within {TOKEN_TIMEOUT:g} s", passing=True) from None
+            raise CallFailed(f"{self._shown_url} gave no token within {TOKEN_TIMEOUT:g} s", passing=True) from None
         except aiohttp.ClientError as error:
-            raise CallFailed(f"{auth.token_url} gave no token: {type(error).__name__}", passing=True) from None
+            raise CallFailed(f"{self._shown_url} gave no token: {type(error).__name__}", passing=True) from None
         if status == 429 or status >= 500:
-            raise CallFailed(f"{auth.token_url} gave no token: {status}", passing=True)
+            raise CallFailed(f"{self._shown_url} gave no token: {status}", passing=True)
         if status != 200:
-            raise AccessRefused(f"{self._service}: {auth.token_url} refuses us a token: {status}{_reason(body)}.")
+            raise AccessRefused(f"{self._service}: {self._shown_url} refuses us a token: {status}{_reason(body)}.")
         self._keep(body)
+
+    def _reached(self) -> dict[str, Any]:
+        if self._transport is None:
+            return {}
+        return {"connector": aiohttp.TCPConnector(ssl=self._transport.ssl)} | self._transport.options_for(self._url)
 
     def _keep(self, body: bytes) -> None:
         token, life = _token(body)
         if token is None:
-            raise AccessRefused(f"{self._service}: {self._auth.token_url} gave something else than a bearer token.")
+            raise AccessRefused(f"{self._service}: {self._shown_url} gave something else than a bearer token.")
         now = asyncio.get_running_loop().time()
         fetched = _Token(token, now + max(life - self._auth.refresh_before.total_seconds(), life / 2), now + life)
         _TOKENS[self._kept_as] = fetched

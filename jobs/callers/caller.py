@@ -53,6 +53,13 @@ class CallFailed(Exception):  # noqa: N818  # reads as what happened
         self.passing = passing
 
 
+class Redirected(CallFailed):
+    """The service sends us to another address, which is not asked. An error of how it is declared, not of the key."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, passing=False)
+
+
 class Throttled(Exception):  # noqa: N818  # reads as what happened
     """The service said "not now": nobody is to ask it for `seconds`. Uses up no attempt of the row."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 from yarl import URL
 
 from jobs.callers.addresses import leads_elsewhere
+from jobs.callers.answer_body import SHOWN
 from jobs.callers.batching import Batching, BatchRefused
 from jobs.callers.caller import CallFailed, Key, Throttled
 from jobs.callers.counting import counts_of
@@ -20,6 +22,7 @@ from jobs.lookups.batch import Batch
 from jobs.lookups.conditions import Conditions
 from jobs.lookups.json_paths import JsonPath
 from jobs.lookups.templates import JsonTemplate, as_text, placeholders
+from jobs.one_line import in_one_line
 
 if TYPE_CHECKING:
     from jobs.lookups import HttpLookup
@@ -39,7 +42,9 @@ class HttpCaller:
         self._body = None if lookup.body is None else JsonTemplate("body", lookup.body)
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
+        self._errors = Conditions("error_when", lookup.error_when)
         self._columns = lookup.columns
+        self._required = [place for place, column in enumerate(self._columns) if column.name in lookup.required]
         self._counts = counts_of(lookup.name)
         self._picked = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
         self._session = ServiceSession(
@@ -48,8 +53,10 @@ class HttpCaller:
             attempt_timeout=lookup.attempt_timeout,
             max_answer_bytes=lookup.max_answer_bytes,
             throttled=self._throttles.statuses,
+            errors=self._errors.statuses,
             counts=self._counts,
             headers=lookup.headers,
+            secrets=[variable.read() for variable in lookup.secrets()],
         )
         self._pages = None
         if lookup.pages is not None:
@@ -57,7 +64,9 @@ class HttpCaller:
         self._batching = None if lookup.batch is None else self._batches(lookup.batch, share)
 
     def _batches(self, batch: Batch, share: int) -> Batching:
-        requests = ItemRequests(batch, self._names, misses=self._misses, throttles=self._throttles)
+        requests = ItemRequests(
+            batch, self._names, misses=self._misses, throttles=self._throttles, masked=self._session.masked
+        )
 
         async def ask(keys: Sequence[Key]) -> Sequence[Any]:
             return await self._ask_together(requests, keys)
@@ -103,7 +112,7 @@ class HttpCaller:
     async def _ask(self, values: dict[str, Any]) -> Response:
         url, misses = self._url(values), self._misses.statuses
         if self._pages is not None:
-            return await self._pages.request(url, misses=misses, check=self._refuse_throttled)
+            return await self._pages.request(url, misses=misses, check=self._check_page)
         body = None if self._body is None else dumped(self._body.filled(values))
         return await self._session.request(self._lookup.method, url, body=body, misses=misses)
 
@@ -148,13 +157,28 @@ class HttpCaller:
             self._counts.not_now()
             raise Throttled("throttled, by the answer", response.retry_after)
 
+    def _check_page(self, response: Response) -> None:
+        self._refuse_throttled(response)
+        self._refuse_error(response.content)
+
+    def _refuse_error(self, answer: Any) -> None:
+        """Raises ValueError for an answer that error_when calls an error."""
+        if self._errors.hold_for(answer):
+            shown = in_one_line(self._session.masked(json.dumps(answer, default=str)), SHOWN)
+            raise ValueError(f"it is an error by error_when: {shown}")
+
     def columns(self, answer: Any) -> tuple[Any, ...]:
+        self._refuse_error(answer)
         if not isinstance(answer, dict | list):
             raise ValueError(f"expected a JSON object or array, got {type(answer).__name__}")  # noqa: TRY004  # Caller's word
         try:
-            return cast_all(self._columns, [picked(answer) for picked in self._picked])
+            values = cast_all(self._columns, [picked(answer) for picked in self._picked])
         except ValueError as error:
             raise ValueError(self._session.masked(str(error))) from error
+        for place in self._required:
+            if values[place] is None:
+                raise ValueError(f"{self._columns[place].name} is null, and it is required")
+        return values
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # an HTTP lookup has nothing to fall back on
         return None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from jobs.callers.answer_body import SHOWN
 from jobs.callers.caller import CallFailed, Key, Throttled
 from jobs.lookups.batch import ID, ITEMS, Batch
 from jobs.lookups.json_paths import JsonPath
 from jobs.lookups.templates import JsonTemplate, as_text
+from jobs.one_line import in_one_line
 
 if TYPE_CHECKING:
     from jobs.callers.service_session import Response
@@ -31,10 +34,19 @@ class Items:
 class ItemRequests:
     """One lookup's batches. An item is known again by its id, or by its place; an answer for no item is left aside."""
 
-    def __init__(self, batch: Batch, names: Sequence[str], *, misses: Conditions, throttles: Conditions) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        names: Sequence[str],
+        *,
+        misses: Conditions,
+        throttles: Conditions,
+        masked: Callable[[str], str] = str,
+    ) -> None:
         self._names = names
         self._misses = misses
         self._throttles = throttles
+        self._masked = masked
         self._item = JsonTemplate("batch.item", batch.item)
         self._body = JsonTemplate("batch.body", batch.body)
         self._where = batch.answers
@@ -77,7 +89,8 @@ class ItemRequests:
         if not (is_list and found) and self._throttles.hold_for(response.content):  # "not now" beside an empty list too
             raise Throttled("throttled, by the answer", response.retry_after)
         if not is_list:
-            raise CallFailed(f"the answer has no list at {self._where} (batch.answers)", passing=False)
+            shown = in_one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
+            raise CallFailed(f"the answer has no list at {self._where} (batch.answers): {shown}", passing=False)
         answers = self._by_id(items, found) if self._match is not None else self._by_place(items, found)
         judged = [self._judged(answer, response.retry_after) for answer in answers]
         return [place if isinstance(place, CallFailed) else judged[place] for place in items.of_key]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
-import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,14 +15,19 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from jobs.callers.addresses import path_secrets
+from jobs.callers.addresses import path_secrets, with_parameter
+from jobs.callers.answer_body import SHOWN, BrokenOff, error_text, is_whole, loaded
 from jobs.callers.authorizing import authorizer, without_secrets
-from jobs.callers.caller import CallFailed, Throttled
+from jobs.callers.caller import CallFailed, Redirected, Throttled
 from jobs.callers.counting import LEAVING, RequestCounts, Unasked
-from jobs.callers.tracing import trace
+from jobs.callers.tracing import Exchange, note, trace
+from jobs.callers.transport import Transport
 from jobs.errors import AccessRefused
 from jobs.lookups.services import Service
+from jobs.one_line import in_one_line
 
+REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
+PROXY_WANTS_PASSWORD = 407
 RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
 
 
@@ -79,32 +84,40 @@ class ServiceSession:
         attempt_timeout: float | None,
         max_answer_bytes: int,
         throttled: Collection[int],
+        errors: Collection[int] = (),
         counts: RequestCounts,
         headers: Mapping[str, str] = MappingProxyType({}),
         secrets: Sequence[str] = (),
     ) -> None:
-        """secrets: what is masked beside those of auth."""
+        """errors: statuses that are errors whatever they usually mean, and final. secrets: masked beside auth's."""
         self.base_url = service.base_url
         self._shown_url = service.shown_url
-        self._secrets = (*secrets, *path_secrets(self.base_url, self._shown_url))
+        self._transport = Transport(service)
+        self._secrets = (
+            *secrets,
+            *self._transport.secrets_of(self.base_url),
+            *path_secrets(self.base_url, self._shown_url),
+        )
         self._service = service
         self._share = share
         self._attempt_timeout = attempt_timeout
         self._max_answer_bytes = max_answer_bytes
         self._throttled = throttled
+        self._errors = errors
         self._counts = counts
         self._headers = CIMultiDict(headers)
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
         self._headers_of_json.update(headers)
-        self._authorizer = authorizer(service.auth, service.name)
+        self._authorizer = authorizer(service.auth, service.name, self._transport)
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
-            connector=_Connector(limit=self._share),
+            connector=_Connector(limit=self._share, ssl=self._transport.ssl),
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
             cookie_jar=aiohttp.DummyCookieJar(),  # what one row's answer sets would go with another row's request
+            **self._transport.options_for(self.base_url),
         )
         # aiohttp asks again by itself on a connection that was dropped; every attempt must be one that we count
         self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
@@ -149,44 +162,79 @@ class ServiceSession:
             sent = sent.copy()
             sent.update(headers)
         exchange = trace("http", lambda: f"{method} {url}", body, self.masked)
+        if self._authorizer.parameter is not None:
+            url = with_parameter(url, *self._authorizer.parameter)
         try:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
-                if exchange is not None:
-                    exchange.status = response.status
+                note(exchange, response.status)
                 if response.status == 401 and self._authorizer.refused(headers):
                     raise Throttled("401: the token was taken no more, and is renewed", 0.0)
-                self._judge_status(response, misses)
+                if response.status not in misses and self._is_refusal(response.status):
+                    await self._refuse(response, exchange)
                 self._authorizer.accepted(headers)
                 if response.status in misses:
                     return Response(response.status, None, True, 0.0, response.headers)
-                answer = await self._body(response, received)
-                if exchange is not None:
-                    exchange.answer = self.masked(answer.decode("utf-8", "replace"))
-                content = loaded(answer)
-                pause = retry_after(response.headers.get("Retry-After"))
-                return Response(response.status, content, False, pause, response.headers, len(answer))
-        except TimeoutError as error:
-            raise CallFailed(f"no answer within {self._attempt_timeout} s", passing=True) from error
-        except aiohttp.ClientConnectorError as error:
-            raise CallFailed(f"cannot connect: {error.os_error.strerror or error.os_error}", passing=True) from error
-        except aiohttp.ClientError as error:
-            raise self._failure(_broken(error), passing=True) from error
-        except (ValueError, RecursionError) as error:
-            raise self._failure(f"the answer is not JSON: {error}", passing=False) from error
+                return await self._answer(response, received, exchange)
+        except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError) as error:
+            raise self._translated(error) from error
 
-    def _judge_status(self, response: aiohttp.ClientResponse, misses: Collection[int]) -> None:
-        """Raise what a status means, unless it means an answer or a miss."""
+    def _translated(self, error: Exception) -> CallFailed | AccessRefused:
+        match error:
+            case TimeoutError():
+                return CallFailed(f"no answer within {self._attempt_timeout} s", passing=True)
+            case aiohttp.ClientHttpProxyError():
+                return self._refused_by_proxy(error)
+            case aiohttp.ClientConnectorError(os_error=cause):
+                to = " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+                return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
+            case aiohttp.ClientError():
+                return self._failure(_broken(error), passing=True)
+        return self._failure(f"the answer is not JSON: {error}", passing=False)
+
+    async def _answer(self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None) -> Response:
+        body = await self._body(response, received)
+        if exchange is not None:
+            note(exchange, response.status, self.masked(body.decode("utf-8", "replace")))
+        content = self._loaded(body, response)
+        pause = retry_after(response.headers.get("Retry-After"))
+        return Response(response.status, content, False, pause, response.headers, len(body))
+
+    def _is_refusal(self, status: int) -> bool:
+        return status >= 300 or status in self._throttled or status in self._service.stop_on or status in self._errors
+
+    async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
+        """Raise what a status means that is neither an answer nor a miss."""
         status = response.status
-        if status in misses:
-            return
-        said = self.masked(f"{status} {response.reason}")
+        text = self.masked(await error_text(response))
+        if status in REDIRECTS:
+            text = f"redirects to {self.masked(_location(response))}, and redirects are not followed"
+        note(exchange, status, text)
+        said = in_one_line(self.masked(f"{status} {response.reason}"), SHOWN)
+        body = in_one_line(text, SHOWN)
+        if body.replace(":", "") not in ("", "{}", said):  # frameworks repeat the status
+            said = f"{said}: {body}"
         if status in self._throttled:
             self._counts.throttled += 1
             raise Throttled(said, retry_after(response.headers.get("Retry-After")))
-        if status in self._service.stop_on:
+        if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
             raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {said}.")
-        if status >= 300:
-            raise StatusFailed(said, status, passing=status >= 500)
+        if status in REDIRECTS and status not in self._errors:
+            raise Redirected(said)
+        raise StatusFailed(said, status, passing=status >= 500 and status not in self._errors)
+
+    def _loaded(self, answer: bytes, response: aiohttp.ClientResponse) -> Any:
+        """The answer's JSON. Raises ValueError, and CallFailed for an answer that is empty or broke off."""
+        if not answer.strip():
+            said = self.masked(f"{response.status} {response.reason}")
+            cure = f"; where that means no such key, write {response.status} into miss_when"
+            empty = f"{said}: the answer has no body{cure if response.status != 200 else ''}"
+            raise CallFailed(empty, passing=not is_whole(response))
+        try:
+            return loaded(answer, response.charset)
+        except BrokenOff as error:
+            if is_whole(response):
+                raise
+            raise self._failure(f"the answer broke off after {len(answer):,} bytes: {error}", passing=True) from error
 
     async def _body(self, response: aiohttp.ClientResponse, received: int) -> bytes:
         """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
@@ -203,6 +251,12 @@ class ServiceSession:
         shown = text.replace(self.base_url, f"{self._shown_url}/***") if self._shown_url != self.base_url else text
         return without_secrets(self._authorizer.masked(shown), self._secrets)
 
+    def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
+        said = self.masked(in_one_line(f"{error.status} {error.message}", SHOWN))
+        if error.status == PROXY_WANTS_PASSWORD:
+            return AccessRefused(f"{self._service.name} at {self._shown_url}: its proxy refuses us: {said}.")
+        return CallFailed(f"the proxy does not connect: {said}", passing=True)
+
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         return CallFailed(self.masked(reason), passing=passing)
 
@@ -214,16 +268,9 @@ def _broken(error: aiohttp.ClientError) -> str:
     return f"connection lost: {error or type(error).__name__}"
 
 
-def loaded(answer: bytes) -> Any:
-    """The JSON. Raises ValueError for what is none, NaN and infinity too."""
-    return _DECODER.decode(answer.decode(json.detect_encoding(answer), "surrogatepass"))
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)  # json.loads makes one each time
+def _location(response: aiohttp.ClientResponse) -> str:
+    """Where a redirect leads, without the query, which may hold a ticket of a login."""
+    return re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
 
 
 def retry_after(header: str | None) -> float:

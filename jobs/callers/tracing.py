@@ -35,3 +35,9 @@ def trace(
     text = sent.decode("utf-8", "replace") if isinstance(sent, bytes) else "" if sent is None else repr(sent)
     heard.append(Exchange(kind, masked(request if isinstance(request, str) else request()), masked(text)))
     return heard[-1]
+
+
+def note(exchange: Exchange | None, status: int, answer: str = "") -> None:
+    """What came back, if anybody listens."""
+    if exchange is not None:
+        exchange.status, exchange.answer = status, answer

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs import records
+from jobs import durable, records
 from jobs.commands.forgotten_evidence import clean_records, delete_logs, rows_that_asked
 from jobs.commands.forgotten_keys import in_order, texts_of
 from jobs.commands.remap import last_published
@@ -168,9 +168,9 @@ def _begun(enrichment: Enrichment) -> Path:
 def _begin(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
     """These days and those of a `forget` that was broken off, noted until all that is made from them is new."""
     begun = _begun(enrichment)
-    together = sorted({*days, *(json.loads(begun.read_text()) if begun.exists() else ())})
+    together = sorted({*days, *(json.loads(begun.read_text()) if durable.is_there(begun) else ())})
     if together:
-        records.replace(begun, json.dumps(together))
+        durable.write(begun, json.dumps(together).encode())
     return together
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import records
+from jobs import durable, records
 from jobs.commands.remap import last_published
 from jobs.tables.asked_keys import files_of_days
 from jobs.tables.erasing import who_asked
@@ -45,7 +45,7 @@ def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> Asked:
         facts = record.facts
         run = facts.day, facts.run_id
         files = shown.get(run, [Path(name) for name in facts.files])
-        if all(file.exists() for file in files):
+        if all(map(durable.is_there, files)):
             found.told.add(run)
             rows = [row for file in files for row in who_asked(file, facts.declared.row_id, keys)]
             if rows:
@@ -68,6 +68,9 @@ def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[Path]]:
 def clean_records(enrichment: Enrichment, asked: Asked, needles: set[str], quality: Quality) -> int:
     """Take out the evidence and the sentences that hold a needle, or what names one of the day's rows."""
     cleaned = 0
+    for torn in records.torn(enrichment.name):  # it may hold anything, and says nothing
+        torn.unlink(missing_ok=True)
+        cleaned += 1
     for record in records.load(enrichment.name):
         day = record.facts.day
         if not asked.may_be_named(day, record.facts.run_id):

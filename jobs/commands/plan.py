@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobs.enrich_day import root_cause, session
+from jobs.enrich_day import session
 from jobs.errors import SparkFailed
+from jobs.spark_failures import sentence_of
 from jobs.spark_program import java_lacking
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _quiet_session(name: str) -> Iterator[SparkSession]:
             logging.getLogger("SQLQueryContextLogger").disabled = True  # PySpark's: the JVM's stack trace, as JSON
         yield before or spark  # type: ignore[misc]  # one of them there is
     except (PySparkException, Py4JError) as error:
-        raise SparkFailed(f"Spark could not count the keys: {root_cause(error)}") from error
+        raise SparkFailed(f"Spark could not count the keys: {sentence_of(error)}") from error
     finally:
         if spark is not None:
             spark.stop()

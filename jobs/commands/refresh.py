@@ -17,7 +17,7 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
 from jobs.ledger.compaction import open_compacted
 from jobs.ledger.declared import FOR_EVER
-from jobs.ledger.generations import contents
+from jobs.ledger.generations import COMPACTED, contents
 from jobs.ledger.matching import read_parts
 from jobs.ledger.selection import select
 from jobs.tables.asked_keys import KeysOf, days_that_asked
@@ -91,7 +91,11 @@ def _tables(kept: Kept) -> Iterator[pa.Table]:
     for file in there.generation.files if there.generation else ():
         with open_compacted(kept.folder, file) as opened:
             for number in range(opened.metadata.num_row_groups):
-                yield opened.read_row_group(number, columns=SCHEMA.names).cast(SCHEMA)
+                try:
+                    rows = opened.read_row_group(number, columns=SCHEMA.names).cast(SCHEMA)
+                except (pa.ArrowException, OSError) as error:
+                    raise kept.folder.unreadable(f"{COMPACTED}/{file.name}", error) from error
+                yield rows
     yield from (table for _, table in read_parts(kept.folder, there.parts) if table is not None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +10,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
-from jobs import records, schema
+from jobs import durable, records, schema
 from jobs.counted import counted
 from jobs.errors import DeclarationError
+from jobs.tables.delta_log import table_at
 
 if TYPE_CHECKING:
     from jobs.commands.target import Target
@@ -30,9 +29,8 @@ NOT_ANSWERED = ("not_asked",)
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
     """The days that readers see, from `first` to `last`, both included; to the newest by default."""
-    if not DeltaTable.is_deltatable(enrichment.output.path):
-        return []
-    partitions = DeltaTable(enrichment.output.path).partitions()
+    table = table_at(enrichment.output.path)
+    partitions = [] if table is None else table.partitions()
     days = {str(partition[enrichment.input.partition]) for partition in partitions}
     return sorted(day for day in days if first <= day and (last is None or day <= last))
 
@@ -69,9 +67,10 @@ def last_published(enrichment: str, day: str) -> DayRecord | None:
 def _runs_seen(record: DayRecord) -> set[str]:
     """The runs whose files are in the table of a record, of its day."""
     declared = record.facts.declared
-    if not DeltaTable.is_deltatable(declared.table):
+    table = table_at(declared.table)
+    if table is None:
         return set()
-    files = pa.table(DeltaTable(declared.table).get_add_actions(flatten=True)).to_pylist()
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     of_day = [file["path"] for file in files if str(file[f"partition.{declared.partition}"]) == record.facts.day]
     return {Path(unquote(path)).parent.name for path in of_day}
 
@@ -97,7 +96,7 @@ def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[s
     """What names the rows of a run that ended so at a lookup, in words that the other run has too."""
     row_id = record.facts.declared.row_id
     named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
-    for file in filter(os.path.exists, record.facts.files):  # vacuum takes those without a row
+    for file in filter(durable.is_there, map(Path, record.facts.files)):  # vacuum takes those without a row
         spelt = {name.lower(): name for name in pq.read_schema(file).names}
         status = spelt.get(schema.status(lookup).lower())
         if status is not None:

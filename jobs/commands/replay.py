@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import records, schema
+from jobs import durable, records, schema
 from jobs.commands.condition import columns_of
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
@@ -48,7 +48,7 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
         )
     if last.state == "held back":
         columns = ["_lookup", "_key"]
-        there = all(Path(file).exists() for file in last.facts.files)  # else vacuum has taken them
+        there = all(durable.is_there(Path(file)) for file in last.facts.files)  # else vacuum has taken them
         batches = [batch.select(columns) for batch in dead_letters.letters(last.facts)] if there else []
         schema = pa.schema([(name, pa.string()) for name in columns])
         return pa.Table.from_batches(batches, schema)

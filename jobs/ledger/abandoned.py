@@ -6,9 +6,9 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pyarrow import fs
-
+from jobs.errors import LedgerError
 from jobs.ledger.hits import RUNS
+from jobs.ledger.store import one_line
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -17,11 +17,12 @@ ABANDONED = timedelta(days=2)  # without a sign of life, which a living run give
 
 
 def remove_abandoned(folder: LedgerFolder, *, older_than: timedelta = ABANDONED) -> int:
-    """Delete the folders of runs of which no file is younger. Answers are not in them. Returns how many runs."""
-    selector = fs.FileSelector(f"{folder.path}/{RUNS}", recursive=True, allow_not_found=True)
+    """Delete the folders of runs of which no file is younger. Answers are not in them. Returns how many runs. Raises
+    LedgerError.
+    """
     newest: dict[str, float] = {}
-    for info in folder.filesystem.get_file_info(selector):
-        if info.type == fs.FileType.File and info.mtime is not None:
+    for info in folder.files(RUNS):
+        if info.mtime is not None:
             run_id = info.path[len(folder.path) + len(RUNS) + 2 :].split("/")[0]
             newest[run_id] = max(newest.get(run_id, 0.0), info.mtime.timestamp())
     abandoned = [run_id for run_id, last in newest.items() if last < time.time() - older_than.total_seconds()]
@@ -29,5 +30,14 @@ def remove_abandoned(folder: LedgerFolder, *, older_than: timedelta = ABANDONED)
         for name in folder.names(f"{RUNS}/{run_id}"):
             folder.delete(name)
         if folder.filesystem.type_name == "local":  # elsewhere a folder is the beginning of a name
-            folder.filesystem.delete_dir(f"{folder.path}/{RUNS}/{run_id}")
+            _delete_dir(folder, f"{RUNS}/{run_id}")
     return len(abandoned)
+
+
+def _delete_dir(folder: LedgerFolder, name: str) -> None:
+    try:
+        folder.filesystem.delete_dir(f"{folder.path}/{name}")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LedgerError(f"ledger {folder.root!r}: {name} cannot be deleted: {one_line(error)}.") from error

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.hits import BEAT, RUNS, folder_of, run_of_keys
@@ -59,14 +58,13 @@ class _Place:
         """Who lives, by run, and the shares that each has claimed. A run without a beat for long is dead;
         so is one whose last beat is far ahead, from before the clock was put back.
         """
-        selector = fs.FileSelector(f"{self.folder.path}/{RUNS}", recursive=True, allow_not_found=True)
         beats: dict[str, datetime] = {}
         claims: dict[str, set[str]] = {}
-        for info in self.folder.filesystem.get_file_info(selector):
+        for info in self.folder.files(RUNS):
             parts = info.path[len(self.folder.path) + len(RUNS) + 2 :].split("/")
             if len(parts) == 2 and parts[1] == BEAT and info.mtime is not None:
                 beats[parts[0]] = info.mtime
-            elif len(parts) == 3 and parts[1] == "claims" and info.type == fs.FileType.File:
+            elif len(parts) == 3 and parts[1] == "claims":
                 claims.setdefault(parts[0], set()).add(parts[2].split("-")[0])
         now = beats.get(self.plan.run_id)
         alive = {run for run, beat in beats.items() if now is None or abs((now - beat).total_seconds()) < DEAD_AFTER}

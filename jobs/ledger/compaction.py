@@ -84,7 +84,7 @@ def clean_up(
 
     def drop(keys: Ints, rows: pa.Table, count: int) -> Mask:
         old_marks = (outcome_codes(rows) == EXPIRED) & (now - times_of(rows) > MARKS_KEPT // timedelta(microseconds=1))
-        useless: Mask = superseded(keys, rows, count) | old_marks
+        useless: Mask = superseded(keys, rows, count, now) | old_marks
         return useless if ttl is None else useless | outlived(rows, now_us=now, ttl=ttl)
 
     return _compact(folder, grace, now_us, drop)
@@ -112,14 +112,15 @@ def _new_generation(
     base = there.generation
     name = name_after(base, _now(now_us))
     with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary, ExitStack() as opened:
-        sorted_parts = _SortedParts(folder, there.parts, Path(temporary))
+        sorted_parts = _SortedParts(folder, there.parts, Path(temporary), _now(now_us))
         if not sorted_parts.taken_in and drop is None:
             return Compacted(rows=base.rows if base else 0)
         old = base.files if base else ()
         kept = [file for file in old if drop is None and not sorted_parts.touch(file)]
         files = [SortedFile(opened.enter_context(open_compacted(folder, file))) for file in old if file not in kept]
         files += [SortedFile(opened.enter_context(pq.ParquetFile(path))) for path in sorted_parts.files]
-        tables = merged(files, ROWS_PER_FILE, borders=[file.largest for file in kept], drop=drop)
+        borders = [file.largest for file in kept]
+        tables = merged(files, ROWS_PER_FILE, now_us=_now(now_us), borders=borders, drop=drop)
         written = [
             write_compacted(folder, f"{name}/{number:05d}.parquet", table) for number, table in enumerate(tables)
         ]
@@ -140,11 +141,12 @@ def _new_generation(
 class _SortedParts:
     """The parts' records in sorted files on the local disk, and the names of the parts that could be read."""
 
-    def __init__(self, folder: LedgerFolder, parts: Sequence[str], temporary: Path) -> None:
+    def __init__(self, folder: LedgerFolder, parts: Sequence[str], temporary: Path, now_us: int) -> None:
         self.files: list[Path] = []
         self.taken_in: list[str] = []
         self.rows = 0
         self._temporary = temporary
+        self._now_us = now_us
         self._keys: Wanted | None = None
         some: list[pa.Table] = []
         for part, table in read_parts(folder, parts):
@@ -160,7 +162,7 @@ class _SortedParts:
             self._sort(folder, some)
 
     def _sort(self, folder: LedgerFolder, some: list[pa.Table]) -> None:
-        rows = in_order(pa.concat_tables(some))
+        rows = in_order(pa.concat_tables(some), self._now_us)
         path = self._temporary / f"{len(self.files)}.parquet"
         try:
             path.write_bytes(as_parquet(rows))
@@ -193,7 +195,7 @@ def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
 
 def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> CompactedFile:
     """Write a sorted table as a file of a generation."""
-    folder.write(f"{COMPACTED}/{name}", as_parquet(table))
+    folder.replace(f"{COMPACTED}/{name}", as_parquet(table), lasting=True)
     return CompactedFile(name, len(table), table["key"][0].as_py(), table["key"][-1].as_py())
 
 
@@ -203,7 +205,10 @@ def sweep(folder: LedgerFolder, grace: timedelta, now_us: int, debris: timedelta
 
     Gives the number of files deleted.
     """
-    whole = list(whole_generations(folder))
+    try:
+        whole = list(whole_generations(folder))
+    except FileNotFoundError:  # somebody else is at it
+        return 0
     grace_us = grace // timedelta(microseconds=1)
     useless = []
     if whole:

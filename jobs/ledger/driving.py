@@ -63,7 +63,9 @@ def driven(
                 write_note(folder_of(ledger), plan.lookups[place])
                 if empty and not others[place] and not _repeats(prepared, plan, place):
                     continue
-                hits[place] = find_hits(prepared, plan.layout.keys[place], ledger, seed=seed)
+                hits[place] = find_hits(
+                    prepared, plan.layout.keys[place], ledger, lookup=plan.lookups[place], seed=seed
+                )
                 stack.callback(hits[place].drop)
         for place, one in hits.items():
             ledgers[place] = indexed = with_index(one.plan, one.answers)

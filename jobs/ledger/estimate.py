@@ -22,6 +22,7 @@ from jobs.input_day import find_input
 from jobs.ledger.day_keys import ROWS, TEXT, day_keys
 from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.hits import folder_of
+from jobs.ledger.judged import without_old_errors
 from jobs.ledger.request_notes import read_note, siblings, what_changed
 from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from jobs.schema import LookupFigures, PriceFacts
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
+FAILED = "answered with an error"  # by error_when or required
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,11 @@ def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: 
     now_us = time.time_ns() // 1000
     if plan is not None:
         selected = select(folder_of(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
-        in_ledger = selected.answers.num_rows
-        oldest = pc.min(selected.answers["answered_at"].cast(pa.int64())).as_py()
-        known = (selected.answers["key"].combine_chunks(), selected.outlived, selected.refreshed)
-        because = {OUTLIVED: len(selected.outlived), REFRESHED: len(selected.refreshed)}
+        answers, failed = without_old_errors(lookup, selected.answers, ttl=plan.ttl, now_us=now_us)
+        in_ledger = answers.num_rows
+        oldest = pc.min(answers["answered_at"].cast(pa.int64())).as_py()
+        known = (answers["key"].combine_chunks(), selected.outlived, selected.refreshed, failed)
+        because = {OUTLIVED: len(selected.outlived), REFRESHED: len(selected.refreshed), FAILED: len(failed)}
         because |= _asked_before(lookup, plan, reduce(_without, known, wanted[TEXT]), now_us)
     asked = keys - in_ledger
     because[NEVER_ASKED] = asked - sum(because.values())

@@ -3,22 +3,22 @@
     compacted/<generation>/00000.parquet ...    sorted by key; small row groups, so that footers say where a key is
     compacted/<generation>/complete.json        written last: the files, the parts taken in
 
-A generation without a readable complete.json does not exist. Readers take the newest one and the parts that it does
-not list. A file may lie in the folder of an older generation: what did not change is not written again.
+A generation without a complete.json does not exist. One whose complete.json is there and cannot be read stops whoever
+needs it: it may hold answers that nothing else holds. Readers take the newest one and the parts that it does not list.
+A file may lie in the folder of an older generation: what did not change is not written again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from jobs.errors import LedgerError
-from jobs.ledger.store import FORMAT
+from jobs.ledger.store import FORMAT, LIST_TRIES, one_line
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -82,7 +82,11 @@ def contents(folder: LedgerFolder) -> Contents:
 
 
 def newest_generation(folder: LedgerFolder) -> Generation | None:
-    return next(whole_generations(folder), None)
+    """The one that readers take. Raises LedgerError when that cannot be known."""
+    for _ in range(LIST_TRIES):
+        with contextlib.suppress(FileNotFoundError):  # it was replaced and swept since it was listed: list again
+            return next(whole_generations(folder), None)
+    raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
 
 
 def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]) -> bool:
@@ -94,11 +98,16 @@ def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]
     if _names(folder) - known:
         return False
     name = f"{COMPACTED}/{generation.name}/{COMPLETE}"
-    folder.write(name, generation.as_json())
-    if _names(folder) - known - {generation.name}:
+    try:
+        folder.replace(name, generation.as_json(), lasting=True)
+        alone = not _names(folder) - known - {generation.name}
+    except LedgerError:  # it may be there, and another one may have been first
+        with contextlib.suppress(LedgerError):
+            folder.delete(name)
+        raise
+    if not alone:
         folder.delete(name)
-        return False
-    return True
+    return alone
 
 
 def known_generations(folder: LedgerFolder) -> frozenset[str]:
@@ -122,27 +131,41 @@ def began(name: str) -> int:
 
 
 def whole_generations(folder: LedgerFolder) -> Iterator[Generation]:
-    """Every generation whose complete.json can be read, the newest first."""
+    """Every generation, the newest first.
+
+    Raises FileNotFoundError when the newest is gone since it was listed, LedgerError when one cannot be read. Of those
+    that a newer one replaces, one that is gone or torn is left out: nobody needs it any more.
+    """
+    newer = False
     for name in reversed(folder.names(COMPACTED)):
         if name.endswith(f"/{COMPLETE}"):
-            generation = _read(folder, name)
-            if generation is not None:
-                yield generation
+            try:
+                yield _read(folder, name)
+            except (FileNotFoundError, TornManifest) as error:
+                if not newer:
+                    raise
+                folder.warn(name, error)
+            newer = True
 
 
-def _read(folder: LedgerFolder, name: str) -> Generation | None:
+class TornManifest(LedgerError):  # noqa: N818  # what the file is
+    """A complete.json that is there, was read, and does not say what it should."""
+
+
+def _read(folder: LedgerFolder, name: str) -> Generation:
+    data = folder.read_bytes(name)
     try:
-        with folder.filesystem.open_input_stream(f"{folder.path}/{name}", compression=None) as stream:
-            facts: dict[str, Any] = json.loads(stream.read())
+        facts: dict[str, Any] = json.loads(data)
         written = facts["format"]
         if written <= FORMAT:
             files = tuple(CompactedFile(*file) for file in facts["files"])
             return Generation(name.split("/")[1], facts["completed_at"], files, dict(facts["taken_in"]))
-    except FileNotFoundError:
-        return None
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        folder.warn(name, error)
-        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise TornManifest(
+            f"ledger {folder.root!r}: {name} is damaged: {one_line(error)}. Nothing was called and nothing deleted. "
+            "Bring it back from a copy; without one delete it, and what only its generation held is asked, and paid, "
+            "again."
+        ) from error
     raise LedgerError(
         f"ledger {folder.root!r}: {name} has format {written}, and this Tidegate reads up to {FORMAT}: upgrade it, or "
         "give it a ledger of its own."

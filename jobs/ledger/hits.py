@@ -21,12 +21,15 @@ from jobs.ledger.answers import ANSWERS
 from jobs.ledger.day_keys import ROWS, TEXT, day_keys
 from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
+from jobs.ledger.judged import without_old_errors
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.task_plan import LedgerPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from jobs.lookups import Lookup
 
 RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
 BEAT = "run.json"  # in it; written again every BEAT_EVERY s
@@ -44,6 +47,7 @@ class Hits:
     frame: DataFrame  # of `day_keys`
     wanted: pa.Table  # TEXT, ROWS
     answers: pa.Table  # of those that need no call, as `select` gives them
+    lookup: Lookup
 
     @property
     def keys(self) -> int:
@@ -72,15 +76,20 @@ def folder_of(plan: LedgerPlan) -> LedgerFolder:
     return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
 
 
-def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan, *, seed: int) -> Hits:
+def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan, *, lookup: Lookup, seed: int) -> Hits:
     """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError.
 
     The keys come to the driver as Arrow: about 60 bytes each and the length of their text.
     """
     frame = day_keys(prepared, names, hidden=plan.hidden, seed=seed).persist()
     wanted = frame.select(TEXT, ROWS).toArrow()
-    answers = select(folder_of(plan), wanted[TEXT], now_us=time.time_ns() // 1000, ttl=plan.ttl).answers
-    return Hits(plan, tuple(names), frame, wanted, answers)
+    return Hits(plan, tuple(names), frame, wanted, _known(lookup, plan, wanted), lookup)
+
+
+def _known(lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
+    now = time.time_ns() // 1000
+    answers = select(folder_of(plan), wanted[TEXT], now_us=now, ttl=plan.ttl).answers
+    return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now)[0]
 
 
 def with_own_answers(hits: Hits) -> pa.Table:
@@ -93,7 +102,7 @@ def with_own_answers(hits: Hits) -> pa.Table:
     own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
     last = own.group_by("key").aggregate([("place", "max")])["place_max"]
     own = own.take(last).drop_columns(["place"])
-    since = select(folder, hits.wanted[TEXT], now_us=time.time_ns() // 1000, ttl=hits.plan.ttl).answers
+    since = _known(hits.lookup, hits.plan, hits.wanted)
     known = own
     for older in (since, hits.answers):
         more = older.filter(pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks())))
@@ -138,7 +147,7 @@ def begin_run(plan: LedgerPlan) -> list[str]:
 def beat(plan: LedgerPlan) -> None:
     """Say that this run lives, and where. Raises LedgerError."""
     said = {"run_id": plan.run_id, "host": _host(), "pid": os.getpid()}
-    folder_of(plan).write(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps(said).encode())
+    folder_of(plan).replace(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps(said).encode())
 
 
 def _host() -> str:
@@ -155,14 +164,13 @@ def _is_gone(folder: LedgerFolder, run: str) -> bool:
     beat, which comes first of all, has left what its tasks wrote after it was taken for gone.
     """
     try:
-        with folder.filesystem.open_input_stream(f"{folder.path}/{RUNS}/{run}/{BEAT}", compression=None) as stream:
-            said = json.loads(stream.read())
+        said = json.loads(folder.read_bytes(f"{RUNS}/{run}/{BEAT}"))
         if said["host"] != _host():
             return False
         os.kill(int(said["pid"]), 0)
     except (ProcessLookupError, FileNotFoundError):
         return True
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+    except (LedgerError, PermissionError, ValueError, KeyError, TypeError):  # as of another user's: it may live
         return False
     return False
 

@@ -16,11 +16,11 @@ from jobs.ledger.newest import Ints, Mask, newest_rows
 Drop = Callable[[Ints, pa.Table, int], Mask]  # numbers of keys, rows, count of keys -> the rows to leave out
 
 
-def in_order(rows: pa.Table, drop: Drop | None = None) -> pa.Table:
+def in_order(rows: pa.Table, now_us: int, drop: Drop | None = None) -> pa.Table:
     """The newest of each key and outcome, sorted by key, without what `drop` names."""
     keys = rows["key"].combine_chunks()
     ranks = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64) - 1
-    newest = newest_rows(ranks, rows)
+    newest = newest_rows(ranks, rows, now_us)
     rows, ranks = rows.take(pa.array(newest)), ranks[newest]
     if drop is None or not len(ranks):
         return rows
@@ -61,13 +61,18 @@ class SortedFile:
 
 
 def merged(
-    files: Sequence[SortedFile], rows_per_table: int, *, borders: Iterable[str] = (), drop: Drop | None = None
+    files: Sequence[SortedFile],
+    rows_per_table: int,
+    *,
+    now_us: int,
+    borders: Iterable[str] = (),
+    drop: Drop | None = None,
 ) -> Iterator[pa.Table]:
     """Tables sorted by key, one after the other, of about so many rows; a new one begins after each of `borders`."""
     for bound in itertools.chain(_bounds(files, rows_per_table, borders), [None]):
         rows = pa.concat_tables([SCHEMA.empty_table(), *(file.up_to(bound) for file in files)])
         if rows.num_rows:
-            table = in_order(rows, drop)
+            table = in_order(rows, now_us, drop)
             if table.num_rows:
                 yield table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,9 +11,10 @@ from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.requests import request_facts
-from jobs.ledger.store import LedgerFolder, one_line, open_root
+from jobs.ledger.store import one_line
 
 if TYPE_CHECKING:
+    from jobs.ledger.store import LedgerFolder
     from jobs.lookups import Lookup
 
 NOTE = "request.json"
@@ -22,15 +24,16 @@ LONGEST = 60  # characters of a value that is shown
 def write_note(folder: LedgerFolder, lookup: Lookup) -> None:
     """Put the note beside the answers, unless it is there. Raises LedgerError."""
     if read_note(folder) is None:
-        folder.write(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
+        folder.replace(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
 
 
 def read_note(folder: LedgerFolder) -> dict[str, Any] | None:
-    """What was asked for the answers of this folder; None where nobody noted it, or the note is torn."""
+    """What was asked for the answers of this folder; None where nobody noted it, or the note is torn. Raises
+    LedgerError when it cannot be read.
+    """
     try:
-        with folder.filesystem.open_input_stream(f"{folder.path}/{NOTE}", compression=None) as stream:
-            noted = json.loads(stream.read())
-    except (pa.ArrowException, OSError, ValueError):
+        noted = json.loads(folder.read_bytes(NOTE))
+    except (FileNotFoundError, ValueError):
         return None
     return noted if isinstance(noted, dict) else None
 
@@ -43,14 +46,13 @@ def siblings(folder: LedgerFolder) -> list[LedgerFolder]:
 def versions(folder: LedgerFolder) -> list[LedgerFolder]:
     """The folders of the lookup for every request that it ever declared. Raises LedgerError."""
     try:
-        filesystem, root = open_root(folder.root)
-        selector = fs.FileSelector(f"{root.rstrip('/')}/{folder.lookup}", allow_not_found=True)
+        selector = fs.FileSelector(folder.path.rpartition("/")[0], allow_not_found=True)
         found = sorted(
-            info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory
+            info.base_name for info in folder.filesystem.get_file_info(selector) if info.type == fs.FileType.Directory
         )
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise LedgerError(f"ledger {folder.root!r}: it cannot be listed: {one_line(error)}.") from error
-    return [LedgerFolder(folder.root, folder.lookup, name) for name in found]
+    return [replace(folder, fingerprint=name) for name in found]
 
 
 def what_changed(before: dict[str, Any] | None, now: dict[str, Any]) -> str:

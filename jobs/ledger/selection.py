@@ -47,14 +47,15 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     - else an "asked" that no ok, miss or error came after: the call may have been made, the row is `unknown`;
     - else the newest error or timeout, if no answer is newer, within the time to live of errors.
 
-    "expired" voids every record of its key up to its own time, "asked" too. wanted: key texts, in any order, doubles
+    "expired" voids every record of its key up to its own time, "asked" too. A record whose time is still to come counts
+    as older than all others (jobs/ledger/newest.py). wanted: key texts, in any order, doubles
     allowed. Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be
     read.
     """
     keys = Wanted(wanted)
     for _ in range(VANISHED_AT_MOST):
         try:
-            found, figures = _find(folder, contents(folder), keys)
+            found, figures = _find(folder, contents(folder), keys, now_us)
         except FileNotFoundError:  # a compaction deleted it, long after it had taken it in: list again
             continue
         decided = decide(_places(found), found, len(keys), now_us=now_us, ttl=ttl)
@@ -75,7 +76,7 @@ def _places(found: pa.Table) -> Any:
     return found["place"].to_numpy()
 
 
-def _find(folder: LedgerFolder, there: Contents, keys: Wanted) -> tuple[pa.Table, ReadFigures]:
+def _find(folder: LedgerFolder, there: Contents, keys: Wanted, now_us: int) -> tuple[pa.Table, ReadFigures]:
     """The newest of each outcome of each key, by its place in `keys`. Raises FileNotFoundError."""
     kept, figures, rows = [FOUND.empty_table()], ReadFigures(), 0
     for found, read in matches(folder, there, keys):
@@ -83,10 +84,10 @@ def _find(folder: LedgerFolder, there: Contents, keys: Wanted) -> tuple[pa.Table
         kept.append(found)
         rows += found.num_rows
         if rows > max(ROWS_AT_ONCE, 4 * len(keys)):
-            kept = [_newest(pa.concat_tables(kept))]
+            kept = [_newest(pa.concat_tables(kept), now_us)]
             rows = kept[0].num_rows
-    return _newest(pa.concat_tables(kept)), figures
+    return _newest(pa.concat_tables(kept), now_us), figures
 
 
-def _newest(found: pa.Table) -> pa.Table:
-    return found.take(pa.array(newest_rows(_places(found), found)))
+def _newest(found: pa.Table, now_us: int) -> pa.Table:
+    return found.take(pa.array(newest_rows(_places(found), found, now_us)))

@@ -9,17 +9,21 @@ somebody else's. A part of a newer format stops with a sentence, as skipping it 
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import logging
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from jobs import durable
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, StoredAnswer, as_table
 
@@ -31,6 +35,8 @@ LEVEL = 1
 PARTS = "parts"
 LIST_TRIES = 5
 NO_FOLDERS = ("s3", "gcs", "abfs")  # object stores: a folder is the beginning of a name
+
+OpenRoot = Callable[[str], tuple[fs.FileSystem, str]]  # a root -> its filesystem, and the path in it
 
 _log = logging.getLogger("tidegate.ledger")
 
@@ -50,6 +56,7 @@ class Foreign(NotOurs):
 @dataclass(frozen=True)
 class LedgerFolder:
     """Where the answers of one lookup lie. root: a folder (relative to the current one), or a URL of any filesystem.
+    storage: opens it; by default `open_root`.
 
     Cheap to make and to send to executors; nothing is opened before it is used.
     """
@@ -57,11 +64,12 @@ class LedgerFolder:
     root: str
     lookup: str
     fingerprint: str
+    storage: OpenRoot | None = field(default=None, compare=False, repr=False)
 
     @functools.cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
         try:
-            filesystem, path = open_root(self.root)
+            filesystem, path = (self.storage or open_root)(self.root)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise LedgerError(f"ledger {self.root!r}: it cannot be opened: {one_line(error)}.") from error
         return filesystem, f"{path.rstrip('/')}/{self.lookup}/{self.fingerprint}"
@@ -88,20 +96,44 @@ class LedgerFolder:
         return part
 
     def write(self, name: str, data: bytes | pa.Buffer) -> None:
-        """One whole object, named from this folder. Raises LedgerError; what a failed write left is taken away."""
-        path = f"{self.path}/{name}"
+        """One whole object under a new name. Raises LedgerError; what a failed write left is taken away."""
         try:
-            if self.filesystem.type_name not in NO_FOLDERS:
-                self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-            with self.filesystem.open_output_stream(path, compression=None) as stream:
-                stream.write(data)
+            self._put(f"{self.path}/{name}", data)
         except (pa.ArrowException, OSError) as error:
             with contextlib.suppress(LedgerError):
                 self.delete(name)
-            raise LedgerError(
-                f"ledger {self.root!r}: answers cannot be stored: {one_line(error)}. Make room there or allow writing, "
-                "and start again: what was stored before is kept and used."
-            ) from error
+            raise self._not_stored(error) from error
+
+    def replace(self, name: str, data: bytes | pa.Buffer, *, lasting: bool = False) -> None:
+        """One whole object in place of the one of this name, if there is one: readers see that one or this one.
+
+        lasting: when this returns, it survives a power cut, on a local disk as on an object store. Raises LedgerError;
+        the object is then the old one, or this one.
+        """
+        path = f"{self.path}/{name}"
+        try:
+            if self.filesystem.type_name != "local":  # an object store puts the whole object, or nothing
+                self._put(path, data)
+            elif lasting:
+                durable.write(Path(path), bytes(data))
+            else:
+                draft = f"{path}.{secrets.token_hex(4)}.draft"
+                self._put(draft, data)
+                self.filesystem.move(draft, path)
+        except (pa.ArrowException, OSError) as error:
+            raise self._not_stored(error) from error
+
+    def _put(self, path: str, data: bytes | pa.Buffer) -> None:
+        if self.filesystem.type_name not in NO_FOLDERS:
+            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        with self.filesystem.open_output_stream(path, compression=None) as stream:
+            stream.write(data)
+
+    def _not_stored(self, error: Exception) -> LedgerError:
+        return LedgerError(
+            f"ledger {self.root!r}: answers cannot be stored: {one_line(error)}. Make room there or allow writing, "
+            "and start again: what was stored before is kept and used."
+        )
 
     def delete(self, name: str) -> None:
         """Take a file away; one that is gone is no error. Raises LedgerError when it cannot be."""
@@ -116,13 +148,17 @@ class LedgerFolder:
     def names(self, below: str = "") -> list[str]:
         """The files below a folder of this one, named from this folder, sorted; none when there is no such folder."""
         start = len(self.path) + 1
-        return sorted(info.path[start:] for info in self._files(below))
+        return sorted(info.path[start:] for info in self.files(below))
 
     def bytes(self) -> int:
         """What all its files take."""
-        return sum(info.size or 0 for info in self._files(""))
+        return sum(info.size or 0 for info in self.files())
 
-    def _files(self, below: str) -> list[fs.FileInfo]:
+    def files(self, below: str = "") -> list[fs.FileInfo]:
+        """The files below a folder of this one; none when there is no such folder.
+
+        Raises LedgerError for a listing that fails, at its beginning or half way: no file is taken for gone by it.
+        """
         selector = fs.FileSelector(f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True)
         try:
             for _ in range(LIST_TRIES - 1):
@@ -166,18 +202,27 @@ class LedgerFolder:
     def read_part(self, part: str) -> pa.Table:
         """One part, its checksums verified. Raises NotOurs, FileNotFoundError, LedgerError."""
         name = f"{PARTS}/{part}"
-        try:
-            with self.filesystem.open_input_stream(f"{self.path}/{name}", compression=None) as stream:
-                data = stream.read()
-        except FileNotFoundError:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(name, error) from error
+        data = self.read_bytes(name)
         try:
             with self._parquet(name, pa.BufferReader(data)) as file:
                 return file.read(columns=SCHEMA.names).cast(SCHEMA)
+        except MemoryError as error:  # Arrow's own is an ArrowException too
+            raise self.unreadable(name, error) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise NotOurs(one_line(error)) from error
+
+    def read_bytes(self, name: str) -> builtins.bytes:
+        """A small object, whole. Raises FileNotFoundError when there is none, LedgerError when it cannot be read: that
+        says nothing of whether there is one.
+        """
+        try:
+            with self.filesystem.open_input_stream(f"{self.path}/{name}", compression=None) as stream:
+                data: builtins.bytes = stream.read()
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise self.unreadable(name, error) from error
+        return data
 
     def open(self, name: str) -> pq.ParquetFile:
         """A large file of ours, to be read piece by piece. Raises NotOurs, FileNotFoundError, LedgerError.
@@ -189,7 +234,7 @@ class LedgerFolder:
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(name, error) from error
+            raise self.unreadable(name, error) from error
         try:
             return self._parquet(name, source)
         except (pa.ArrowException, OSError) as error:
@@ -197,12 +242,12 @@ class LedgerFolder:
 
     def not_ours_or_unreadable(self, name: str, error: Exception) -> Exception:
         """NotOurs for a file that is torn; LedgerError when it is the filesystem that failed, which may pass."""
-        torn = isinstance(error, pa.ArrowInvalid) or (
-            self.filesystem.type_name == "local" and getattr(error, "errno", None) is None
-        )
-        return NotOurs(one_line(error)) if torn else self._unreadable(name, error)
+        local = self.filesystem.type_name == "local"  # where the filesystem's own errors have a number
+        torn = isinstance(error, pa.ArrowInvalid) or (local and getattr(error, "errno", None) is None)
+        return NotOurs(one_line(error)) if torn and not isinstance(error, MemoryError) else self.unreadable(name, error)
 
-    def _unreadable(self, name: str, error: Exception) -> LedgerError:
+    def unreadable(self, name: str, error: Exception) -> LedgerError:
+        """What to raise where a read failed."""
         return LedgerError(
             f"ledger {self.root!r}: {name} cannot be read: {one_line(error)}. Nothing was called for its answers; "
             "start again when it can be."

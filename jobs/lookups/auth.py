@@ -11,20 +11,24 @@ from urllib.parse import urlsplit
 from jobs.declared_types import require_types
 from jobs.environment import Env
 from jobs.errors import DeclarationError
+from jobs.fingerprint import WHERE_DECLARED
 
 
 @dataclass(frozen=True)
 class ApiKey:
-    """The key as it is, in a header of its own."""
+    """The key as it is, in a header of its own, or in a query parameter in its place."""
 
     key: Env
     header: str = field(default="X-Api-Key", kw_only=True)
+    query: str | None = field(default=None, kw_only=True, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         _require_names("api key", key=self.key)
         require_types(self, "auth")
         if not self.header or not all(letter.isalnum() or letter in "-_" for letter in self.header):
             raise DeclarationError(f"auth: header is {self.header!r}; it must be letters, digits, - and _.")
+        if self.query == "":
+            raise DeclarationError("auth: query is empty; it must name a query parameter, as api_key, or be None.")
 
     def variables(self) -> Iterator[Env]:
         yield self.key
@@ -66,7 +70,7 @@ class OAuth2ClientCredentials:
     life.
     """
 
-    token_url: str
+    token_url: str | Env
     client_id: Env
     client_secret: Env
     scope: str | None = None
@@ -76,19 +80,26 @@ class OAuth2ClientCredentials:
     def __post_init__(self) -> None:
         _require_names("oauth2", client_id=self.client_id, client_secret=self.client_secret)
         require_types(self, "auth")
-        parts = urlsplit(self.token_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise DeclarationError("auth: token_url is not an http:// or https:// address with a host and no password.")
+        if isinstance(self.token_url, str):
+            require_token_url(self.token_url)
         if self.client_auth not in ("header", "body"):
             raise DeclarationError(f"auth: client_auth is {self.client_auth!r}; it must be one of: header, body.")
         if self.refresh_before < timedelta(0):
             raise DeclarationError(f"auth: refresh_before is {self.refresh_before}; it must be 0 or more.")
 
     def variables(self) -> Iterator[Env]:
+        yield from (value for value in (self.token_url,) if isinstance(value, Env))
         yield from (self.client_id, self.client_secret)
 
 
 Auth = ApiKey | Bearer | Basic | OAuth2ClientCredentials
+
+
+def require_token_url(url: str) -> None:
+    """Raises DeclarationError, without the value, which may hold a secret."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise DeclarationError("auth: token_url is not an http:// or https:// address with a host and no password.")
 
 
 def _require_names(kind: str, **values: object) -> None:

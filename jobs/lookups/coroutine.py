@@ -143,8 +143,7 @@ class CoroutineLookup(Lookup):
 
     def request_facts(self) -> dict[str, Any]:
         """The function counts by its name: `version` says that its body changed."""
-        service = {"name": self.service.name, "url": self.service.url}
-        return super().request_facts() | {"service": service, "function": self.function}
+        return super().request_facts() | {"service": self.service.request_facts(), "function": self.function}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """By name: the decorated name is this object, so no pickle finds the function under it."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from jobs.errors import DeclarationError
+from jobs.fingerprint import WHERE_DECLARED
 from jobs.lookups.auth import ApiKey
 from jobs.lookups.batch import Batch, Pages
 from jobs.lookups.conditions import Conditions
@@ -20,6 +21,7 @@ from jobs.lookups.templates import JsonTemplate, placeholders
 
 if TYPE_CHECKING:
     from jobs.callers.caller import Caller
+    from jobs.environment import Env
 
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -34,11 +36,14 @@ class HttpLookup(Lookup):
 
     request: method (GET, POST, PUT) and path, with {key} where a key's value goes, escaped. A timestamp is written in
     UTC as 2013-01-10T05:00:00Z. body: any JSON, with {key} in its strings; a string that is one {key} becomes the value
-    as JSON has it, so that a number stays one. headers: sent with every request; they are no place for a secret.
+    as JSON has it, so that a number stays one; an Env in it is a secret. headers: sent with every request,
+    and no place for a secret.
     batch: many keys in one request; max_concurrency counts requests. pages: an answer that comes in pages. paths:
     column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when, throttled_when: what means "no
     such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as "$.status == 'ZERO_RESULTS'";
-    the latter closes the gate for Retry-After. attempt_timeout: s for one attempt, all its pages, by default `timeout`.
+    the latter closes the gate for Retry-After. error_when: what means "failed" although it looks like an answer: the
+    same, of an item in a batch. required: columns of returns that an answer must fill, else it is an error.
+    attempt_timeout: s for one attempt, all its pages, by default `timeout`.
     max_answer_bytes: a larger answer is an error; counted as unpacked, all pages together, a batch's answer as a whole.
     finish_after_timeout: when a row leaves at its time limit its request, billed anyway, goes on for up to
     attempt_timeout, and its answer is kept.
@@ -54,6 +59,8 @@ class HttpLookup(Lookup):
     attempt_timeout: float | None = None
     miss_when: tuple[int | str, ...] = STATUSES_OF_A_MISS
     throttled_when: tuple[int | str, ...] = (429, 503)
+    error_when: tuple[int | str, ...] = field(default=(), metadata=WHERE_DECLARED)
+    required: tuple[str, ...] = field(default=(), metadata=WHERE_DECLARED)
     max_answer_bytes: int = 1 << 20
     finish_after_timeout: bool = False
 
@@ -133,15 +140,43 @@ class HttpLookup(Lookup):
                 raise DeclarationError(
                     f"returns: $.{name} is not a JSON path; say in paths where {name!r} is, as \"$['{name}']\"."
                 ) from error
-        for where in ("miss_when", "throttled_when"):
+        for where in ("miss_when", "throttled_when", "error_when", "required"):
             declared = getattr(self, where)
             if isinstance(declared, str | int):
                 raise DeclarationError(f"{where} is {declared!r}; it must be a list, as [{declared!r}].")
             object.__setattr__(self, where, tuple(declared))
-            Conditions(where, declared)
+        self._check_conditions()
         size = self.max_answer_bytes
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
+
+    def _check_conditions(self) -> None:
+        meant: dict[int, str] = dict.fromkeys(self.service.stop_on, "the service's stop_on")
+        for where in ("throttled_when", "miss_when", "error_when"):
+            statuses = Conditions(where, getattr(self, where)).statuses
+            twice = min(statuses & set(meant), default=None) if where == "error_when" else None
+            if twice is not None:
+                raise DeclarationError(
+                    f"error_when: {twice} stands in {meant[twice]} too, which decides; leave it out of one of them."
+                )
+            meant |= dict.fromkeys(statuses, where)
+        unknown = sorted(set(self.required) - {column.name for column in self.columns})
+        if unknown:
+            raise DeclarationError(f"required: {unknown[0]!r} is not a column of returns.")
+
+    def variables(self) -> Iterator[Env]:
+        yield from super().variables()
+        yield from self.secrets()
+
+    def secrets(self) -> Iterator[Env]:
+        """Those in the body of a request."""
+        bodies = [self.body] if self.batch is None else [self.batch.body, self.batch.item]
+        for body in bodies:
+            yield from JsonTemplate("body", body).variables
+
+    @property
+    def judges_answers(self) -> bool:
+        return bool(self.error_when or self.required)
 
     @property
     def method(self) -> str:
@@ -178,8 +213,7 @@ class HttpLookup(Lookup):
         return HttpCaller(self, share)
 
     def request_facts(self) -> dict[str, Any]:
-        service = {"name": self.service.name, "url": self.service.url}
-        facts = {"service": service, "request": self.request, "miss_when": self.miss_when}
+        facts = {"service": self.service.request_facts(), "request": self.request, "miss_when": self.miss_when}
         if self.body is not None:
             facts["body"] = self.body
         if self.headers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -21,6 +21,7 @@ from jobs.schema import LookupFacts, PriceFacts
 
 if TYPE_CHECKING:
     from jobs.callers.caller import Caller
+    from jobs.environment import Env
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 Policy = Literal["null", "dead_letter", "fail"]
@@ -165,6 +166,15 @@ class Lookup:
         service = getattr(self, "service", None)
         return service if isinstance(service, Service) else None
 
+    def variables(self) -> Iterator[Env]:
+        """The environment variables that its calls need."""
+        yield from () if self.http_service is None else self.http_service.variables()
+
+    @property
+    def judges_answers(self) -> bool:
+        """Whether the declaration calls some answers errors: they are stored, and hold as long as an error does."""
+        return False
+
     @property
     def outage_rule(self) -> Outage:
         raise NotImplementedError
@@ -186,6 +196,7 @@ class Lookup:
             returns=tuple((column.name, column.spark_type) for column in self.columns),
             timeout=self.timeout,
             max_concurrency=self.concurrency,
+            keys=tuple(self.keys.items()),
             batch_size=self.batch_size,
             retries=retries,
             initial_delay=self.retry.initial_delay if retries else 0.0,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 from jobs.declared_types import require_types
 from jobs.environment import Env, resolve
 from jobs.errors import DeclarationError
-from jobs.fingerprint import NOT_IN_FINGERPRINT
+from jobs.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.lookups.auth import Auth
 from jobs.lookups.prices import Price, check_prices
 
@@ -47,14 +48,18 @@ class Retry:
 class Cache:
     """Answers and misses are kept in each task and used again for equal keys; errors are not.
 
-    max_entries: of one task; the least recently used leave first. ttl: how long one is used; None for the whole task.
+    max_entries, max_bytes: of one task, bytes of texts and lists; the least recently used leave first. ttl: how long
+    one is used; None for the whole task.
     """
 
     max_entries: int = 10_000
     ttl: timedelta | None = None
+    max_bytes: int = field(default=64 << 20, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "cache", leave=["max_entries"])
+        if self.max_bytes < 1:
+            raise DeclarationError(f"cache: max_bytes is {self.max_bytes}; it must be at least 1.")
         wrong = isinstance(self.max_entries, bool) or not isinstance(self.max_entries, int) or self.max_entries < 1
         if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
             raise DeclarationError(
@@ -91,7 +96,11 @@ class Service:
     max_concurrency: calls in flight over all tasks of a run; it is divided over the tasks that run at once.
     stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
     auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
-    prices: what it bills, by the day of the call; a changed price asks nothing anew.
+    prices: what it bills, by the day of the call; a changed price asks nothing anew. tenant: whose answers these are,
+    where one url and one set of variables serve several: stored answers are then told apart by it. proxy: http:// or
+    https:// address; by default that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, none for loopback. ca: PEM file of the
+    authorities that are trusted, in place of the system's. client_certificate, client_key: PEM files of who we are; one
+    file may hold both.
     """
 
     name: str
@@ -101,6 +110,11 @@ class Service:
     stop_on: tuple[int, ...] = (401, 402, 403)
     auth: Auth | None = None
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
+    tenant: str | None = field(default=None, metadata=WHERE_DECLARED)
+    proxy: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    ca: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    client_certificate: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    client_key: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
         if isinstance(self.prices, Price):
@@ -110,8 +124,28 @@ class Service:
         object.__setattr__(self, "prices", tuple(self.prices))
         check_prices(f"service {self.name}", self.prices)
         require_concurrency(f"service {self.name}", self.max_concurrency)
+        if self.client_key is not None and self.client_certificate is None:
+            raise DeclarationError(f"service {self.name}: client_key is declared without a client_certificate.")
+        if isinstance(self.proxy, str) and "@" in self.proxy:
+            raise DeclarationError(
+                f'service {self.name}: proxy holds a user; it must be Env("NAME"), the name of an environment variable '
+                "that holds the whole address."
+            )
+        if self.tenant == "":
+            raise DeclarationError(f"service {self.name}: tenant is empty; it must be a name, or None.")
         if isinstance(self.url, str):
             require_http_url(f"service {self.name}", self.url)
+
+    def variables(self) -> Iterator[Env]:
+        """The environment variables that a request needs."""
+        reached = (self.url, self.proxy, self.ca, self.client_certificate, self.client_key)
+        yield from (value for value in reached if isinstance(value, Env))
+        yield from self.auth.variables() if self.auth else ()
+
+    def request_facts(self) -> dict[str, Any]:
+        """What a stored answer depends on."""
+        facts: dict[str, Any] = {"name": self.name, "url": self.url}
+        return facts if self.tenant is None else facts | {"tenant": self.tenant}
 
     @property
     def base_url(self) -> str:

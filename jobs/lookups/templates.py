@@ -10,6 +10,7 @@ import string
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from jobs.environment import Env
 from jobs.errors import DeclarationError
 
 
@@ -30,17 +31,22 @@ def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
 class JsonTemplate:
     """Any JSON whose strings may hold "{key}"; names of fields are taken as they are.
 
+    An Env in place of a string is a secret: its value is read when it is sent.
     A string that is one placeholder becomes the value as JSON has it: a number stays a number, a timestamp is UTC text.
     A placeholder inside longer text becomes text. `{{` and `}}` are braces.
     """
 
     def __init__(self, where: str, template: Any) -> None:
         """Raises DeclarationError for what is no JSON, and for braces that are no placeholder."""
+        self.variables: list[Env] = []
         self._template = self._read(where, template)
         self.names = {name for name, _ in _places(self._template)}
         self.whole = [name for name, is_whole in _places(self._template) if is_whole]  # those that are a string each
 
     def _read(self, where: str, value: Any) -> Any:
+        if isinstance(value, Env):
+            self.variables.append(value)
+            return value
         if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
             return value
         if isinstance(value, str):
@@ -93,6 +99,8 @@ def _filled(template: Any, values: Mapping[str, Any]) -> Any:
     match template:
         case _Text():
             return template.filled(values)
+        case Env():
+            return template.read()
         case dict():
             return {name: _filled(item, values) for name, item in template.items()}
         case list():

@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.ledger.keys import key_text
+from jobs.tables.delta_log import table_at
 
 if TYPE_CHECKING:
     from jobs.declarations import Enrichment
@@ -42,8 +42,9 @@ def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
 def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:
     """The files that readers see, each with its day."""
     table = enrichment.output.path
-    if DeltaTable.is_deltatable(table):
-        actions = pa.table(DeltaTable(table).get_add_actions(flatten=True))
+    opened = table_at(table)
+    if opened is not None:
+        actions = pa.table(opened.get_add_actions(flatten=True))
         days = actions[f"partition.{enrichment.input.partition}"].to_pylist()
         for path, day in zip(actions["path"].to_pylist(), days, strict=True):
             yield str(day), Path(table, unquote(path))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from jobs.schema import DayFacts
+from jobs.tables.delta_log import table_at
 
 RUN = "run_id"
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # the table's log would keep values of rows for ever
@@ -40,14 +41,16 @@ def keep_published(table: str, partition: str, published: Collection[tuple[str, 
     """No rows stay but those of these days and runs: a publication that crashed leaves others, until its day is
     published. Not to be called while somebody publishes.
     """
-    if DeltaTable.is_deltatable(table):
-        for found in DeltaTable(table).partitions():
+    opened = table_at(table)
+    if opened is not None:
+        for found in opened.partitions():
             day, run = str(found[partition]), str(found[RUN])
             if (day, run) not in published:
                 _delete(table, partition, day, "=", run)
 
 
 def _delete(table: str, partition: str, day: str, comparison: str, run_id: str) -> None:
-    if DeltaTable.is_deltatable(table):
+    opened = table_at(table)
+    if opened is not None:
         run = run_id.replace("'", "''")
-        DeltaTable(table).delete(f"{partition} = '{day}' AND {RUN} {comparison} '{run}'")
+        opened.delete(f"{partition} = '{day}' AND {RUN} {comparison} '{run}'")

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.schema import DayFacts, LookupFacts
 from jobs.tables import by_run
 from jobs.tables.asked_keys import asked_texts
+from jobs.tables.delta_log import table_at
 
 OWN_COLUMNS = (
     pa.field("_lookup", pa.string()),
@@ -51,9 +51,10 @@ def write(facts: DayFacts) -> None:
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:
     """The letters of a published day, which may be none."""
-    if not DeltaTable.is_deltatable(table_of(table)):
+    found = table_at(table_of(table))
+    if found is None:
         return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
-    return DeltaTable(table_of(table)).to_pyarrow_table(filters=[(partition, "=", dt.date.fromisoformat(day))])
+    return found.to_pyarrow_table(filters=[(partition, "=", dt.date.fromisoformat(day))])
 
 
 def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jobs.errors import DayTaken, DeclarationError, PublishConflict
+from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
 
 FOLDER = "_leases"  # readers of tables pass over names that begin with _
 WAIT = 30.0  # s; a run that was killed has ended its Spark by then
@@ -69,10 +69,12 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
 
 
 def at_work(table: str) -> dict[str, str]:
-    """The runs that hold a day of the table at this moment: run id -> day."""
+    """The runs that hold a day of the table at this moment: run id -> day. Raises TidegateError when that cannot be
+    known.
+    """
     found = {}
     for path in Path(table, FOLDER).glob("*.json"):
-        with path.open() as file:
+        with _reading(path), path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -123,8 +125,20 @@ def _run_of(path: Path) -> str:
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):  # it is being written at this moment
-        return {}
+    """What the lease says; nothing while it is being written, at this moment."""
+    with _reading(path):
+        try:
+            found: dict[str, Any] = json.loads(path.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
     return found
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TidegateError(
+            f"lease {path} cannot be read: {error.strerror}. Nothing was changed; start again when it can be."
+        ) from error

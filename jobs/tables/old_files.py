@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
-
+from jobs.tables.delta_log import table_at
 from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing
 
@@ -45,9 +47,9 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
 
 def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Path]]:
     """How many files went, and those that a version needs which can still be read."""
-    if not DeltaTable.is_deltatable(table):
+    opened = table_at(table)
+    if opened is None:
         return 0, set()
-    opened = DeltaTable(table)
     hours = older_than // timedelta(hours=1)
     with storing(table):
         old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
@@ -60,7 +62,8 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Pa
 
 def _remove_run(folder: Path, needed: set[Path], older_than: timedelta) -> bool:
     """Whether it held rows that were never published, and is gone."""
-    files = {path: path.stat().st_mtime for path in folder.rglob("*") if path.is_file()}
+    with storing(str(folder)):  # a look that fails says nothing of what is there
+        files = {path: path.stat().st_mtime for path in _files(folder)}
     before = time.time() - older_than.total_seconds()
     if any(path.resolve() in needed for path in files):
         _remove_strays({path for path, changed in files.items() if changed <= before}, needed)
@@ -69,6 +72,16 @@ def _remove_run(folder: Path, needed: set[Path], older_than: timedelta) -> bool:
         return False
     shutil.rmtree(folder, ignore_errors=True)
     return any(path.suffix == ".parquet" for path in files)  # else it is what is left of an old version
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every file below a folder. Raises OSError when a folder cannot be listed, where `rglob` passes over it."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise error
+
+    for inner, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(inner, name) for name in names)
 
 
 def _remove_strays(files: set[Path], needed: set[Path]) -> None:

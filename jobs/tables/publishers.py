@@ -46,5 +46,6 @@ def said_by_delta(error: Exception) -> str:
     it to them.
     """
     said = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)
+    said = re.sub(r": ParsedLogPath .*", "", said, flags=re.DOTALL)  # a structure of theirs, of many lines
     said = re.sub(r"\.*\s+This issue was likely caused by a bug in DataFusion.*?/issues\b", "", said, flags=re.DOTALL)
     return " ".join(said.split()).replace(" ↳", ":").rstrip(".")

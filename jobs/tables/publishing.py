@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from jobs import records, schema
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.tables import audit, by_run, dead_letters
+from jobs.tables.delta_log import lasting, table_at, to_disk
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 
@@ -29,7 +31,7 @@ COMMIT_TRIES = 20  # against other days that are published at the same time
 
 def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
     """Make this run's files the day that readers see; first audit and dead letters, then the table. Returns the
-    record, saved.
+    record, saved; by then all of it is on the disk, as far as that keeps its word.
 
     lease: of the day; a run that lost it does not publish. Raises PublishConflict then, when a verdict holds the day
     back, and when another run published the same day meanwhile; TidegateError when the disk refuses. A crash
@@ -43,18 +45,30 @@ def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
     with storing(facts.declared.table), alone_with(facts.declared.table):
         if lease is not None:
             lease.confirm()
-        audit.write(facts)
-        dead_letters.write(facts)
-        try:
-            version = replace_day(_table(facts), record)
-        except PublishConflict:
-            for table in _beside(facts):
-                by_run.remove(table, facts)
-            raise
-        for table in _beside(facts):
-            by_run.keep_only(table, facts)
+        for file in map(Path, facts.files):
+            to_disk(file, Path(facts.declared.table).resolve())
+        with ExitStack() as until_named:
+            for table in (facts.declared.table, *_beside(facts)):
+                until_named.enter_context(lasting(table))
+            version = _committed(record)
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         return records.save(dataclasses.replace(record, state="published", published_version=version, published_at=now))
+
+
+def _committed(record: DayRecord) -> int:
+    """Audit and dead letters, then the day, then nothing of other runs beside it. Returns the day's version."""
+    facts = record.facts
+    audit.write(facts)
+    dead_letters.write(facts)
+    try:
+        version = replace_day(_table(facts), record)
+    except PublishConflict:
+        for table in _beside(facts):
+            by_run.remove(table, facts)
+        raise
+    for table in _beside(facts):
+        by_run.keep_only(table, facts)
+    return version
 
 
 def _beside(facts: DayFacts) -> tuple[str, str]:
@@ -74,8 +88,9 @@ def published_columns(facts: DayFacts) -> list[str]:
 
 def _table(facts: DayFacts) -> DeltaTable:
     """The published table, made empty where there is none: a first commit with files in it may be doubled by Delta."""
-    if DeltaTable.is_deltatable(facts.declared.table):
-        return DeltaTable(facts.declared.table)
+    there = table_at(facts.declared.table)
+    if there is not None:
+        return there
     return DeltaTable.create(
         facts.declared.table, _delta_schema(facts), mode="error",
         partition_by=[facts.declared.partition], name=facts.declared.enrichment,

@@ -6,10 +6,11 @@ import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from jobs.declarations import Enrichment, Summary
 from jobs.tables.by_run import NO_STATISTICS
+from jobs.tables.delta_log import lasting, table_at
 from jobs.tables.publishers import alone_with, storing
 from jobs.tables.summary_sql import rows_of
 
@@ -27,8 +28,8 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
     partition = enrichment.input.partition
     rows = rows_of(enrichment, summary, day)
     target = table_of(enrichment, summary)
-    with storing(target), alone_with(target):
-        if DeltaTable.is_deltatable(target):
+    with storing(target), alone_with(target), lasting(target):
+        if table_at(target) is not None:
             write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=f"{partition} = '{day}'")
         else:
             write_deltalake(target, rows, mode="append", partition_by=[partition], configuration=NO_STATISTICS)
@@ -38,8 +39,9 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
 def made_at(enrichment: Enrichment, summary: Summary, day: str) -> dt.datetime | None:
     """When the summary of the day was made that readers see; None where it has no row."""
     target = table_of(enrichment, summary)
-    if not DeltaTable.is_deltatable(target):
+    table = table_at(target)
+    if table is None:
         return None
-    files = pa.table(DeltaTable(target).get_add_actions(flatten=True)).to_pylist()
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     times = [file["modification_time"] for file in files if str(file[f"partition.{enrichment.input.partition}"]) == day]
     return dt.datetime.fromtimestamp(max(times) / 1e3, dt.UTC) if times else None

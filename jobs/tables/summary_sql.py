@@ -17,6 +17,7 @@ from jobs import schema
 from jobs.declarations import Enrichment, Summary
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input_day import InputDay
+from jobs.tables.delta_log import table_at
 from jobs.tables.publishers import said_by_delta
 
 NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -105,7 +106,8 @@ def _is_day(name: str, enrichment: Enrichment) -> bool:
 def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTable:
     """A table without rows that has the columns which the published one will have once the day is in it."""
     path, partition = enrichment.output.path, enrichment.input.partition
-    there = DeltaTable(path).schema().fields if DeltaTable.is_deltatable(path) else []
+    published = table_at(path)
+    there = published.schema().fields if published is not None else []
     new = Schema.from_arrow(pa.schema([*input_day.schema, *_answers(enrichment)])).fields
     fields = {field.name: field for field in (*new, Field(partition, PrimitiveType("date")), *there)}
     return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])

@@ -1,4 +1,15 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))  # honest_day and planted_faults stand beside the tests that use them
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, spark):
+    """A project of this test's own, whose input is read by several tasks."""
+    monkeypatch.chdir(tmp_path)
+    spark.conf.set("spark.sql.files.openCostInBytes", "1k")  # else all of these small files fit into one task
+    yield Path()
+    spark.conf.unset("spark.sql.files.openCostInBytes")

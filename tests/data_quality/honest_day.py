@@ -5,6 +5,7 @@ Nothing here shares code with the checks: calls are simulated slot by slot, wate
 
 from __future__ import annotations
 
+import datetime as dt
 import heapq
 import math
 import random
@@ -13,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.schema import (
@@ -44,10 +46,28 @@ WEATHER = LookupFacts(
     multiplier=2.0,
     ranges=(("temp_c", -60.0, 60.0), ("visibility_m", 0, None)),
     null_share=(("temp_c", 0.0),),
+    keys=(("flight", "if(distance % 31 = 0, null, flight)"), ("airline", "lower(carrier)")),
 )
 PLANE = LookupFacts(
-    name="plane", kind="sql", service="planes", returns=(("seats", "INT"),), timeout=5.0, max_concurrency=4
+    name="plane",
+    kind="sql",
+    service="planes",
+    returns=(("seats", "INT"),),
+    timeout=5.0,
+    max_concurrency=4,
+    keys=(("carrier", "if(distance % 37 = 0, null, carrier)"),),
 )
+KEYS = {  # the same in Python, for a row of the input
+    "weather": lambda row: {
+        "flight": row["flight"] if row["distance"] % 31 else None,
+        "airline": row["carrier"].lower(),
+    },
+    "plane": lambda row: {"carrier": row["carrier"] if row["distance"] % 37 else None},
+}
+KEY_TYPES = {
+    "weather": pa.struct([("flight", pa.int64()), ("airline", pa.string())]),
+    "plane": pa.struct([("carrier", pa.string())]),
+}
 
 INPUT_FIELDS = [
     ("flight", pa.int64()),
@@ -68,6 +88,9 @@ def fields_of(lookup: LookupFacts) -> list[tuple[str, pa.DataType]]:
         (f"_{name}_latency_ms", pa.float64()),
         (f"_{name}_paused_ms", pa.float64()),
         (f"_{name}_error", pa.string()),
+        (f"_{name}_key", KEY_TYPES[name]),
+        (f"{name}_status", pa.string()),
+        (f"{name}_answered_at", pa.timestamp("us", tz="UTC")),
     ]
 
 
@@ -92,6 +115,30 @@ class Day:
     outputs: dict[str, pa.Table]
     shares: tuple[tuple[int, ...], ...]
     history: dict[str, DayFigures] = field(default_factory=dict)
+    stored: dict[str, pa.Table] = field(default_factory=dict)  # by lookup: what a ledger holds of its answers
+
+    def keep_answers(self) -> None:
+        """Take the answers as they are now for those of the ledger."""
+        for lookup in self.declared.lookups:
+            answers = [column for column, _ in lookup.returns]
+            status, source = f"{lookup.name}_status", f"_{lookup.name}_source"
+            names = [f"_{lookup.name}_key", f"{lookup.name}_answered_at", status, *answers]
+            for table in self.outputs.values():
+                known = pc.is_in(table[status], value_set=pa.array(["ok", "miss"]))
+                first = pc.and_(known, pc.not_equal(table[source], "shared"))
+                kept = [self.stored[lookup.name]] if lookup.name in self.stored else []
+                self.stored[lookup.name] = pa.concat_tables([*kept, table.filter(first).select(names)])
+
+    def ledger(self, spark):
+        """What the checks ask for stored answers."""
+
+        def stored(lookup: str):
+            path = self.root / "stored" / f"{lookup}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(self.stored[lookup], path)
+            return spark.read.parquet(str(path))
+
+        return stored
 
     def write(self) -> tuple[DayFacts, DayFigures]:
         raw, run = self._folders()
@@ -116,9 +163,16 @@ class Day:
             files=tuple(str(run / name) for name in self.outputs),
             shares=self.shares,
             started_at="2013-01-11T00:15:00Z",
-            finished_at="2013-01-11T00:20:00Z",
+            finished_at=self._finished_at(),
             versions={"tidegate": "0"},
         )
+
+    def _finished_at(self) -> str:
+        """A minute after the last answer that is not of a fault."""
+        last = dt.datetime(2013, 1, 11, 0, 20, tzinfo=dt.UTC)
+        for lookup, stored in self.stored.items():
+            last = max(last, pc.max(stored[f"{lookup}_answered_at"]).as_py() or last)
+        return (last + dt.timedelta(minutes=1)).isoformat()
 
     def figures(self) -> DayFigures:
         """As the run counts them: on the files it wrote."""
@@ -171,7 +225,9 @@ def honest_day(root: Path, mode: str = "unordered", *, sizes=(120, 0, 80), seed:
         step = max(1, math.ceil(size / files_of_a_task))
         for number, first in enumerate(range(0, size, step)):
             outputs[f"part-{partition:05d}-6f1d-c{number:03d}.snappy.parquet"] = written.slice(first, step)
-    return Day(root, declared, inputs, outputs, shares)
+    day = Day(root, declared, inputs, outputs, shares)
+    day.keep_answers()
+    return day
 
 
 def input_table(dice: random.Random, partition: int, size: int) -> tuple[pa.Table, dict[str, list]]:
@@ -198,7 +254,7 @@ def _task(dice, declared: DeclaredFacts, partition: int, source: str, *, columns
     done = [RUN_START_US] * size
     answers: dict[str, list] = {}
     for lookup, share in zip(declared.lookups, shares, strict=True):
-        answers |= _calls(dice, lookup, share, done)
+        answers |= _calls(dice, lookup, share, done, keys_of_rows(lookup.name, columns))
     emitted = _order(declared.mode, columns["carrier"], segments, done)
     row = {
         "_partition": [partition] * size,
@@ -216,6 +272,10 @@ def _task(dice, declared: DeclaredFacts, partition: int, source: str, *, columns
     return table.select(list(kinds)).combine_chunks()
 
 
+def keys_of_rows(lookup: str, columns: dict[str, list]) -> list[dict]:
+    return [KEYS[lookup](dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+
+
 def _marks(departures: list[int | None]) -> tuple[list[int], list[bool]]:
     segments, late, seen, largest = [], [], 0, None
     for moment_us in departures:
@@ -227,7 +287,7 @@ def _marks(departures: list[int | None]) -> tuple[list[int], list[bool]]:
     return segments, late
 
 
-def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int]) -> dict[str, list]:
+def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int], keys: list[dict]) -> dict[str, list]:
     """Every row through one of `share` slots; `done` becomes the time at which each row has its outcome.
 
     In the middle all slots stand still for ten seconds, as when the source has nothing to give.
@@ -236,14 +296,21 @@ def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int]
     columns: dict[str, list] = {column: [] for column, _ in fields_of(lookup)}
     slots = [max(done, default=0) if lookup.name == "plane" else RUN_START_US] * share
     pauses = [min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**n) for n in range(lookup.retries)]
+    came: dict[tuple, tuple[dict, int]] = {}  # by key: the last answer of a call
     for number in range(size):
         if number == size // 2:
             slots = [max(slots) + 10_000_000] * share
-        if dice.random() < 0.03:
+        columns[f"_{name}_key"].append(keys[number])
+        key = tuple(keys[number].values())
+        if None in key:
             _put(dice, columns, lookup, "skipped", None)
             continue
         if dice.random() < 0.05:
-            _put(dice, columns, lookup, *dice.choice((("ok", "ledger"), ("miss", "ledger"), ("ok", "shared"))))
+            if key in came:
+                _put(dice, columns, lookup, "ok", "shared", answer=came[key])
+            else:
+                stored = RUN_START_US - dice.randrange(86_400_000_000)
+                _put(dice, columns, lookup, dice.choice(("ok", "miss")), "ledger", answer=(_answers(dice), stored))
             continue
         start = heapq.heappop(slots)
         outcome, attempts = _attempts(dice, lookup, start, pauses)
@@ -253,9 +320,16 @@ def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int]
         answered = outcome in ("ok", "miss")
         problem = None if answered else f"{lookup.service}: {outcome}"
         source, latency = ("call" if answered else None), (end - first) / 1000
-        _put(dice, columns, lookup, outcome, source, attempts=attempts, latency=latency, problem=problem)
+        answer = _answers(dice), end
+        if outcome == "ok":
+            came[key] = answer
+        _put(dice, columns, lookup, outcome, source, attempts=attempts, latency=latency, problem=problem, answer=answer)
     assert set(columns) == {column for column, _ in fields_of(lookup)}, name
     return columns
+
+
+def _answers(dice: random.Random) -> dict:
+    return {"temp_c": dice.uniform(-20, 35), "visibility_m": dice.randrange(0, 16_000), "seats": dice.randrange(2, 400)}
 
 
 def _attempts(dice: random.Random, lookup: LookupFacts, start: int, pauses: list[float]):
@@ -279,16 +353,16 @@ def _attempts(dice: random.Random, lookup: LookupFacts, start: int, pauses: list
     return "error", attempts
 
 
-def _put(dice, columns, lookup: LookupFacts, outcome, source, *, attempts=(), latency=None, problem=None) -> None:
-    name = lookup.name
-    values = {
-        "temp_c": dice.uniform(-20, 35),
-        "visibility_m": dice.randrange(0, 16_000),
-        "seats": dice.randrange(2, 400),
-    }
+def _put(
+    dice, columns, lookup: LookupFacts, outcome, source, *, attempts=(), latency=None, problem=None, answer=(None, None)
+) -> None:
+    """answer: the columns, and when it came."""
+    name, (values, answered_at) = lookup.name, answer
     for column, _ in lookup.returns:
         columns[column].append(values[column] if outcome == "ok" else None)
     columns[f"_{name}_status"].append(outcome)
+    columns[f"{name}_status"].append(outcome)
+    columns[f"{name}_answered_at"].append(answered_at if outcome in ("ok", "miss") else None)
     columns[f"_{name}_source"].append(source)
     columns[f"_{name}_attempts"].append([{"start": s, "end": e, "throttled": t} for s, e, t in attempts])
     columns[f"_{name}_latency_ms"].append(latency)

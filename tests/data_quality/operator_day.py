@@ -9,7 +9,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
-from honest_day import DAY, INPUT_FIELDS, ROW_FIELDS, RUN_START_US, WEATHER, Day, declare, fields_of, input_table
+from honest_day import (
+    DAY,
+    INPUT_FIELDS,
+    ROW_FIELDS,
+    RUN_START_US,
+    WEATHER,
+    Day,
+    declare,
+    fields_of,
+    input_table,
+)
 
 from asyncio_core import (
     AsyncFunction,
@@ -118,7 +128,8 @@ async def _run(rows: list[Row], times: list[int | None], mode: str, share: int, 
 def operator_day(root: Path, mode: str, *, seeds: range, rows_of_a_task: int = 120) -> Day:
     """One task per seed, each with its share of the calls."""
     shares = tuple(1 + seed % 7 for seed in seeds)
-    lookup = replace(WEATHER, max_concurrency=sum(shares))
+    keys = (("flight", "flight"), ("airline", "lower(carrier)"))
+    lookup = replace(WEATHER, max_concurrency=sum(shares), keys=keys)
     declared = declare(mode, lookups=(lookup,), timeout_tolerance=1.0, error_tolerance=1.0)
     inputs, outputs = {}, {}
     for partition, seed in enumerate(seeds):
@@ -131,7 +142,9 @@ def operator_day(root: Path, mode: str, *, seeds: range, rows_of_a_task: int = 1
         left = run_virtual(work, seed=seed)
         source = "file:" + quote(str(root / "raw" / f"date={DAY}" / name), safe="/=")
         outputs[f"part-{partition:05d}-c000.snappy.parquet"] = _written(left, partition, source, columns, dice)
-    return Day(root, declared, inputs, outputs, (shares,))
+    day = Day(root, declared, inputs, outputs, (shares,))
+    day.keep_answers()
+    return day
 
 
 def _written(left: list[Row], partition: int, source: str, columns: dict[str, list], dice: random.Random) -> pa.Table:
@@ -163,6 +176,9 @@ def _written(left: list[Row], partition: int, source: str, columns: dict[str, li
                 "_weather_latency_ms": row.latency,
                 "_weather_paused_ms": row.paused,
                 "_weather_error": None if answered else f"weather_api: {row.outcome}",
+                "_weather_key": {"flight": columns["flight"][number], "airline": row.key.lower()},
+                "weather_status": row.outcome,
+                "weather_answered_at": row.attempts[-1][1] if answered else None,
             }
         )
     kinds = dict([*INPUT_FIELDS, *ROW_FIELDS, *fields_of(WEATHER)])

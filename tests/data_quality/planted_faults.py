@@ -6,6 +6,9 @@ later end. A place (`first`, `middle`, `last`) says where among the rows that ca
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,6 +36,7 @@ class Fault:
     plant: Callable[[Day, str], Planted]
     modes: tuple[str, ...] = ALL_MODES
     quick: bool = True  # judged on a small day in `make test` too
+    ledger: bool = False  # it is found by what is stored of the answers
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------
@@ -253,12 +257,13 @@ def call_over_the_limit(day: Day, place: str) -> Planted:
     at = _choose(candidates, place)
     row = _row(day, at)
     if row["_weather_status"] not in ("ok", "miss"):
-        row |= {"_weather_status": "miss", "_weather_source": "call", "_weather_error": None}
+        row |= {"_weather_status": "miss", "_weather_source": "call", "_weather_error": None, "weather_status": "miss"}
     if place == "first":
         row["_weather_attempts"][0]["start"] -= 3_000_000
     else:
         row["_weather_attempts"][-1]["end"] += 3_000_000
     row["_weather_latency_ms"] += 3_000.0
+    row["weather_answered_at"] = pa.scalar(row["_weather_attempts"][-1]["end"], pa.timestamp("us", "UTC")).as_py()
     _put(day, at, row)
     return _planted("weather__time_limit_held", rows=[row])
 
@@ -365,7 +370,7 @@ def null_in_an_answer(day: Day, place: str) -> Planted:
 
 def outcome_missing(day: Day, place: str) -> Planted:
     at = _choose(_places(day, lambda table: pc.equal(table["_weather_status"], "ok")), place)
-    row = {**_row(day, at), "_weather_status": None}
+    row = {**_row(day, at), "_weather_status": None, "weather_status": None}
     _put(day, at, row)
     return _planted("outcomes_add_up", rows=[row])
 
@@ -386,6 +391,157 @@ def ledger_answer_with_calls(day: Day, place: str) -> Planted:
     return _planted("outcomes_add_up", rows=[row])
 
 
+# -- values ------------------------------------------------------------------------------------------------------------
+def _two(day: Day, place: str, condition: Callable[[pa.Table], Any]) -> tuple[tuple[str, int], tuple[str, int]]:
+    """Two rows of one file."""
+    found = _places(day, condition)
+    pairs = [(one, other) for one, other in itertools.pairwise(found) if one[0] == other[0]]
+    return _choose(pairs, place)
+
+
+def _exchange(day: Day, one: tuple[str, int], other: tuple[str, int], columns: list[str]) -> list[dict[str, Any]]:
+    """Both rows, with each other's values of these columns."""
+    first, second = _row(day, one), _row(day, other)
+    for at, row, giver in ((one, first, second), (other, second, first)):
+        _put(day, at, {**row, **{column: giver[column] for column in columns}})
+    return [first, second]
+
+
+def _edit(
+    day: Day, place: str, check: str, condition: Callable[[pa.Table], Any], change: Callable[[dict[str, Any]], Any]
+) -> Planted:
+    """Values of one row changed; `change` gives the new ones."""
+    at = _choose(_places(day, condition), place)
+    row = _row(day, at)
+    _put(day, at, {**row, **change(row)})
+    return _planted(check, rows=[row])
+
+
+def _any_row(table: pa.Table) -> Any:
+    return [True] * table.num_rows
+
+
+def carried_value_changed(day: Day, place: str) -> Planted:
+    return _edit(day, place, UNCHANGED, _any_row, lambda row: {"distance": row["distance"] + 1})
+
+
+def carried_value_with_a_digit_dropped(day: Day, place: str) -> Planted:
+    return _edit(day, place, UNCHANGED, _any_row, lambda row: {"distance": row["distance"] // 10})
+
+
+def carried_values_swapped(day: Day, place: str) -> Planted:
+    one, other = _two(day, place, _any_row)
+    return _planted(UNCHANGED, rows=_exchange(day, one, other, ["flight", "distance"]))
+
+
+def carried_values_of_another_file(day: Day, place: str) -> Planted:
+    at = _choose(_places(day, _any_row), place)
+    row = _row(day, at)
+    others = [name for names in _tasks(day).values() for name in names if names[0][:10] != at[0][:10]]
+    giver = _row(day, (others[0], 0))
+    _put(day, at, {**row, "flight": giver["flight"], "distance": giver["distance"]})
+    return _planted(UNCHANGED, rows=[row])
+
+
+def key_swapped(day: Day, place: str) -> Planted:
+    one, other = _two(day, place, _called("ok"))
+    return _planted(MATCH, rows=_exchange(day, one, other, ["_weather_key"]))
+
+
+def key_of_another_lookup(day: Day, place: str) -> Planted:
+    def change(row: dict[str, Any]) -> dict[str, Any]:
+        return {"_weather_key": row["_weather_key"] | {"airline": row["carrier"]}}
+
+    return _edit(day, place, MATCH, _called("ok"), change)
+
+
+def key_of_a_row_that_was_asked_lost(day: Day, place: str) -> Planted:
+    def change(row: dict[str, Any]) -> dict[str, Any]:
+        return {"_weather_key": row["_weather_key"] | {"flight": None}}
+
+    return _edit(day, place, MATCH, _called("ok"), change)
+
+
+def answers_swapped(day: Day, place: str) -> Planted:
+    one, other = _two(day, place, _called("ok"))
+    return _planted(MATCH, rows=_exchange(day, one, other, ["temp_c", "visibility_m"]))
+
+
+def answers_swapped_with_all_that_is_said_of_them(day: Day, place: str) -> Planted:
+    one, other = _two(day, place, _called("ok"))
+    audit = [f"_weather_{name}" for name in ("source", "attempts", "latency_ms", "paused_ms")]
+    return _planted(MATCH, rows=_exchange(day, one, other, ["temp_c", "visibility_m", "weather_answered_at", *audit]))
+
+
+def answer_doubled(day: Day, place: str) -> Planted:
+    """The answer of the row before, and its time."""
+    one, other = _two(day, place, _from_the_ledger)
+    giver, row = _row(day, one), _row(day, other)
+    columns = ("temp_c", "visibility_m", "weather_answered_at", "_weather_status", "weather_status")
+    _put(day, other, {**row, **{column: giver[column] for column in columns}})
+    return _planted(MATCH, rows=[row])
+
+
+def answer_of_a_shared_call_changed(day: Day, place: str) -> Planted:
+    """Rows that had their answer of one call differ: where two do, neither is believed."""
+    at = _choose(_places(day, lambda table: pc.equal(table["_plane_source"], "shared")), place)
+    row = _row(day, at)
+    _put(day, at, {**row, "seats": row["seats"] + 1})
+    alike = [
+        other
+        for other in (_row(day, place) for place in _places(day, _any_row))
+        if other["plane_answered_at"] == row["plane_answered_at"] and other["_plane_key"] == row["_plane_key"]
+    ]
+    return _planted("plane__answers_match", rows=[row] if len(alike) > 2 else alike)
+
+
+def _from_the_ledger(table: pa.Table) -> Any:
+    return pc.equal(table["_weather_source"], "ledger")
+
+
+def answered_a_year_too_early(day: Day, place: str) -> Planted:
+    return _edit(day, place, MATCH, _called("ok"), _earlier(dt.timedelta(days=365)))
+
+
+def stored_answer_a_year_too_old(day: Day, place: str) -> Planted:
+    return _edit(day, place, MATCH, _from_the_ledger, _earlier(dt.timedelta(days=365)))
+
+
+def answered_in_another_time_zone(day: Day, place: str) -> Planted:
+    return _edit(day, place, MATCH, _called("miss"), _earlier(dt.timedelta(hours=1)))
+
+
+def _earlier(by: dt.timedelta) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda row: {"weather_answered_at": row["weather_answered_at"] - by}
+
+
+def time_of_an_answer_lost(day: Day, place: str) -> Planted:
+    return _edit(day, place, MATCH, _called("ok"), lambda row: {"weather_answered_at": None})
+
+
+def published_status_flipped(day: Day, place: str) -> Planted:
+    return _edit(day, place, MATCH, _called("miss"), lambda row: {"weather_status": "ok"})
+
+
+def hit_made_a_miss(day: Day, place: str) -> Planted:
+    miss = {"temp_c": None, "visibility_m": None, "_weather_status": "miss", "weather_status": "miss"}
+    return _edit(day, place, MATCH, _called("ok"), lambda row: miss)
+
+
+def miss_made_a_hit(day: Day, place: str) -> Planted:
+    hit = {"temp_c": 1.5, "visibility_m": 7, "_weather_status": "ok", "weather_status": "ok"}
+    return _edit(day, place, MATCH, _called("miss"), lambda row: hit)
+
+
+def answer_column_nulled(day: Day, place: str) -> Planted:
+    return _edit(day, place, MATCH, _called("ok"), lambda row: {"visibility_m": None})
+
+
+def answer_changed_a_little(day: Day, place: str) -> Planted:
+    return _edit(day, place, MATCH, _called("ok"), lambda row: {"temp_c": math.nextafter(row["temp_c"], 0.0)})
+
+
+UNCHANGED, MATCH = "input_unchanged", "weather__answers_match"
 FAULTS = (
     Fault("a row lost", row_lost),
     Fault("a row doubled", row_doubled),
@@ -409,4 +565,24 @@ FAULTS = (
     Fault("an outcome missing", outcome_missing),
     Fault("an answer from nowhere", answer_from_nowhere, quick=False),
     Fault("an answer of the ledger that was called for", ledger_answer_with_calls, quick=False),
+    Fault("a carried value changed", carried_value_changed),
+    Fault("a carried value with a digit dropped", carried_value_with_a_digit_dropped, quick=False),
+    Fault("carried values of two rows swapped", carried_values_swapped),
+    Fault("carried values of another file", carried_values_of_another_file, quick=False),
+    Fault("the keys of two rows swapped", key_swapped),
+    Fault("a key of another lookup", key_of_another_lookup, quick=False),
+    Fault("a key lost", key_of_a_row_that_was_asked_lost, quick=False),
+    Fault("the answers of two rows swapped", answers_swapped, ledger=True),
+    Fault("answers swapped with their audit", answers_swapped_with_all_that_is_said_of_them, quick=False, ledger=True),
+    Fault("an answer doubled", answer_doubled, quick=False, ledger=True),
+    Fault("an answer of a shared call changed", answer_of_a_shared_call_changed, quick=False),
+    Fault("answered a year too early", answered_a_year_too_early),
+    Fault("a stored answer a year too old", stored_answer_a_year_too_old, quick=False, ledger=True),
+    Fault("answered in another time zone", answered_in_another_time_zone, quick=False),
+    Fault("the time of an answer lost", time_of_an_answer_lost, quick=False),
+    Fault("a published status flipped", published_status_flipped, quick=False),
+    Fault("a hit made a miss", hit_made_a_miss, quick=False, ledger=True),
+    Fault("a miss made a hit", miss_made_a_hit, quick=False, ledger=True),
+    Fault("a column of an answer nulled", answer_column_nulled, quick=False, ledger=True),
+    Fault("an answer changed in its last bit", answer_changed_a_little, quick=False, ledger=True),
 )

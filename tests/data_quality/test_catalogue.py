@@ -6,7 +6,8 @@ from data_quality.day import _sent
 from jobs.schema import DayFacts, DayFigures, ExpectationFacts, LookupFacts, LookupFigures, RequestFigures
 
 OF_A_LOOKUP = [
-    "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held", "answers_in_range"
+    "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held", "answers_in_range",
+    "answers_match",
 ]  # fmt: skip
 
 
@@ -17,6 +18,7 @@ def names(declared) -> list[str]:
 def test_every_lookup_gets_its_checks_after_those_of_the_row():
     assert names(declare("ordered")) == [
         "every_row_once",
+        "input_unchanged",
         "outcomes_add_up",
         "order_held",
         "watermarks_not_crossed",

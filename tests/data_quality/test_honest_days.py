@@ -27,7 +27,7 @@ NO_HISTORY = {"input_day_complete": "not run: no earlier day of the same weekday
 def test_fifty_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode):
     day = operator_day(tmp_path, mode, seeds=range(50))
     facts, figures = day.write()
-    found = verdicts(read(spark, facts), facts, figures)
+    found = verdicts(read(spark, facts), facts, figures, day.ledger(spark))
     assert not_passed(found) == NO_HISTORY
     outcomes = figures.lookups[0].outcomes
     assert min(outcomes[name] for name in ("ok", "miss", "error", "timeout")) > 0  # the service did misbehave

@@ -28,9 +28,9 @@ LARGE = sorted(cases(list(FAULTS), PLACES), key=lambda case: case.values[1])  # 
 SIZE = 1_000_000
 
 
-def judge(spark, day: Day) -> tuple[Verdict, ...]:
+def judge(spark, day: Day, *, ledger: bool = False) -> tuple[Verdict, ...]:
     facts, figures = day.write()
-    return verdicts(read(spark, facts), facts, figures)
+    return verdicts(read(spark, facts), facts, figures, day.ledger(spark) if ledger else None)
 
 
 def names(found: tuple[Verdict, ...], status: str) -> set[str]:
@@ -75,7 +75,7 @@ def test_a_fault_is_found_in_every_mode_at_every_place(spark, tmp_path, fault: F
 def judged_as_planted(spark, tmp_path, fault: Fault, mode: str, place: str) -> None:
     day = honest_day(tmp_path / "with space", mode, files_of_a_task=2)
     planted = fault.plant(day, place)
-    assert_seen(judge(spark, day), planted)
+    assert_seen(judge(spark, day, ledger=fault.ledger), planted)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_fault_in_a_million_rows_is_found(spark, large_days, fault: Fault, mod
     day = large_days(mode)
     day.outputs = dict(day.outputs)
     planted = fault.plant(day, place)
-    assert_seen(judge(spark, day), planted)
+    assert_seen(judge(spark, day, ledger=fault.ledger), planted)
 
 
 @pytest.mark.spark

@@ -338,3 +338,32 @@ def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is
     record = run_day(night.night, DAY, "whole")
     assert answers_of(record) == expected(100)
     assert len(service.log) <= 100 + IN_FLIGHT
+
+
+@pytest.mark.proof
+def test_a_declared_error_is_asked_anew_and_mended_by_a_remap_without_a_call(night, service, spark):
+    """Answers that were stored as ok become errors where they are declared so; the raw answers stay."""
+    given(40)
+
+    async def refuses_some(request):
+        number = int(request.path.split("/")[2])
+        return web.json_response({"error": "busy"} if number % 4 == 3 else {"twice": 2 * number})
+
+    service.answer = refuses_some
+    lenient = run_day(night.night, DAY, "lenient")
+    assert figures_of(lenient).outcomes["ok"] == 40
+    strict = dataclasses.replace(
+        night.night, lookups=[dataclasses.replace(night.answer, error_when=["$.error"], required=["twice"])]
+    )
+    service.log.clear()
+    remapped = run_day(strict, DAY, "remapped", rules=RunRules(may_call=False, ignore_ttl=True))
+    assert figures_of(remapped).outcomes == figures_of(lenient).outcomes | {"ok": 30, "error": 10}
+    assert service.log == []
+    errors = {row[schema.error("answer")] for row in rows_of(remapped)} - {None}
+    assert errors == {'the stored answer does not fit: it is an error by error_when: {"error": "busy"}'}
+    run_day(strict, DAY, "again")
+    assert sorted(service.log) == sorted(f"/answer/{number}" for number in range(40) if number % 4 == 3)
+    service.log.clear()
+    mended = run_day(night.night, DAY, "mended", rules=RunRules(may_call=False, ignore_ttl=True))
+    assert figures_of(mended).outcomes["ok"] == 40
+    assert service.log == []

@@ -139,12 +139,12 @@ import pyarrow.parquet as pq
 from data_quality import day
 
 
-def check(spark, facts, figures):
+def check(spark, facts, figures, stored):
     file = facts.files[0]
     pq.write_table(fault(pq.ParquetFile(file).read()), file)
     for checksum in Path(file).parent.glob(".*.crc"):  # Hadoop's own, of the file before the fault
         checksum.unlink()
-    return day.check(spark, facts, figures)
+    return day.check(spark, facts, figures, stored)
 """
 ROW_DOUBLED = """
 def fault(table):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.counted import counted
 from jobs.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.enrich_day import WRONG as WRONG_DECLARATION
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, TidegateError
 from jobs.nightly import DayOutcome, Quality
 from jobs.spark_program import spark_submit_from_environment
 from jobs.tables.leases import WAIT
@@ -63,7 +63,23 @@ def quality() -> Quality:
     def keep(record: DayRecord) -> None:
         from data_quality import verdict_store
 
-        verdict_store.save(record)
+        try:
+            verdict_store.save(record)
+        except verdict_store.VerdictsRefused as error:
+            raise TidegateError(str(error)) from error
+
+    def ready(enrichment: str) -> None:
+        from data_quality import report, verdict_store
+
+        try:
+            verdict_store.require()
+            report.require(REPORTS / enrichment)
+        except verdict_store.VerdictsRefused as error:
+            raise DeclarationError(f"{enrichment}: {error} Nothing was called.") from error
+        except OSError as error:
+            raise DeclarationError(
+                f"{enrichment}: its report cannot be written: {error}. Nothing was called."
+            ) from error
 
     def render(enrichment: str) -> None:
         from data_quality import report
@@ -71,7 +87,7 @@ def quality() -> Quality:
 
         report.render(enrichment, records.latest(enrichment), REPORTS / enrichment, records.unwritten(enrichment))
 
-    return Quality("data_quality.day:check", keep, render)
+    return Quality("data_quality.day:check", keep, render, ready)
 
 
 def tell(outcomes: Iterable[DayOutcome]) -> int:
@@ -81,6 +97,8 @@ def tell(outcomes: Iterable[DayOutcome]) -> int:
         if sys.stderr.isatty():
             print(CLEAR, end="", file=sys.stderr, flush=True)
         print(line(outcome), flush=True)
+        for warning in outcome.warnings:
+            print(f"{outcome.day}  warning     {warning}", flush=True)
         status = _status(outcome)
     return status
 

@@ -16,7 +16,7 @@ from jobs.bridge import coordinator as coordinating
 from jobs.bridge.coordinator import DriverCoordinator, Given
 from jobs.bridge.driver_link import Lines, connected
 from jobs.bridge.progress import TaskProgress
-from jobs.errors import ComputedBefore
+from jobs.errors import ComputedBefore, RowFailed, TaskFailed
 from tests.jobs.bridge.test_driver_link import Run
 
 WRITE_FIRST = "write it first, then read what was written"
@@ -107,6 +107,29 @@ def test_the_tasks_of_a_stage_that_ended_are_told_to_stop_and_others_are_not(dri
     assert not not_seen_yet.happened.is_set()
     for link in links:
         link.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [
+        (RowFailed("lookup w: a row ended as error"), RowFailed, "lookup w: a row ended as error"),
+        (KeyError("no such town"), TaskFailed, "KeyError: 'no such town'"),
+        (ValueError("x" * 10_000 + "\n"), TaskFailed, "ValueError: xxx"),
+    ],
+)
+def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_same_words(driver, error, raised, said):
+    address = driver.register(once=False)
+    other = connected(address, run := Run(), partition=1, stage=7, task=1)
+    fails = connected(address, Run(), partition=0, stage=7, task=0)
+    fails.say_failed(error)
+    fails.close()
+    assert run.happened.wait(30)
+    assert type(run.error) is raised
+    assert str(run.error).startswith(said)
+    other.close()
+    with pytest.raises(raised, match=said[:20]):
+        connected(address, Run(), partition=0, stage=7, task=0)
+    still_serves(driver.register(once=False))
 
 
 def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):

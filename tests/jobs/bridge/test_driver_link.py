@@ -8,10 +8,10 @@ import time
 import pytest
 
 from jobs.bridge import driver_link
-from jobs.bridge.driver_link import DriverLink, Lines
+from jobs.bridge.driver_link import DriverLink, Lines, ToDriver
 from jobs.bridge.partition import PartitionRun
 from jobs.bridge.progress import TaskProgress
-from jobs.errors import RunCancelled
+from jobs.errors import RowFailed, RunCancelled
 from jobs.ledger.store import LedgerFolder
 from tests.jobs.bridge.test_ledger_at_task import kept, with_ledger
 from tests.jobs.bridge.test_partition import Function, batches, in_time, lookup, ours, plan
@@ -26,6 +26,10 @@ class Run:
 
     def stop(self, reason):
         self.reason = reason
+        self.happened.set()
+
+    def fail(self, error):
+        self.error = error
         self.happened.set()
 
     def widen(self, shares):
@@ -58,6 +62,27 @@ def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_pat
     assert len(kept(folder)) == 100
     assert (function.cancelled, function.running, function.closed) == (4, 0, 1)
     wait_for(lambda: not ours())
+
+
+@pytest.mark.parametrize("spoils", ["call", "input"])
+def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_that_died(spoils):
+    class Hears(ToDriver):
+        def say_failed(self, error):
+            said.append(str(error))
+
+    def broken():
+        yield from batches(10)
+        raise EOFError("the executor has died")
+
+    def no_such_town(key):
+        raise KeyError(key)
+
+    said = []
+    function = Function(answer=no_such_town) if spoils == "call" else Function()
+    run = PartitionRun(plan(lookup(function, on_error="fail")), 0, 0)
+    with pytest.raises((RowFailed, EOFError)) as failed:
+        in_time(lambda: list(run.run(broken() if spoils == "input" else iter(batches(10)), Hears())))
+    assert said == ([str(failed.value)] if spoils == "call" else [])
 
 
 def test_a_run_that_is_stopped_before_it_begins_calls_nothing():

@@ -432,7 +432,7 @@ def test_a_secret_that_no_header_can_hold_is_refused_without_showing_it(monkeypa
 def test_a_secret_that_the_service_repeats_is_masked():
     api = Api(valid=lambda _: False)
     stopped = asking(api, lambda _: Bearer(Env("THE_SECRET")), once)
-    assert str(stopped).endswith("refuses us: 401 No Bearer ***.")
+    assert str(stopped).endswith('refuses us: 401 No Bearer ***: {"error": "Bearer ***"}.')
     assert TokenHeaders(oauth2("http://h"), "moods").masked(f"a {SECRET} b") == "a *** b"
 
 

@@ -303,7 +303,8 @@ def test_an_attempt_that_hangs_ends_at_its_time_limit_and_says_so(service):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b'{"temp_c": NaN}', b'{"temp_c": Infinity}', b"\xff\xfe{", b"[" * 200_000]
+    "body",
+    [b"<html>", b'{"temp_c": NaN}', b'{"temp_c": Infinity}', b'{"temp_c": -1e999}', b"\xff\xfe{", b"[" * 200_000],
 )
 def test_an_answer_that_is_not_json_is_an_error_that_does_not_pass(service, body):
     replies(service, lambda: web.Response(body=body))

@@ -88,6 +88,20 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     assert len(asked.log) == before + 1
 
 
+@pytest.mark.spark
+def test_a_report_that_cannot_be_written_after_all_is_a_warning_and_the_day_is_published(
+    towns, asked, capsys, spark, monkeypatch
+):
+    monkeypatch.setattr(SparkSubmit, "run", in_this_session)
+    monkeypatch.setitem(spark.sparkContext.environment, "WEATHER_URL", asked.url)
+    Path("data/reports/towns/index.html").mkdir(parents=True)  # in the way of the page
+    assert tidegate("run", "towns", "--day", DAY) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{DAY}  published   10 rows, 10 calls")
+    assert second.startswith(f"{DAY}  warning     its report is not written: ")
+    assert len(rows_of(DAY)) == 10
+
+
 def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(towns, asked, capsys):
     with leased(TABLE, DAY, "theirs"):
         assert tidegate("run", "towns", "--day", DAY, "--wait", "0.1") == 1

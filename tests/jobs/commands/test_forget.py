@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from data_quality import report, verdict_store
-from jobs import records
+from jobs import durable, records
 from jobs.commands import forget, forgotten_keys
 from jobs.commands.ledgers import kept_by
 from jobs.commands.remap import last_published
@@ -38,7 +38,7 @@ NUMBER = 7654321
 
 # all by which the command changes something outside the ledger, whose own crashes have a test of theirs
 STEPS = (
-    (Path, "unlink"), (records, "replace"), (verdict_store, "save"), (report, "render"), (by_run, "write"),
+    (Path, "unlink"), (durable, "write"), (verdict_store, "save"), (report, "render"), (by_run, "write"),
     (by_run, "keep_only"), (by_run, "keep_published"), (publishing, "replace_day"), (forget, "summarize"),
     (old_files, "vacuum"),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Refresh: which stored answers meet a condition, and which days stand on them; nothing is asked here."""
 
+import datetime as dt
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -74,7 +75,7 @@ def test_marked_answers_are_marked_once_and_their_days_are_still_told_after_a_cr
     again = refresh.find(kept(stored), "answer.temp_c = 0")
     assert again.keys == ()
     assert again.days[0][2] == (FIRST, SECOND)
-    stored.store({1: {"temp_c": 1.0}, 4: {"temp_c": 2.0}}, at="2100-01-01T00:00:00+00:00")  # asked anew since
+    stored.store({1: {"temp_c": 1.0}, 4: {"temp_c": 2.0}}, at=dt.datetime.now(dt.UTC).isoformat())  # asked anew since
     assert found(stored, "answer.temp_c = 0") == ([], [])
 
 

@@ -12,6 +12,7 @@ from jobs.ledger import compaction
 from jobs.ledger.answers import as_answers
 from jobs.ledger.compaction import Compacted, clean_up, compact
 from jobs.ledger.declared import Ttl
+from jobs.ledger.forgetting import forget
 from jobs.ledger.generations import contents, newest_generation
 
 NOW = timedelta(0)  # as a grace period: none
@@ -128,16 +129,37 @@ def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote
     assert crashes >= 6
 
 
-def test_a_generation_whose_last_object_is_torn_does_not_exist(folder, ledgers):
+def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_is_deleted(folder, ledgers):
     fill(folder, ledgers)
     before = ledgers.known(folder, KEYS)
-    compact(folder)
+    compact(folder, grace=NOW)
     complete = Path(folder.path, f"compacted/{newest_generation(folder).name}/complete.json")
-    data = complete.read_bytes()
-    for length in range(0, len(data), 3):
+    data, names = complete.read_bytes(), folder.names()
+    for length in range(0, len(data), 30):
         complete.write_bytes(data[:length])
-        assert newest_generation(folder) is None
+        for job in (
+            lambda: ledgers.known(folder, KEYS),
+            lambda: compact(folder, grace=NOW),
+            lambda: forget(folder, KEYS),
+        ):
+            with pytest.raises(LedgerError, match=r"complete.json is damaged: .* Bring it back from a copy"):
+                job()
+    assert folder.names() == names
+    complete.write_bytes(data)
     assert ledgers.known(folder, KEYS) == before
+
+
+def test_a_torn_one_that_a_newer_generation_has_replaced_is_passed_over(folder, ledgers, caplog):
+    fill(folder, ledgers)
+    compact(folder)
+    torn = Path(folder.path, f"compacted/{newest_generation(folder).name}/complete.json")
+    fill(folder, ledgers, seed=1)
+    before = ledgers.known(folder, KEYS)
+    compact(folder)
+    torn.write_bytes(b"")
+    assert ledgers.known(folder, KEYS) == before
+    assert not compact(folder).given_up
+    assert "complete.json is skipped" in caplog.text
 
 
 def test_what_a_crash_left_is_taken_away_when_no_compaction_can_be_writing_it_any_more(remote, objects, ledgers):

@@ -10,6 +10,12 @@ from jobs.ledger.declared import Ttl
 from jobs.ledger.hits import Hits, folder_of, run_of_keys, with_own_answers
 from jobs.ledger.selection import select
 from jobs.ledger.task_plan import LedgerPlan
+from tidegate import HttpLookup, Service
+
+SCORE = HttpLookup(
+    name="score", service=Service(name="s", url="http://s", max_concurrency=1), request="GET /{k}", keys={"k": "k"},
+    returns="score INT", timeout=1.0,
+)  # fmt: skip
 
 
 def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
@@ -22,7 +28,7 @@ def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
     begun = select(folder, wanted["__key_text"], now_us=a_day_ago + 1, ttl=plan.ttl).answers
     folder.write_part(run_of_keys("r"), "0-0-0", [StoredAnswer("[3]", "ok", b"2", now, "r-keys")])
     folder.write_part("other", "0-0-0", [StoredAnswer(key, "ok", b"3", now, "other") for key in ("[2]", "[4]")])
-    known = as_answers(with_own_answers(Hits(plan, ("k",), None, wanted, begun)))
+    known = as_answers(with_own_answers(Hits(plan, ("k",), None, wanted, begun, SCORE)))
     said = {one.key: one.response for one in known}
     assert said == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
     assert len(known) == 4

@@ -11,6 +11,7 @@ from jobs.ledger import store
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.merging import SortedFile, in_order, merged
 
+NOW = 1_000_000  # µs; later than every record
 RECORDS = st.lists(
     st.builds(
         StoredAnswer,
@@ -32,13 +33,13 @@ def test_many_files_become_tables_whose_keys_do_not_overlap_with_the_newest_of_e
     rows_per_group, store.ROWS_PER_GROUP = store.ROWS_PER_GROUP, group
     try:
         files = [
-            SortedFile(pq.ParquetFile(pa.BufferReader(store.as_parquet(in_order(as_table(run))))))
+            SortedFile(pq.ParquetFile(pa.BufferReader(store.as_parquet(in_order(as_table(run), NOW)))))
             for run in runs
             if run
         ]
     finally:
         store.ROWS_PER_GROUP = rows_per_group
-    tables = [as_answers(table) for table in merged(files, size, borders=borders)]
+    tables = [as_answers(table) for table in merged(files, size, now_us=NOW, borders=borders)]
     newest = {}
     for record in sorted((record for run in runs for record in run), key=lambda record: record.answered_at):
         newest[record.key, record.outcome] = record

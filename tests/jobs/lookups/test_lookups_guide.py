@@ -189,7 +189,8 @@ def test_many_keys_are_one_request_and_each_row_has_its_own_outcome(service, mod
         assert row["lat"] == (float(q) if expected == "ok" else None)
         assert len(row["_location_attempts"]) == (row["_location_source"] != "shared")
     errors = {keys[row["_source_row"]][0]: row["_location_error"] for row in rows if row["_location_error"]}
-    assert errors == {"gone": "the service left this item out of its answer", "bad": "400 Bad Request"}
+    refused = '400 Bad Request: {"error": "bad item"}'
+    assert errors == {"gone": "the service left this item out of its answer", "bad": refused}
     assert service.highest_in_flight == 2
     assert max(map(len, asked)) == 50
     batches = [batch for batch in asked if "bad" not in batch]

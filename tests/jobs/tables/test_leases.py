@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import DayTaken, DeclarationError, PublishConflict
+from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
 from jobs.guard import command_under_guard
+from jobs.tables import leases
 from jobs.tables.leases import leased
 
 DAY = "2013-01-10"
@@ -94,3 +95,11 @@ def test_a_run_that_lost_its_lease_may_not_publish(table):
             second.confirm()
             with pytest.raises(PublishConflict, match="is now of run second; this run, zombie, lost it"):
                 zombie.confirm()
+
+
+def test_a_lease_that_cannot_be_read_is_not_taken_for_one_that_nobody_has(tmp_path):
+    lease = Path(tmp_path, "_leases", "2013-01-10.json")
+    lease.mkdir(parents=True)  # in the place of the file
+    for look in (leases.at_work, leases.last_runs):
+        with pytest.raises(TidegateError, match=rf"^lease {lease} cannot be read: Is a directory. Nothing was changed"):
+            look(str(tmp_path))

@@ -1,0 +1,97 @@
+"""The body of an answer: JSON, in the charset that the service names; and what of an error's body may be shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+
+SHOWN = 500  # characters of an error's body
+READ = 8_192  # bytes of it
+AT_MOST = 2.0  # s that it is waited for: the status says enough
+LONGEST_SECRET = 1_000  # characters; where a body is cut, half a secret may stand
+TAG = re.compile(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>")
+BEGUN = re.compile(r"[-.]?|[eE][-+]?|\\?u?[0-9a-fA-F]{0,4}")  # of a number, of an escape
+
+
+class BrokenOff(ValueError):  # noqa: N818  # says what is wrong with it
+    """The body ends before its JSON does."""
+
+
+def loaded(body: bytes, charset: str | None = None) -> Any:
+    """The JSON. charset: as Content-Type names it; None: what JSON's own rule finds.
+
+    Raises ValueError for what is none, for NaN and infinity, written as 1e999 too; BrokenOff where the rest is missing.
+    """
+    text = _text(body, charset)
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].rstrip()
+        if error.msg.startswith("Unterminated string") or BEGUN.fullmatch(rest) or _is_begun_literal(rest):
+            raise BrokenOff(str(error)) from error
+        raise
+
+
+def _is_begun_literal(rest: str) -> bool:
+    return any(literal.startswith(rest) for literal in ("true", "false", "null"))
+
+
+def _text(body: bytes, charset: str | None) -> str:
+    encoding: str
+    if charset is None or charset.lower().replace("_", "-").startswith(("utf-8", "utf8", "utf-16", "utf-32")):
+        encoding = json.detect_encoding(body)
+    else:
+        encoding = charset
+    try:
+        return body.decode(encoding, "surrogatepass" if encoding.startswith("utf") else "strict")
+    except LookupError as error:
+        raise ValueError(f"its Content-Type names the charset {charset!r}, which does not exist") from error
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" or error.end >= len(body):
+            raise BrokenOff(str(error)) from error
+        raise
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits[:40]} is larger than any number of 64 bits")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # json.loads makes one each time
+
+
+def is_whole(response: aiohttp.ClientResponse) -> bool:
+    """Whether HTTP itself says where the body ends: else a connection that broke looks like the end, and so does a
+    compressed body that was cut before it was sent.
+    """
+    headers = response.headers
+    sized = "Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower()
+    return response.status == 204 or (sized and headers.get("Content-Encoding", "identity") == "identity")
+
+
+async def error_text(response: aiohttp.ClientResponse) -> str:
+    """The begin of an error's body, without HTML's tags; empty when there is none, or it does not come soon."""
+    body, content = bytearray(), response.content
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(AT_MOST):
+            while len(body) < READ and not content.at_eof():
+                body += await content.readany()
+    try:
+        text = body.decode(response.charset or "utf-8", "replace")
+    except LookupError:
+        text = body.decode("utf-8", "replace")
+    if len(body) >= READ:
+        text = text[: max(READ // 2, len(text) - LONGEST_SECRET)]
+    return TAG.sub(" ", text) if "html" in response.content_type else text

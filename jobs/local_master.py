@@ -1,0 +1,51 @@
+"""A Spark of one machine: it listens on loopback only, knows its own by a secret, and tries a failed task again."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import re
+import shutil
+import tempfile
+
+LOOPBACK = "127.0.0.1"
+ATTEMPTS = 4  # of a task, as on a cluster
+
+
+def is_local(master: str) -> bool:
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def with_attempts(master: str) -> str:
+    """A local master whose tasks have ATTEMPTS, unless it says how many: in local mode Spark makes one otherwise."""
+    threads = re.fullmatch(r"local(?:\[\s*([0-9]+|\*)\s*\])?", master)
+    return master if threads is None else f"local[{threads[1] or 1},{ATTEMPTS}]"
+
+
+def settings_of(master: str) -> dict[str, str]:
+    """What Spark is to be started with, beside `environment`; nothing where the master is not local."""
+    if not is_local(master):
+        return {}
+    return {
+        "spark.master": with_attempts(master),
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        # other users of the machine reach loopback too. Spark makes a secret by itself; but its server of accumulators
+        # waits for ever for one who connects and says nothing, and its daemon forks for each who connects
+        "spark.authenticate": "true",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": _folder_of_ours(),
+    }
+
+
+@functools.cache
+def _folder_of_ours() -> str:
+    """For the sockets of this process, which ask nobody who he is: other users cannot enter it."""
+    folder = tempfile.mkdtemp(prefix="tidegate-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def environment_of(master: str) -> dict[str, str]:
+    """For the JVM: Spark's page, where somebody wants it, binds to this address and heeds no setting."""
+    return {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}

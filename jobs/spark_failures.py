@@ -1,0 +1,49 @@
+"""Why a Spark job failed, in one sentence: what a task of ours has said, or what Java's errors come to."""
+
+from __future__ import annotations
+
+import re
+
+from jobs import errors
+from jobs.errors import TidegateError
+
+READING = re.compile(r"Encountered error while reading file (?:file:/+)?(\S.*?)\.\s+SQLSTATE")
+KILLED = "Python worker exited unexpectedly"
+
+
+def own_words(error: Exception) -> Exception:
+    """What a task of ours said, out of what Spark made of it; the error itself when it was none of ours."""
+    said = re.search(r"jobs\.errors\.(\w+): (.+)", str(error))
+    kind = vars(errors).get(said[1]) if said else None
+    if said is None or kind is None or not issubclass(kind, TidegateError):
+        return error
+    ours: TidegateError = kind(said[2].strip())
+    return ours
+
+
+def sentence_of(error: Exception) -> str:
+    """The cause, with the file where one cannot be read, and the cure where one is known."""
+    text, cause = str(error), root_cause(error)
+    if unreadable := READING.search(text):
+        return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file anew."
+    if KILLED in text:
+        return (
+            "a Python worker of Spark was killed in each attempt of its task, as by a lack of memory. Run fewer tasks "
+            "at once, or give them more memory; what was answered is in the ledger."
+        )
+    return cause
+
+
+def root_cause(error: Exception) -> str:
+    """The innermost cause in one line: a Java error says nothing by itself, its last cause does; of what a task raised
+    Spark gives the traceback.
+    """
+    raised = re.search(r"^Traceback .*\n(?:[ \t].*\n)*(\S.*)", str(error), re.MULTILINE)
+    if raised is not None:
+        return raised[1]
+    java = getattr(error, "java_exception", None)
+    if java is None:
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    while java.getCause() is not None:
+        java = java.getCause()
+    return str(java.toString()).splitlines()[0]

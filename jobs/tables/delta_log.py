@@ -1,0 +1,69 @@
+"""The log of a Delta table: opened where there is one, told in a sentence where it is damaged, and put on the disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from jobs import durable
+from jobs.errors import TidegateError
+from jobs.tables.publishers import said_by_delta
+
+LOG = "_delta_log"
+
+
+def table_at(path: str) -> DeltaTable | None:
+    """The table of this path as it is now; None where there is none.
+
+    Raises:
+        TidegateError: its log is there and cannot be read: a table is never taken for absent by that.
+    """
+    try:
+        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+    except (DeltaError, OSError) as error:
+        raise TidegateError(
+            f"table {path}: its log, {Path(path, LOG)}, cannot be read: {said_by_delta(error)}. Bring the log back "
+            "from a copy; without one move the table away and run its days again: nothing that the ledger has is asked."
+        ) from error
+
+
+@contextmanager
+def lasting(table: str) -> Iterator[None]:
+    """What the body commits to a table is on the disk when this ends: the entries of its log and their files."""
+    before = _entries(table)
+    yield
+    for entry in sorted(_entries(table) - before):
+        for path in _added(entry):
+            if durable.is_there(path):  # else a later entry took it away again
+                to_disk(path, Path(table))
+        durable.sync(entry)
+    if Path(table, LOG).is_dir():
+        to_disk(Path(table, LOG), Path(table))
+
+
+def to_disk(path: Path, root: Path) -> None:
+    """Return when a file or folder and the names of it and of all folders down to it from `root` are on the disk."""
+    durable.sync(path)
+    folder = path.parent
+    while folder.is_relative_to(root):
+        durable.sync(folder)
+        folder = folder.parent
+    durable.sync(folder)
+
+
+def _entries(table: str) -> set[Path]:
+    return set(Path(table, LOG).glob("*.json"))
+
+
+def _added(entry: Path) -> Iterator[Path]:
+    """The files that an entry of the log adds to its table."""
+    for line in entry.read_text().splitlines():
+        added = json.loads(line).get("add")
+        if added is not None:
+            yield Path(entry.parent.parent, unquote(added["path"]))

@@ -1,0 +1,45 @@
+"""What records say is published, against what readers of the table see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs import records
+from jobs.tables.asked_keys import files_of_days
+from jobs.tables.delta_log import LOG, table_at
+
+if TYPE_CHECKING:
+    from jobs.declarations import Enrichment
+    from jobs.schema import DayRecord
+
+
+def lost_days(enrichment: Enrichment) -> Iterator[str]:
+    """A sentence for each day that was published and that readers of the table do not see, with the cure.
+
+    None for a table that is not partitioned as the input is. Raises TidegateError when the table's log cannot be read.
+    """
+    table = table_at(enrichment.output.path)
+    if table is not None and table.metadata().partition_columns != [enrichment.input.partition]:
+        return
+    shown = {day for day, _ in files_of_days(enrichment)}
+    empty = {int(entry.stem) for entry in Path(enrichment.output.path, LOG).glob("*.json") if not entry.stat().st_size}
+    for day, record in sorted(_published(enrichment).items()):
+        if record.published_version in empty or (record.figures.rows_out and day not in shown):
+            why = " (its entry in the log is empty)" if record.published_version in empty else ""
+            yield (
+                f"{day} was published as version {record.published_version} by run {record.facts.run_id}, and readers "
+                f"of {enrichment.output.path} do not see that{why}. Run the day again: nothing that the ledger has is "
+                "asked."
+            )
+
+
+def _published(enrichment: Enrichment) -> dict[str, DayRecord]:
+    """The last published record of each day of the table, by day."""
+    last: dict[str, DayRecord] = {}
+    found = [record for record in records.load(enrichment.name) if record.state == "published"]
+    for record in sorted(found, key=lambda record: (record.published_at or "", record.published_version or 0)):
+        if record.facts.declared.table == enrichment.output.path:
+            last[record.facts.day] = record
+    return last

@@ -1,0 +1,341 @@
+"""A filesystem that fails at one operation, at each in turn: no answer is lost, and no call is made twice for it."""
+
+import errno
+import itertools
+import shutil
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+
+from jobs import durable
+from jobs.commands import compact as compact_command
+from jobs.commands import refresh
+from jobs.commands.ledgers import Kept
+from jobs.commands.replay import void_what_failed
+from jobs.errors import LedgerError
+from jobs.ledger import compaction, hits, keyed_file, store
+from jobs.ledger.answers import StoredAnswer, as_answers
+from jobs.ledger.compaction import clean_up
+from jobs.ledger.declared import FOR_EVER
+from jobs.ledger.forgetting import forget
+from jobs.ledger.hits import begin_run, end_run, with_index
+from jobs.ledger.keys import key_text
+from jobs.ledger.request_notes import versions, write_note
+from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.selection import select
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.task_plan import LedgerPlan
+from tests.jobs.bridge.test_partition import Function, batch, collected, lookup, plan
+from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service
+
+NOW_US = 1_000_000_000
+KEYS = [key_text((number,)) for number in range(20)]
+ERRORS = {
+    "EIO": ("local", lambda: OSError(errno.EIO, "Input/output error")),
+    "ETIMEDOUT": ("local", lambda: OSError(errno.ETIMEDOUT, "Connection timed out")),
+    "ESTALE": ("local", lambda: OSError(errno.ESTALE, "Stale file handle")),
+    "503": ("objects", lambda: OSError("AWS Error SLOW_DOWN during GetObject operation: 503 Slow Down")),
+}
+QUICK = {("EIO", False), ("503", True)}
+EACH = [
+    pytest.param(
+        (kind, applied),
+        id=f"{kind} {'after' if applied else 'before'}",
+        marks=[] if (kind, applied) in QUICK else pytest.mark.proof,
+    )
+    for kind in ERRORS
+    for applied in (False, True)
+]
+
+
+class _Stream:
+    """A file of the local filesystem whose every read, write and close is an operation."""
+
+    def __init__(self, inner, step):
+        self._inner, self._step, self.closed = inner, step, False
+
+    def read(self, size=-1):
+        return self._step("read", lambda: self._inner.read(None if size in (-1, None) else size))
+
+    def write(self, data):
+        return self._step("write", lambda: self._inner.write(data))
+
+    def close(self):
+        if not self.closed:
+            self.closed = True
+            self._step("close", self._inner.close)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+class FailingStorage(fs.FileSystemHandler):
+    """The local filesystem. Its operation number `fails_at` fails; if `applied`, after it has been carried out."""
+
+    def __init__(self, kind, applied):
+        self._type, self._error = ERRORS[kind]
+        self._applied = applied
+        self._local = fs.LocalFileSystem()
+        self.fails_at, self.steps, self.failed = None, 0, None
+
+    def step(self, name, work):
+        self.steps += 1
+        fails = self.steps == self.fails_at
+        if fails:
+            self.failed = name
+        if fails and not self._applied:
+            raise self._error()
+        done = work()
+        if fails:
+            raise self._error()
+        return done
+
+    def fail_at(self, step):
+        self.fails_at, self.steps, self.failed = step, 0, None
+
+    def get_type_name(self):
+        return self._type
+
+    def normalize_path(self, path):
+        return path
+
+    def get_file_info(self, paths):
+        return self.step("info", lambda: self._local.get_file_info(paths))
+
+    def get_file_info_selector(self, selector):
+        return self.step("list", lambda: self._local.get_file_info(selector))
+
+    def create_dir(self, path, recursive):
+        self.step("create_dir", lambda: self._local.create_dir(path, recursive=recursive))
+
+    def delete_dir(self, path):
+        self.step("delete_dir", lambda: self._local.delete_dir(path))
+
+    def delete_file(self, path):
+        self.step("delete", lambda: self._local.delete_file(path))
+
+    def move(self, source, target):
+        self.step("move", lambda: self._local.move(source, target))
+
+    def open_input_stream(self, path):
+        opened = self.step("open", lambda: self._local.open_input_stream(path, compression=None))
+        return pa.PythonFile(_Stream(opened, self.step), mode="r")
+
+    def open_input_file(self, path):
+        opened = self.step("open", lambda: self._local.open_input_file(path))
+        return pa.PythonFile(_Stream(opened, self.step), mode="r")
+
+    def open_output_stream(self, path, metadata):
+        opened = self.step("create", lambda: self._local.open_output_stream(path, compression=None))
+        return pa.PythonFile(_Stream(opened, self.step), mode="w")
+
+    def _not_needed(self, *arguments):
+        raise AssertionError("the ledger does not need that")
+
+    delete_dir_contents = delete_root_dir_contents = copy_file = open_append_stream = _not_needed
+
+
+@pytest.fixture
+def failing(request, monkeypatch):
+    """Every ledger lies on it; what is written to last goes through it too."""
+    storage = FailingStorage(*request.param)
+    filesystem, written = fs.PyFileSystem(storage), durable.write
+    for module in (store, keyed_file):
+        monkeypatch.setattr(module, "open_root", lambda root: (filesystem, root))
+    monkeypatch.setattr(durable, "write", lambda path, data: storage.step("lasting", lambda: written(path, data)))
+    return storage
+
+
+def calm(folder):
+    """The same folder, on a filesystem that does not fail."""
+    return replace(folder, storage=lambda root: (fs.LocalFileSystem(), root))
+
+
+def records(keys, outcome="ok", at=1, run_id="run"):
+    return [StoredAnswer(key, outcome, b'{"first_x":1}' if outcome == "ok" else None, at, run_id) for key in keys]
+
+
+def fill(folder):
+    """A generation that holds answers alone, one that it replaced, parts taken in, parts of later, marks of each kind,
+    and what a run left that was killed long ago.
+    """
+    folder = calm(folder)
+    folder.write_part("run-1", "0-0", records(KEYS[:8]))
+    folder.write_part("run-1", "0-1", records(KEYS[8:10], "asked"))
+    clean_up(folder, grace=timedelta(0), now_us=NOW_US)
+    folder.write_part("run-2", "0-0", records(KEYS[10:14], at=2))
+    clean_up(folder, grace=timedelta(days=1), now_us=NOW_US)
+    folder.write_part("run-3", "0-0", [*records(KEYS[14:16], "miss", at=3), *records(KEYS[:1], "expired", at=3)])
+    folder.write_part("run-3", "0-1", records(KEYS[:2], at=4))
+    folder.write("runs/killed/run.json", b"{}")
+
+
+def known(folder, keys=KEYS):
+    found = select(calm(folder), pa.array(keys, pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
+    return {answer.key: answer for answer in as_answers(found)}
+
+
+def at_each_step(failing, root, job, fingerprint="f" * 16):
+    """Whatever operation fails: gives the folder as the failure left it, and what was raised."""
+    start = Path(tempfile.mkdtemp(dir=root))
+    fill(LedgerFolder(str(start / "ledger"), "first", fingerprint))
+    for step in itertools.count(1):
+        here = Path(tempfile.mkdtemp(dir=root))
+        shutil.copytree(start, here, dirs_exist_ok=True)
+        folder = LedgerFolder(str(here / "ledger"), "first", fingerprint)
+        raised = None
+        failing.fail_at(step)
+        try:
+            job(folder)
+        except LedgerError as error:
+            raised = error
+        failed = failing.failed
+        failing.fail_at(None)
+        if failed is None:
+            assert step > 8, "next to nothing was done"
+            return
+        yield folder, (step, failed, raised)
+
+
+def sentence(error):
+    text = str(error)
+    return text.startswith(("ledger ", "ledger: ")) and text.endswith(".") and "\n" not in text
+
+
+@pytest.mark.parametrize("failing", EACH, indirect=True)
+@pytest.mark.parametrize("grace", [timedelta(0), timedelta(days=1)])
+def test_compaction_loses_no_answer_whatever_operation_fails(failing, tmp_path, grace, monkeypatch):
+    monkeypatch.setattr(compaction, "GRACE", grace)
+
+    def job(folder):
+        clean_up(folder, grace=grace, now_us=NOW_US + 10)
+        compact_command.remove_abandoned(folder)
+
+    for folder, (step, failed, raised) in at_each_step(failing, tmp_path, job):
+        assert raised is None or sentence(raised), (step, failed, raised)
+        assert len(known(folder)) == 16, (step, failed)
+        job(folder)
+        assert len(known(folder)) == 16, (step, failed)
+
+
+@pytest.mark.parametrize("failing", EACH, indirect=True)
+def test_forgetting_loses_no_other_answer_and_ends_well_the_next_time_whatever_operation_fails(failing, tmp_path):
+    gone = [KEYS[0], KEYS[3], KEYS[11], KEYS[15]]
+    for folder, said in at_each_step(failing, tmp_path, lambda folder: forget(folder, gone, now_us=NOW_US)):
+        assert sentence(said[2]), said
+        assert set(known(folder)) - set(gone) == set(KEYS[:16]) - set(gone), said
+        forget(folder, gone, now_us=NOW_US)
+        assert set(known(folder)) == set(KEYS[:16]) - set(gone), said
+
+
+@pytest.mark.parametrize("failing", EACH, indirect=True)
+def test_a_refresh_marks_what_it_found_or_says_so_whatever_operation_fails(failing, tmp_path):
+    asked = lookup(Function())
+
+    def job(folder):
+        kept = Kept(asked, folder, ())
+        refresh.expire(kept, refresh.find(kept, "first_x = 1"))
+
+    for folder, said in at_each_step(failing, tmp_path, job):
+        assert sentence(said[2]), said
+        assert set(known(folder)) in ({*KEYS[:16]}, {*KEYS[8:10], *KEYS[14:16]}), said  # all of them, or none
+        job(folder)
+        assert set(known(folder)) == {*KEYS[8:10], *KEYS[14:16]}, said
+
+
+# -- a run: the driver's part, then a task's ---------------------------------------------------------------------------
+class Counting(Function):
+    def __init__(self):
+        super().__init__()
+        self.asked = Counter()
+
+    async def async_invoke(self, value):
+        self.asked[value["k"]] += 1
+        return await super().async_invoke(value)
+
+
+def run_once(folder, asked, run_id):
+    """What one run of a day does with the ledger, but for Spark, which carries it from the driver to the task."""
+    ledger = LedgerPlan(
+        folder.root, folder.lookup, folder.fingerprint, run_id, FOR_EVER, 4, 0.02, idempotent=asked.idempotent
+    )
+    try:
+        begin_run(ledger)
+        write_note(folder, asked)
+        answers = select(folder, pa.array(KEYS, pa.string()), now_us=NOW_US, ttl=FOR_EVER).answers
+        planned = replace(plan(asked), ledgers=(with_index(ledger, answers),))
+        return collected(planned, [batch(start, 5) for start in range(0, 20, 5)])
+    finally:
+        end_run(ledger)
+
+
+@pytest.mark.parametrize("failing", EACH, indirect=True)
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_run_asks_no_key_that_is_stored_whatever_operation_fails(failing, tmp_path, idempotent):
+    functions = {}
+
+    def job(folder):
+        function = functions.setdefault(folder.root, Counting())
+        run_once(folder, lookup(function, retry=Retry(retries=0), idempotent=idempotent), f"r{len(function.asked)}")
+
+    for folder, said in at_each_step(failing, tmp_path, job):
+        function = functions[folder.root]
+        stored = known(folder)
+        open_marks = {key for key, answer in stored.items() if answer.outcome == "asked"}
+        assert said[2] is None or sentence(said[2]), said
+        assert len(stored) >= 16, said
+        assert not set(function.asked) & set(range(8)), said
+        before = function.asked.copy()
+        if idempotent:
+            stored = {key: answer for key, answer in stored.items() if key not in open_marks}
+        job(folder)
+        again = function.asked - before
+        assert {key_text((number,)) for number in again} == set(KEYS) - set(stored), said
+        if not idempotent:
+            assert max(function.asked.values(), default=0) <= 1, said
+        assert len(known(folder)) == 20, said
+
+
+@pytest.mark.parametrize("failing", EACH, indirect=True)
+def test_a_replay_voids_what_made_letters_and_nothing_else_whatever_operation_fails(failing, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    service = Service(name="first_api", url="http://127.0.0.1:1", max_concurrency=1)
+    asked = HttpLookup(
+        name="first", service=service, request="GET /{k}", keys={"k": "k"}, returns="first_x BIGINT", timeout=1.0,
+        on_miss="dead_letter",
+    )  # fmt: skip
+    letters = pa.table({"_lookup": ["first"] * 4, "_key": [KEYS[1], KEYS[14], KEYS[15], KEYS[19]]})
+
+    def job(folder):
+        ledger, output = Ledger(folder.root), Output(path="data/published/x")
+        declared = Enrichment(name="x", input=Input(path="raw"), lookups=[asked], output=output, ledger=ledger)
+        void_what_failed(declared, "2024-05-01", letters)
+
+    for folder, said in at_each_step(failing, tmp_path, job, request_fingerprint(asked)):
+        assert sentence(said[2]), said
+        assert set(known(folder)) in ({*KEYS[:16]}, {*KEYS[:14]}), said  # nothing is void, or all that is to be
+        job(folder)
+        assert set(known(folder)) == {*KEYS[:14]}, said
+
+
+@pytest.mark.parametrize("failing", [("EIO", False)], indirect=True)
+def test_a_listing_that_fails_is_not_an_empty_ledger_for_whoever_looks(failing, tmp_path):
+    folder = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+    fill(folder)
+    for look in (
+        folder.parts,
+        folder.is_empty,
+        folder.bytes,
+        lambda: versions(folder),
+        lambda: hits.knows_nothing(folder),
+    ):
+        failing.fail_at(1)
+        with pytest.raises(LedgerError, match=r"cannot be listed: .*Input/output error"):
+            look()

@@ -1,0 +1,68 @@
+"""Records that a wrong clock stamped with a time still to come: replaced, refreshed and compacted as others are."""
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from jobs.ledger.compaction import clean_up, compact
+from jobs.ledger.declared import Ttl
+from jobs.ledger.newest import SKEW
+from jobs.ledger.selection import select
+
+NOW_US = 1_700_000_000_000_000
+YEAR_US = 365 * 86_400_000_000
+TO_COME = NOW_US + YEAR_US
+AT_ONCE = timedelta(0)
+
+
+@pytest.fixture
+def stamped(folder, ledgers):
+    """An answer of a year to come, which every run finds."""
+    folder.write_part("run-1", "0", [ledgers.stored("k", at=TO_COME, response=b'"old"')])
+    assert ledgers.known(folder, ["k"], now_us=NOW_US)["k"].response == b'"old"'
+    return folder
+
+
+@pytest.mark.parametrize("job", [compact, clean_up])
+def test_an_answer_that_is_paid_later_counts_and_a_compaction_keeps_it(stamped, ledgers, job):
+    stamped.write_part("run-2", "0", [ledgers.stored("k", at=NOW_US, response=b'"new"')])
+    assert ledgers.known(stamped, ["k"], now_us=NOW_US + 1)["k"].response == b'"new"'
+    job(stamped, grace=AT_ONCE, now_us=NOW_US + 2)
+    job(stamped, grace=AT_ONCE, now_us=NOW_US + 3)
+    assert ledgers.known(stamped, ["k"], now_us=NOW_US + 4)["k"].response == b'"new"'
+    assert ledgers.known(stamped, ["k"], now_us=TO_COME + 1)["k"].response == b'"new"'  # that year has come
+
+
+def test_a_miss_that_is_paid_later_counts_and_the_answer_of_a_year_to_come_goes(stamped, ledgers):
+    stamped.write_part("run-2", "0", [ledgers.stored("k", "miss", NOW_US)])
+    assert ledgers.known(stamped, ["k"], now_us=NOW_US + 1)["k"].outcome == "miss"
+    assert clean_up(stamped, grace=AT_ONCE, now_us=NOW_US + 2).rows_dropped == 1
+    assert ledgers.known(stamped, ["k"], now_us=TO_COME + 1)["k"].outcome == "miss"
+
+
+def test_it_is_asked_anew_when_it_is_declared_expired_and_what_comes_counts(stamped, ledgers):
+    stamped.write_part("refresh", "0", [ledgers.stored("k", "expired", NOW_US)])
+    wanted = pa.array(["k"])
+    forever = Ttl(ok=None, miss=None, error=None)
+    assert select(stamped, wanted, now_us=NOW_US + 1, ttl=forever).refreshed.to_pylist() == ["k"]
+    stamped.write_part("run-2", "0", [ledgers.stored("k", at=NOW_US + 2, response=b'"new"')])
+    assert ledgers.known(stamped, ["k"], now_us=NOW_US + 3)["k"].response == b'"new"'
+
+
+def test_its_age_is_unknown_so_that_no_limited_time_to_live_holds_for_it(stamped):
+    limited = Ttl(ok=timedelta(days=1000), miss=None, error=None)
+    assert select(stamped, pa.array(["k"]), now_us=NOW_US, ttl=limited).outlived.to_pylist() == ["k"]
+
+
+def test_clocks_that_differ_by_less_than_a_few_minutes_are_believed(folder, ledgers):
+    folder.write_part("run-1", "0", [ledgers.stored("k", at=NOW_US + SKEW, response=b'"ahead"')])
+    folder.write_part("run-2", "0", [ledgers.stored("k", at=NOW_US, response=b'"behind"')])
+    assert ledgers.known(folder, ["k"], now_us=NOW_US)["k"].response == b'"ahead"'
+
+
+def test_a_mark_of_a_year_to_come_is_settled_by_an_answer(folder, ledgers):
+    folder.write_part("run-1", "0", [ledgers.stored("k", "asked", TO_COME)])
+    assert ledgers.known(folder, ["k"], now_us=NOW_US)["k"].outcome == "asked"
+    folder.write_part("run-1", "1", [ledgers.stored("k", at=NOW_US)])
+    assert ledgers.known(folder, ["k"], now_us=NOW_US + 1)["k"].outcome == "ok"
