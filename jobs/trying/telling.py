@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jobs.counted import counted
+from jobs.one_line import in_one_line
 from jobs.trying.trial import TriedRow
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _outcome(row: TriedRow, *, hidden: bool) -> str:
 
 
 def shown(value: Any) -> str:
-    text = value if isinstance(value, str) else "null" if value is None else str(value)
+    text = in_one_line(value) if isinstance(value, str) else "null" if value is None else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -71,9 +72,7 @@ def side_by_side(left: str, right: str, width: int) -> Iterator[str]:
 
 
 def _broken(text: str, width: int) -> list[str]:
-    one_line = " ".join(text.split())
-    cut = one_line if len(one_line) <= LONGEST else f"{one_line[:LONGEST]}... ({len(text):,} characters)"
-    return textwrap.wrap(cut, width, break_on_hyphens=False) or [""]
+    return textwrap.wrap(in_one_line(text, LONGEST), width, break_on_hyphens=False) or [""]
 
 
 def summary(rows: Iterable[TriedRow]) -> str:

@@ -146,7 +146,7 @@ WRONG = [
     (lambda: Env(None), "env: name is None; it must be a text."),
     (lambda: ApiKey(Env("KEY"), header=5), "auth: header is 5; it must be a text."),
     (lambda: oauth2(scope=["read"]), "auth: scope is ['read']; it must be a text or None."),
-    (lambda: oauth2(token_url=None), "auth: token_url is None; it must be a text."),
+    (lambda: oauth2(token_url=None), "auth: token_url is None; it must be a text or an Env"),
     (lambda: oauth2(refresh_before=60), "refresh_before is 60; it must be a timedelta, as timedelta(seconds=60)."),
     (lambda: Input(path=Path("data/raw")), "input: path is PosixPath('data/raw'); it must be a text, as 'data/raw'."),
     (lambda: Output(path=None), "output: path is None; it must be a text."),

@@ -367,3 +367,16 @@ def test_a_declared_error_is_asked_anew_and_mended_by_a_remap_without_a_call(nig
     mended = run_day(night.night, DAY, "mended", rules=RunRules(may_call=False, ignore_ttl=True))
     assert figures_of(mended).outcomes["ok"] == 40
     assert service.log == []
+
+
+@pytest.mark.proof
+def test_no_file_of_a_run_is_wider_than_the_umask(night, service):
+    given(40)
+    subprocess.run(
+        [sys.executable, "-m", "tidegate", "run", "nights:night", "--day", DAY],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable},
+        check=True, capture_output=True, umask=0o077,
+    )  # fmt: skip
+    made = [path for path in Path("data").rglob("*") if "raw" not in path.parts]
+    assert [str(path) for path in made if path.stat().st_mode & 0o077] == []
+    assert {"ledger", "published", "runs"} <= {path.parts[1] for path in made}

@@ -139,6 +139,18 @@ def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency
     assert service.highest_in_flight <= 2
 
 
+@pytest.mark.parametrize("code", [200, 400])
+def test_control_characters_of_an_answer_do_not_reach_the_terminal(project, service, capsys, code):
+    async def attacks(request):
+        return web.Response(body=b'{"kind": "\\u001b[2Jred", "why": "\\u202e", "x": "\x7f\xc2\x9b"}', status=code)
+
+    service.answer = attacks
+    main(["try", "declared_for_trial:places"])
+    printed = capsys.readouterr().out
+    assert all(letter == "\n" or letter.isprintable() for letter in printed)
+    assert "u001b[2Jred" in printed
+
+
 @pytest.mark.parametrize("code", [200, 400, 403])
 def test_a_token_in_the_path_of_an_address_in_the_environment_is_not_shown(project, service, capsys, monkeypatch, code):
     async def repeats(request):
