@@ -37,6 +37,11 @@ class Input:
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment that it is of is named with that
         require_folder("input", self.path)
+        if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others mean something in SQL, paths or both
+            raise DeclarationError(
+                f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
+                "and a column are named after it."
+            )
 
     def folder(self, day: str) -> str:
         return f"{self.path.rstrip('/')}/{self.partition}={day}"
@@ -104,6 +109,8 @@ class Summary:
 
     def __post_init__(self) -> None:
         require_types(self, "summary")
+        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
+            raise DeclarationError(f"summary {self.name!r}: the name must be letters, digits and _: a folder has it.")
 
 
 class Expectation:
@@ -159,6 +166,7 @@ class Enrichment:
             require_types(self)
             require_type("input: row_id", self.input.row_id, Sequence[str])
             self._check_lookups()
+            self._check_names()
             self._check_services()
             self._check_order()
             self._check_times()
@@ -190,6 +198,16 @@ class Enrichment:
             if not lookup.idempotent and self.ledger is None:
                 raise DeclarationError(
                     f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what was asked."
+                )
+
+    def _check_names(self) -> None:
+        """No column that the tables beside the published one have of their own names a row, or its day."""
+        own = {schema.RUN_ID, *schema.LETTER_COLUMNS, *schema.ROW_COLUMNS}
+        own |= {column.lower() for lookup in self.lookups for column in schema.audit_columns(lookup.name)}
+        for where, name in (("partition", self.input.partition), *(("row_id", name) for name in self.input.row_id)):
+            if name.lower() in own:
+                raise DeclarationError(
+                    f"input: {where}: {name!r} is a column of the audit table or the dead letters; call it otherwise."
                 )
 
     def _check_services(self) -> None:
