@@ -49,7 +49,7 @@ class HttpLookup(Lookup):
     attempt_timeout, and its answer is kept.
     """
 
-    service: Service
+    service: Service  # who is asked
     request: str
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
