@@ -118,7 +118,7 @@ def test_rendering_again_after_a_rerun_replaces_the_day(tmp_path):
 
 def test_the_page_of_all_days_says_which_day_is_the_newest_and_when_it_was_checked(tmp_path):
     page = render("flights_enriched", days(3), tmp_path).read_text()
-    assert "Newest day here: <b>2013-01-03<span></span></b>, checked 2013-01-11 00:20 UTC" in page
+    assert "Newest day here: <b>2013-01-03<span></span></b>, checked 2013-01-11 00:21 UTC" in page
 
 
 def test_no_day_yet_gives_a_page_that_says_so(tmp_path):
