@@ -264,6 +264,7 @@ class RequestFigures(Facts):
     answered: int  # of these, the ones that brought an answer or a miss
     items: int  # keys that they asked for
     most_at_once: tuple[int, ...] = ()  # per task, by number: in flight at the same moment
+    in_doubt: int = 0  # answers that may be another key's: their connection brought one too many
 
 
 @dataclass(frozen=True)
