@@ -12,7 +12,7 @@ export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock help setup demo ui test proof test-ui bench bench-flink check format clean
+.PHONY: java lock help setup demo ui test proof test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -52,6 +52,9 @@ check: $(READY) ## ruff and mypy
 
 format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff format
+
+reference: $(READY) ## write docs/reference.md anew, from the declarations
+	@$(BIN)/python -m tidegate.reference
 
 lock: $(BIN)/uv ## pin anew what pyproject.toml asks for, with hashes and without an address
 	$(BIN)/uv pip compile -q pyproject.toml --extra dev --universal --no-strip-extras --generate-hashes \

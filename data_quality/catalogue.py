@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from jobs.schema import DeclaredFacts, ExpectationFacts, LookupFacts, Severity
 
 DAYS_OF_HISTORY = 28  # a miss share is usual or not against these days
+OVER_HTTP = ("http", "coroutine")  # lookups whose answers are matched to requests by their order alone
 WEEKS_OF_HISTORY = 4  # an input day is complete or not against the same weekday of these weeks
 
 
@@ -153,6 +154,9 @@ def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec
         text = "The key asked is what the declaration makes of the row, and the answer is that of the key"
         stored = ", as it is kept in the ledger." if declared.ledger is not None else "."
         texts.append(("answers_match", "error", text + stored))
+    if lookup.kind in OVER_HTTP:
+        text = f"Each connection to {lookup.service} brought one answer per request, so that none is another key's."
+        texts.append(("one_answer_per_request", "error", text))
     if declared.miss_change is not None:
         texts.append(
             (

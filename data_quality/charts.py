@@ -1,47 +1,35 @@
-"""The pictures of the report as Plotly figures: plain data, drawn by the browser."""
+"""The charts of the report as Plotly figures: plain data, drawn by the browser.
+
+Colours are CSS variables of the page, as var(--ok): the browser puts in what they are, light or dark, when it draws.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from jobs.schema import OUTCOMES, DayFigures, DayRecord, LookupFigures
 
-COLOURS = {
-    "ok": "#2a7f62",
-    "miss": "#8fb8a8",
-    "skipped": "#c9ced6",
-    "fallback": "#6f8fc9",
-    "timeout": "#e0a030",
-    "error": "#c8442f",
-    "unknown": "#7b4b94",
-    "not_asked": "#e8eaee",
-    "none": "#000000",
-}
-_INK, _GRID = "#3b4351", "#e6e9ee"
+LABELLED_DAYS = 5  # their dates fit beside each other on a telephone
+FEWEST_BARS = 12  # of so many bars a day, or a moment, is one, however few there are
+_INK, _GRID = "var(--ink)", "var(--line)"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-Figure = dict[str, Any]
+Figure = dict[str, Any]  # data and layout as Plotly has them; legend: name, colour and kind of each series
 
 
 def outcomes_of_a_day(figures: DayFigures) -> Figure:
     """One bar per lookup, made of its outcomes."""
+    names = [lookup.name for lookup in figures.lookups]
+    present = [outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for lookup in figures.lookups)]
     bars = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": outcome,
-            "y": [lookup.name for lookup in figures.lookups],
-            "x": [lookup.outcomes.get(outcome, 0) for lookup in figures.lookups],
-            "marker": {"color": COLOURS[outcome]},
-            "hovertemplate": "%{x:,} rows<extra>" + outcome + "</extra>",
-        }
-        for outcome in OUTCOMES
-        if any(lookup.outcomes.get(outcome) for lookup in figures.lookups)
+        _bar(outcome, [lookup.outcomes.get(outcome, 0) for lookup in figures.lookups], names, "%{x:,} rows", "h")
+        for outcome in present
     ]
-    height = 130 + 46 * len(figures.lookups)
-    return _figure(bars, height=height, barmode="stack", x={"title": {"text": "rows"}}, y={"autorange": "reversed"})
+    y = {"autorange": "reversed", "ticks": "", "showgrid": False}
+    return _figure(bars, height=80 + 46 * len(names), barmode="stack", x={"title": {"text": "rows"}}, y=y)
 
 
 def of_a_lookup(figures: LookupFigures, picture: dict[str, Any] | None) -> dict[str, Figure]:
@@ -56,79 +44,75 @@ def _latency(figures: LookupFigures, picture: dict[str, Any]) -> Figure:
     bars = []
     for outcome in dict.fromkeys(one["outcome"] for one in classes):
         mine = [one for one in classes if one["outcome"] == outcome]
-        bars.append(
-            {
-                "type": "bar",
-                "name": outcome,
-                "x": [(one["from_ms"] * one["to_ms"]) ** 0.5 for one in mine],
-                "width": [one["to_ms"] - one["from_ms"] for one in mine],
-                "y": [one["rows"] for one in mine],
-                "marker": {"color": COLOURS[outcome], "line": {"width": 0}},
-                "customdata": [[one["from_ms"], one["to_ms"]] for one in mine],
-                "hovertemplate": "%{y:,} rows<br>%{customdata[0]:.3~g} to %{customdata[1]:.3~g} ms"
-                "<extra>" + outcome + "</extra>",
-            }
+        bar = _bar(
+            outcome,
+            [one["rows"] for one in mine],
+            [(one["from_ms"] * one["to_ms"]) ** 0.5 for one in mine],
+            "%{y:,} rows<br>%{customdata[0]:.3~g} to %{customdata[1]:.3~g} ms",
         )
-    lines = [
-        _vertical(value, text)
-        for value, text in ((figures.latency_p50_ms, "p50"), (figures.latency_p99_ms, "p99"))
+        bar["width"] = [one["to_ms"] - one["from_ms"] for one in mine]
+        bar["customdata"] = [[one["from_ms"], one["to_ms"]] for one in mine]
+        bars.append(bar)
+    low = math.log10(min(one["from_ms"] for one in classes)) - 0.05
+    high = math.log10(max(one["to_ms"] for one in classes)) + 0.05
+    x = {"type": "log", "title": {"text": "latency, ms"}, "dtick": 1, "range": [low, high]}
+    figure = _figure(bars, height=300, barmode="stack", x=x, y={"title": {"text": "rows"}})
+    marks = [
+        _mark(value, text, line, (low, high))
+        for value, text, line in ((figures.latency_p50_ms, "p50", 1), (figures.latency_p99_ms, "p99", 0))
         if value
     ]
-    x = {"type": "log", "title": {"text": "latency, ms"}, "dtick": 1}
-    figure = _figure(bars, height=300, barmode="stack", x=x, y={"title": {"text": "rows"}})
-    figure["layout"]["shapes"] = [line["shape"] for line in lines]
-    figure["layout"]["annotations"] = [line["label"] for line in lines]
+    figure["layout"]["shapes"] = [mark["shape"] for mark in marks]
+    figure["layout"]["annotations"] = [mark["label"] for mark in marks]
+    figure["layout"]["margin"]["t"] = 48
     return figure
 
 
-def _vertical(value: float, text: str) -> dict[str, Any]:
+def _mark(value: float, text: str, line: int, span: tuple[float, float]) -> dict[str, Any]:
+    """A vertical line over the bars, and its label above them, in a line of its own."""
     at = math.log10(value)
-    line = {"color": _INK, "width": 1, "dash": "dot"}
+    place = (at - span[0]) / (span[1] - span[0])
+    style = {"color": _INK, "width": 1.5, "dash": "dot"}
+    ends = {"x0": value, "x1": value, "yref": "paper", "y0": 0, "y1": 1}
     return {
-        "shape": {"type": "line", "x0": value, "x1": value, "yref": "paper", "y0": 0, "y1": 1, "line": line},
+        "shape": {"type": "line", **ends, "line": style},
         "label": {
             "x": at,
             "y": 1,
             "yref": "paper",
-            "yanchor": "top",
-            "xanchor": "left",
-            "text": f" {text} {value:.0f} ms",
+            "yanchor": "bottom",
+            "yshift": 4 + 18 * line,
+            "xanchor": "left" if place < 1 / 3 else "right" if place > 2 / 3 else "center",  # stays inside the chart
+            "text": f"{text} {value:,.0f} ms",
             "showarrow": False,
         },
     }
 
 
 def _over_time(picture: dict[str, Any]) -> Figure:
-    slots = picture["slots"]
-    times = [_clock(slot["start_s"]) for slot in slots]
+    slots, width_s = picture["slots"], picture["width_s"]
+    starts = [_clock(slot["start_s"]) for slot in slots]
+    middles = [_clock(slot["start_s"] + width_s / 2) for slot in slots]
     present = [outcome for outcome in OUTCOMES if any(slot["outcomes"].get(outcome) for slot in slots)]
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "name": outcome,
-            "x": times,
-            "y": [slot["outcomes"].get(outcome, 0) for slot in slots],
-            "marker": {"color": COLOURS[outcome], "line": {"width": 0}},
-            "yaxis": "y2",
-            "hovertemplate": "%{y:,} rows<extra>" + outcome + "</extra>",
-        }
+    traces = [
+        _bar(outcome, [slot["outcomes"].get(outcome, 0) for slot in slots], starts, "%{y:,} rows")
+        | {"yaxis": "y2", "offset": 0, "width": width_s * 900}  # ms; a gap between two bars
         for outcome in present
     ]
     for name, key, dash in (("p50", "p50_ms", "solid"), ("p99", "p99_ms", "dot")):
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": name,
-                "x": times,
-                "y": [slot[key] for slot in slots],
-                "line": {"color": _INK, "dash": dash, "width": 2},
-                "marker": {"size": 4},
-                "hovertemplate": "%{y:,.0f} ms<extra>" + name + "</extra>",
-            }
-        )
-    figure = _figure(traces, height=360, barmode="stack", x={"type": "date", "anchor": "y2"})
-    figure["layout"]["yaxis"] |= {"title": {"text": "ms"}, "domain": [0.42, 1]}
+        traces.append(_line(middles, [slot[key] for slot in slots], name, dash, "%{y:,.0f} ms"))
+    first, last = slots[0]["start_s"], slots[-1]["start_s"] + width_s
+    spare = max(0, FEWEST_BARS * width_s - (last - first)) / 2
+    x = {
+        "type": "date",
+        "anchor": "y2",
+        "range": [_clock(first - spare), _clock(last + spare)],
+        "nticks": 4,
+        "tickangle": 0,
+        "tickformat": "%H:%M:%S" if last - first < 1800 else "%H:%M",
+    }
+    y = {"title": {"text": "ms"}, "domain": [0.42, 1], "rangemode": "tozero"}
+    figure = _figure(traces, height=360, barmode="stack", x=x, y=y)
     figure["layout"]["yaxis2"] = _axis({"title": {"text": "rows"}, "domain": [0, 0.3]})
     return figure
 
@@ -144,49 +128,86 @@ def _of_a_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figure
     x = [day for day, _ in found]
     present = [outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for _, lookup in found)]
     outcomes = [
-        {
-            "type": "bar",
-            "name": outcome,
-            "x": x,
-            "y": [lookup.outcomes.get(outcome, 0) for _, lookup in found],
-            "marker": {"color": COLOURS[outcome], "line": {"width": 0}},
-            "hovertemplate": "%{y:,} rows<extra>" + outcome + "</extra>",
-        }
+        _bar(outcome, [lookup.outcomes.get(outcome, 0) for _, lookup in found], x, "%{x}: %{y:,} rows")
         for outcome in present
     ]
     latency = [
-        _line(x, [getattr(lookup, key) for _, lookup in found], label, dash, "%{y:,.0f} ms")
+        _line(x, [getattr(lookup, key) for _, lookup in found], label, dash, "%{x}: %{y:,.0f} ms")
         for label, key, dash in (("p50", "latency_p50_ms", "solid"), ("p99", "latency_p99_ms", "dot"))
     ]
     ratios = [lookup.wall_s / lookup.limit_s if lookup.limit_s else None for _, lookup in found]
-    wall = [_line(x, ratios, "wall / limit", "solid", "%{y:.2f} x the limit")]
-    dates = {"type": "category", "tickangle": -45, "nticks": 16}
+    wall = [_line(x, ratios, "wall / limit", "solid", "%{x}: %{y:.2f} x the limit")]
+    dates = _dates(x)
     return {
-        "outcomes": _figure(outcomes, height=300, barmode="stack", x=dates, y={"title": {"text": "rows"}}),
-        "latency": _figure(latency, height=260, x=dates, y={"title": {"text": "ms"}, "rangemode": "tozero"}),
-        "wall": _figure(wall, height=260, x=dates, y={"title": {"text": "times the limit"}, "rangemode": "tozero"}),
+        "outcomes": _figure(outcomes, height=240, barmode="stack", x=dates, y={"title": {"text": "rows"}}),
+        "latency": _figure(latency, height=240, x=dates, y={"title": {"text": "ms"}, "rangemode": "tozero"}),
+        "wall": _figure(wall, height=240, x=dates, y={"title": {"text": "times the limit"}, "rangemode": "tozero"}),
     }
 
 
-def _line(x: list[str], y: list[float | None], name: str, dash: str, text: str) -> dict[str, Any]:
+def _dates(days: Sequence[str]) -> dict[str, Any]:
+    """An axis of days: a few level labels, the year where it begins, and no day wider than one of twelve."""
+    step = max(1, math.ceil(len(days) / LABELLED_DAYS))
+    labelled = list(days[::step])
+    spare = max(0, FEWEST_BARS - len(days)) / 2
+    return {
+        "type": "category",
+        "tickangle": 0,
+        "tickvals": labelled,
+        "ticktext": [
+            _date(day, with_year=place == 0 or day[:4] != labelled[place - 1][:4]) for place, day in enumerate(labelled)
+        ],
+        "range": [-0.5 - spare, len(days) - 0.5 + spare],
+    }
+
+
+def _date(day: str, *, with_year: bool) -> str:
+    date = dt.date.fromisoformat(day)
+    return f"{date:%b} {date.day}" + (f"<br>{date.year}" if with_year else "")
+
+
+def _bar(
+    outcome: str, values: Sequence[float], places: Sequence[Any], text: str, orientation: str = "v"
+) -> dict[str, Any]:
+    x, y = (places, values) if orientation == "v" else (values, places)
+    return {
+        "type": "bar",
+        "orientation": orientation,
+        "name": outcome,
+        "x": x,
+        "y": y,
+        "marker": {"color": colour(outcome), "line": {"width": 0}},
+        "hovertemplate": f"{text}<extra>{outcome.replace('_', ' ')}</extra>",
+    }
+
+
+def colour(outcome: str) -> str:
+    """The CSS variable that holds it."""
+    return f"var(--{outcome.replace('_', '-')})"
+
+
+def _line(x: Sequence[str], y: Sequence[float | None], name: str, dash: str, text: str) -> dict[str, Any]:
     return {
         "type": "scatter",
-        "mode": "lines+markers",
+        "mode": "lines+markers" if len(x) <= FEWEST_BARS else "lines",
         "name": name,
         "x": x,
         "y": y,
         "line": {"color": _INK, "dash": dash, "width": 2},
         "marker": {"size": 5},
-        "hovertemplate": text + "<extra>" + name + "</extra>",
+        "hovertemplate": f"{text}<extra>{name}</extra>",
     }
 
 
-def _clock(start_s: int) -> str:
-    return dt.datetime.fromtimestamp(start_s, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _clock(start_s: float) -> str:
+    return dt.datetime.fromtimestamp(start_s, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def _axis(own: dict[str, Any]) -> dict[str, Any]:
-    return {"gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID, "automargin": True, **own}
+    if "title" in own:
+        own = own | {"title": own["title"] | {"font": {"size": 12}, "standoff": 6}}
+    lines = dict.fromkeys(("gridcolor", "zerolinecolor", "linecolor"), _GRID)
+    return {**lines, "automargin": True, "fixedrange": True, **own}
 
 
 def _figure(
@@ -199,16 +220,22 @@ def _figure(
 ) -> Figure:
     layout: dict[str, Any] = {
         "height": height,
-        "margin": {"l": 64, "r": 16, "t": 56, "b": 44},
+        "margin": {"l": 56, "r": 12, "t": 12, "b": 40},
         "font": {"family": _FONT, "size": 13, "color": _INK},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",
-        "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
+        "showlegend": False,  # the page has one that wraps
         "xaxis": _axis(x or {}),
         "yaxis": _axis(y or {}),
         "bargap": 0.15,
     }
     if barmode:
         layout["barmode"] = barmode
-    return {"data": traces, "layout": layout}
+    return {"data": traces, "layout": layout, "legend": [_legend(trace) for trace in traces]}
+
+
+def _legend(trace: dict[str, Any]) -> dict[str, str]:
+    if trace["type"] == "bar":
+        return {"name": trace["name"], "kind": "bar", "colour": trace["marker"]["color"]}
+    return {"name": trace["name"], "kind": trace["line"]["dash"], "colour": trace["line"]["color"]}

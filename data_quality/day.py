@@ -95,14 +95,7 @@ def expectations_of(
             continue
         rule = spec.name.removeprefix(f"{spec.lookup}__") if spec.lookup else spec.name
         arguments: dict[str, Any] = {"facts": facts.to_json(), "lookup": spec.lookup}
-        if rule == "outcomes_add_up" and figures is not None:
-            arguments["counted"] = {lookup.name: dict(lookup.outcomes) for lookup in figures.lookups}
-        if rule == "concurrency_held":
-            arguments["most_at_once"] = _most_at_once(facts, figures, spec.lookup)
-        if rule == "calls_reconciled":
-            stored = {lookup.name: lookup.stored for lookup in figures.lookups} if figures else {}
-            arguments["stored"] = stored.get(spec.lookup or "")
-            arguments["sent"] = _sent(facts, figures, spec.lookup)
+        arguments |= _counted(rule, facts, figures, spec.lookup)
         if rule == "answers_match":
             arguments["answers"] = by_answer[spec.lookup or ""].plain()
         if rule == "miss_share_usual" and spec.lookup:
@@ -125,6 +118,21 @@ def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
         return f"{wanted.type}: {_one_line(wrong)}"
 
 
+def _counted(rule: str, facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> dict[str, Any]:
+    """What the run itself counted, for the checks that compare it with the files or have nothing else to judge by."""
+    match rule:
+        case "outcomes_add_up" if figures is not None:
+            return {"counted": {one.name: dict(one.outcomes) for one in figures.lookups}}
+        case "concurrency_held":
+            return {"most_at_once": _most_at_once(facts, figures, lookup)}
+        case "calls_reconciled":
+            stored = {one.name: one.stored for one in figures.lookups} if figures else {}
+            return {"stored": stored.get(lookup or ""), "sent": _sent(facts, figures, lookup)}
+        case "one_answer_per_request":
+            return {"answers": _answers(figures, lookup)}
+    return {}
+
+
 def _most_at_once(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> list[int] | None:
     """Requests in flight by task, where one asks for many keys; None where none does, or nobody counted."""
     batched = any(one.name == lookup and one.batch_size > 1 for one in facts.declared.lookups)
@@ -137,6 +145,15 @@ def _sent(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> li
     own_way = any(one.name == lookup and one.kind == "coroutine" for one in facts.declared.lookups)
     requests = _requests(figures, lookup)
     return None if own_way or requests is None else [requests.sent, requests.items]
+
+
+def _answers(figures: DayFigures | None, lookup: str | None) -> list[int] | None:
+    """Answers that came by request, and those in doubt; None where nobody counted what was sent."""
+    requests = _requests(figures, lookup)
+    if requests is not None:
+        return [requests.answered, requests.in_doubt]
+    calls = [one.calls for one in figures.lookups if one.name == lookup] if figures else []
+    return [0, 0] if calls == [0] else None
 
 
 def _requests(figures: DayFigures | None, lookup: str | None) -> RequestFigures | None:

@@ -248,6 +248,30 @@ class ExpectCallsReconciled(PromiseExpectation):
         return Finding(True, f"all {answered:,} answers that came by call are kept{also}{asked}", 0, answered, expected)
 
 
+class ExpectOneAnswerPerRequest(PromiseExpectation):
+    """`answers`: those that came by request, and of these the ones on a connection that brought a response too many."""
+
+    answers: list[int] | None = None
+    rule = "one_answer_per_request"
+    metric_dependencies = ("audit.rows",)
+
+    def _finding(self, metrics: dict[str, Any]) -> Finding:  # noqa: ARG002  # no row shows it
+        if self.answers is None:
+            return Finding.not_run("the responses were not counted")
+        answered, in_doubt = self.answers
+        lookups = DayFacts.from_json(self.facts).declared.lookups
+        service = next(lookup.service for lookup in lookups if lookup.name == self.lookup)
+        return Finding.judged(
+            f"no connection to {service} brought more responses than requests, {answered:,} were answered",
+            f"{in_doubt:,} of {max(answered, in_doubt):,} answers of {service} are in doubt: their connections brought "
+            "a response too many, so that an answer may be another key's; the ledger gives them to no row any more, "
+            "and the next run asks for them again",
+            in_doubt,
+            max(answered, in_doubt),
+            "one response per request",
+        )
+
+
 class ExpectInputDayComplete(PromiseExpectation):
     """`row_counts`: the rows of the input on each earlier day to compare with."""
 
@@ -278,5 +302,6 @@ BY_RULE: dict[str, type[PromiseExpectation]] = {
         ExpectAnswersMatch,
         ExpectMissShareUsual,
         ExpectCallsReconciled,
+        ExpectOneAnswerPerRequest,
     )
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import importlib.resources
+import itertools
 import os
 import tempfile
 from collections.abc import Sequence
@@ -158,16 +159,15 @@ def _of_a_record(record: DayRecord) -> dict[str, Any]:
         }
         for figures in record.figures.lookups
     ]
-    order = {"failed": 0, "not_run": 1, "passed": 2}
-    verdicts = sorted(record.verdicts, key=lambda verdict: (order[verdict.status], verdict.severity == "warn"))
-    now = state(record)
     return {
         "record": record,
         "facts": record.facts,
-        "state": now,
+        "state": state(record),
+        "headline": headline(record),
+        "stops": [verdict for verdict in record.verdicts if verdict.holds_back],
         "reason": reason(record),
-        "next_step": next_step(record) if now == "held back" else "",
-        "verdicts": verdicts,
+        "next_step": next_step(record) if state(record) == "held back" else "",
+        "verdicts": record.verdicts,
         "lookups": lookups,
         "outcomes": charts.outcomes_of_a_day(record.figures),
         "outcomes_seen": [
@@ -177,17 +177,25 @@ def _of_a_record(record: DayRecord) -> dict[str, Any]:
 
 
 def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
-    names = list(dict.fromkeys(verdict.check for day in days for verdict in day.verdicts))
+    # as on the page of the newest day; then what only earlier days have
+    names = list(dict.fromkeys(verdict.check for day in reversed(days) for verdict in day.verdicts))
     found = [{verdict.check: verdict for verdict in day.verdicts} for day in days]
     return {
         "enrichment": enrichment,
         "days": list(zip(days, found, strict=True)),
         "names": names,
+        "months": _by_month([day.day for day in days]),
         "state": days[-1].state if days else "no days",
         "held_back": [day for day in days if day.state != "published"],
         "last_published": next((day.record for day in reversed(days) if day.is_published), None),
         "charts": charts.of_all_days([day.record for day in days if day.record is not None]),
     }
+
+
+def _by_month(days: Sequence[str]) -> list[list[dt.date]]:
+    """Days in order, as dates, those of a month together."""
+    dates = map(dt.date.fromisoformat, days)
+    return [list(month) for _, month in itertools.groupby(dates, key=lambda date: (date.year, date.month))]
 
 
 # -- in plain language -------------------------------------------------------------------------------------------------
@@ -196,6 +204,21 @@ def state(record: DayRecord) -> str:
     if record.state == "written" and any(verdict.holds_back for verdict in record.verdicts):
         return "held back"
     return record.state
+
+
+def headline(record: DayRecord) -> str:
+    """How the checks went, in a few words."""
+    count = len(record.verdicts)
+    passed = sum(verdict.status == "passed" for verdict in record.verdicts)
+    stops = sum(verdict.holds_back for verdict in record.verdicts)
+    warnings = sum(verdict.status == "failed" and not verdict.holds_back for verdict in record.verdicts)
+    if not count:
+        return "No check ran"
+    parts = [f"{stops} {'check keeps' if stops == 1 else 'checks keep'} this day back"] if stops else []
+    parts += [f"{warnings} {'check warns' if warnings == 1 else 'checks warn'}"] if warnings else []
+    if passed == count:
+        return "The check passed" if count == 1 else f"All {count} checks passed"
+    return "; ".join([*parts, f"{passed} of {count} passed"])
 
 
 def reason(record: DayRecord) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import contextlib
 import importlib
 import pkgutil
 from collections.abc import Iterator
@@ -12,7 +12,9 @@ from jobs import records
 from jobs.counted import counted
 from jobs.declarations import Enrichment
 from jobs.errors import DeclarationError, TidegateError
-from jobs.preflight import preflight
+from jobs.input_day import find_input, is_day, nearest_to
+from jobs.preflight import steps
+from jobs.table_formats import refuse_table_formats
 from jobs.written_tables import clash
 
 
@@ -39,22 +41,40 @@ def check_package(name: str, day: str | None = None) -> Iterator[tuple[str, str,
             if not any(enrichment is other for _, other in checked):
                 said = clash((reference, enrichment), checked)
                 checked.append((reference, enrichment))
-                yield enrichment.name, *((said, False) if said else _checked(enrichment, day))
+                yield from ((enrichment.name, *one) for one in _checked(enrichment, day, [said] if said else []))
                 for wrong in _lost(enrichment):
                     yield enrichment.name, wrong, False
 
 
-def _checked(enrichment: Enrichment, day: str | None) -> tuple[str, bool]:
-    try:
+def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Iterator[tuple[str, bool]]:
+    """All that is wrong, a sentence each, with what is known to be wrong already; or that the enrichment is right."""
+    with _noting(enrichment, wrong):
         day = day or last_day(enrichment)
-        input_day = preflight(enrichment, day)
+    input_day = None
+    if day is not None:
+        with _noting(enrichment, wrong):
+            input_day = find_input(enrichment, day)
+    for step in steps(enrichment, input_day, day):
+        with _noting(enrichment, wrong):
+            step()
+    if wrong:
+        yield from ((said, False) for said in dict.fromkeys(wrong))
+    elif input_day is not None:
+        lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
+        there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
+        yield f"{day}: {there}; lookups {lookups}", True
+
+
+@contextlib.contextmanager
+def _noting(enrichment: Enrichment, wrong: list[str]) -> Iterator[None]:
+    """Adds what is raised inside to `wrong`, so that what follows is checked too."""
+    try:
+        yield
     except TidegateError as error:
-        return str(error).removeprefix(f"{enrichment.name}: "), False
+        also = error.also if isinstance(error, DeclarationError) else ()
+        wrong += [said.removeprefix(f"{enrichment.name}: ") for said in (str(error), *also)]
     except Exception as error:  # noqa: BLE001  # a declaration is code, and others are still to be checked
-        return f"{type(error).__name__}: {' '.join(str(error).split())}", False
-    lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
-    there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
-    return f"{day}: {there}; lookups {lookups}", True
+        wrong.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def _lost(enrichment: Enrichment) -> Iterator[str]:
@@ -72,12 +92,10 @@ def _lost(enrichment: Enrichment) -> Iterator[str]:
 def last_day(enrichment: Enrichment) -> str:
     """The last day that the input has a folder for."""
     prefix = f"{enrichment.input.partition}="
-    days = []
-    for folder in Path(enrichment.input.path).glob(f"{prefix}*"):
-        try:
-            days.append(dt.date.fromisoformat(folder.name.removeprefix(prefix)))
-        except ValueError:
-            continue
+    root = Path(enrichment.input.path)
+    days = [day for folder in root.glob(f"{prefix}*") if is_day(day := folder.name.removeprefix(prefix))]
     if not days:
-        raise DeclarationError(f"input: {enrichment.input.path} has no folder of a day, as {prefix}2013-01-10.")
-    return max(days).isoformat()
+        refuse_table_formats(root, root)
+        meant = nearest_to(root / f"{prefix}2013-01-10", "2013-01-10")
+        raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
+    return max(days)

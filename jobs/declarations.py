@@ -30,13 +30,18 @@ class Input:
     row_id: columns that name a row in evidence; by default source file + row number.
     """
 
-    path: str
-    partition: str = "date"
+    path: str  # a folder, local or on a disk that driver and executors share
+    partition: str = "date"  # of the folders' names, and the day's column in the published table
     row_id: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment that it is of is named with that
         require_folder("input", self.path)
+        if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others mean something in SQL, paths or both
+            raise DeclarationError(
+                f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
+                "and a column are named after it."
+            )
 
     def folder(self, day: str) -> str:
         return f"{self.path.rstrip('/')}/{self.partition}={day}"
@@ -60,8 +65,8 @@ class Output:
 class EventTime:
     """The column that says when a row happened. Watermark: largest event time so far, minus the bound, minus 1 ms."""
 
-    column: str
-    max_out_of_orderness: dt.timedelta = field(kw_only=True)
+    column: str  # of the input, a timestamp
+    max_out_of_orderness: dt.timedelta = field(kw_only=True)  # behind the latest row; one more is late
 
     def __post_init__(self) -> None:
         require_types(self, "event_time")
@@ -78,8 +83,8 @@ class Tolerance:
     miss_change: largest change of the share of misses against the last 28 days; None does not watch it.
     """
 
-    timeout: float = 0.0
-    error: float = 0.0
+    timeout: float = 0.0  # share, 0 to 1, of rows that timed out
+    error: float = 0.0  # share, 0 to 1, of rows that ended as an error
     miss_change: float | None = None
 
     def __post_init__(self) -> None:
@@ -98,12 +103,14 @@ class Summary:
     published columns. The summary has the day's column in any case: the SELECT need not give it.
     """
 
-    name: str
+    name: str  # of the table's folder, beside the published one, and of its asset
     sql: str
-    description: str = ""
+    description: str = ""  # of its asset
 
     def __post_init__(self) -> None:
         require_types(self, "summary")
+        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
+            raise DeclarationError(f"summary {self.name!r}: the name must be letters, digits and _: a folder has it.")
 
 
 class Expectation:
@@ -124,30 +131,30 @@ class Enrichment:
     """A table, what is asked for each of its rows, and what must hold before a day of it is published.
 
     mode: the order of the rows that leave a task (Flink's wait modes). key: the columns of the key in key_ordered.
-    schedule: cron in UTC, enriches the day before. publish_by: "HH:MM" in UTC. start, end: first day and the day
-    after the last one, for backfills. severities: check name -> error or warn, where the default is not wanted.
-    ledger: where answers are kept, so that no run pays for one twice; None keeps none. pii: columns of the input that
-    name a person; a key made from one stands hashed in the ledger. runbook: the http address of what
-    to do when a day is not published.
+    schedule: cron in UTC, enriches the day before. publish_by: "HH:MM" in UTC, on the day after: until then a
+    stopped day is started again. start: first day, for backfills. end: the day after the last one; None for no end.
+    severities: check name -> error or warn, where the default is not wanted. ledger: where answers are kept, so
+    that no run pays for one twice; None keeps none. pii: columns of the input that name a person; a key made from
+    one stands hashed in the ledger. runbook: the http address of what to do when a day is not published.
     """
 
-    name: str
-    input: Input
-    lookups: Sequence[Lookup]
-    output: Output
+    name: str  # of assets, jobs, records and reports: lower-case letters, digits and _
+    input: Input  # what is read
+    lookups: Sequence[Lookup]  # what is asked, at least one
+    output: Output  # what is published
     mode: Mode = "unordered"
     key: Sequence[str] = ()
-    event_time: EventTime | None = None
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    event_time: EventTime | None = None  # for watermarks and late rows; None has neither
+    tolerance: Tolerance = field(default_factory=Tolerance)  # how much may go wrong before a day is held back
     schedule: str | None = None
     publish_by: str | None = None
     start: str = "2020-01-01"
     end: str | None = None
-    owners: Sequence[str] = ()
-    description: str = ""
-    summaries: Sequence[Summary] = ()
+    owners: Sequence[str] = ()  # of the Dagster asset: mail addresses, or team:name
+    description: str = ""  # of the Dagster asset
+    summaries: Sequence[Summary] = ()  # small tables made of each published day
     severities: Mapping[str, Severity] = field(default_factory=dict)
-    expectations: Sequence[Expectation] = ()
+    expectations: Sequence[Expectation] = ()  # further rules of your own
     ledger: Ledger | None = field(default_factory=Ledger)
     pii: Sequence[str] = ()
     runbook: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
@@ -159,6 +166,7 @@ class Enrichment:
             require_types(self)
             require_type("input: row_id", self.input.row_id, Sequence[str])
             self._check_lookups()
+            self._check_names()
             self._check_services()
             self._check_order()
             self._check_times()
@@ -190,6 +198,16 @@ class Enrichment:
             if not lookup.idempotent and self.ledger is None:
                 raise DeclarationError(
                     f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what was asked."
+                )
+
+    def _check_names(self) -> None:
+        """No column that the tables beside the published one have of their own names a row, or its day."""
+        own = {schema.RUN_ID, *schema.LETTER_COLUMNS, *schema.ROW_COLUMNS}
+        own |= {column.lower() for lookup in self.lookups for column in schema.audit_columns(lookup.name)}
+        for where, name in (("partition", self.input.partition), *(("row_id", name) for name in self.input.row_id)):
+            if name.lower() in own:
+                raise DeclarationError(
+                    f"input: {where}: {name!r} is a column of the audit table or the dead letters; call it otherwise."
                 )
 
     def _check_services(self) -> None:

@@ -17,7 +17,8 @@ from jobs.bridge.coordinator import Given, coordinator_of
 from jobs.bridge.division import shares
 from jobs.bridge.driver_link import PARTITION_OF_FRAME
 from jobs.bridge.partition import PartitionPlan
-from jobs.errors import DeclarationError
+from jobs.callers import counting
+from jobs.errors import DeclarationError, TidegateError
 from jobs.preflight import check_columns
 from jobs.task_files import NAMED, TaskFiles
 
@@ -83,9 +84,21 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan, sent: SentRequests | Non
     plan = _with_address(prepared, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return plan(batches) if sent is None else sent.counted(plan, batches)
+        return without_doubt(plan, batches) if sent is None else sent.counted(plan, batches)
 
     return _by_tasks(prepared, task, written_schema(prepared.schema, plan.layout))
+
+
+def without_doubt(plan: PartitionPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task whose requests nobody is told of, so that no check can hold its rows back: it fails instead."""
+    counting.begin()
+    yield from plan(batches)
+    for lookup, counts in counting.counted().items():
+        if counts.in_doubt:
+            raise TidegateError(
+                f"lookup {lookup}: {counts.in_doubt:,} answers are in doubt, as their connections brought a response "
+                "too many: they may be other keys'. Compute it again."
+            )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from jobs.errors import DeclarationError
 class Env:
     """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file."""
 
-    name: str
+    name: str  # of the variable, set for the driver and the executors
 
     def __post_init__(self) -> None:
         require_types(self, "env")

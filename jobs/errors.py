@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LOG_SAYS_MORE = " Spark's log: "  # and its path, at the end of a reason that Tidegate cannot know enough of
 
 
@@ -10,7 +12,21 @@ class TidegateError(Exception):
 
 
 class DeclarationError(TidegateError):
-    """The declaration, its input or its surroundings do not fit. Raised before work starts; nothing was called."""
+    """The declaration, its input or its surroundings do not fit. Raised before work starts; nothing was called.
+
+    also: whatever else was found wrong at the same place, a sentence each; `tidegate check` lists them too.
+    """
+
+    also: tuple[str, ...] = ()
+
+    @classmethod
+    def raise_for(cls, sentences: Iterable[str]) -> None:
+        """Raise one error for all these sentences; nothing when there is none."""
+        first, *others = [*dict.fromkeys(sentences)] or [""]
+        if first:
+            error = cls(first)
+            error.also = tuple(others)
+            raise error
 
 
 class NoInput(DeclarationError):  # noqa: N818  # nothing need be wrong

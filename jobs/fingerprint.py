@@ -50,7 +50,10 @@ def _flat(value: Any, path: str) -> dict[str, Any]:
 
 def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
     rule = field.metadata.get("fingerprint", True)
-    return value != field.default if rule == "where declared" else bool(rule)
+    if rule != "where declared":
+        return bool(rule)
+    made = field.default_factory
+    return bool(value != (field.default if made is dataclasses.MISSING else made()))
 
 
 def plain(value: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.errors import DeclarationError, NoInput
 from jobs.input_types import SPARK_TYPES, InputColumn, columns_of, in_both
+from jobs.table_formats import refuse_table_formats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,10 +77,19 @@ class InputDay:
 
 
 def find_input(enrichment: Enrichment, day: str) -> InputDay:
-    """Raises NoInput for a day without files, and DeclarationError for files that do not go together."""
+    """Raises NoInput for a day without files, and DeclarationError for files that do not go together, or are not the
+    rows of a table but parts of it.
+    """
     folder = Path(enrichment.input.folder(day))
+    try:
+        refuse_table_formats(folder, Path(enrichment.input.path))
+    except DeclarationError as error:
+        raise DeclarationError(f"{enrichment.name}: {error}") from error
     if not folder.is_dir():
-        raise NoInput(f"{enrichment.name}: input: there is no {folder} for {day}; nothing can be enriched.")
+        raise NoInput(
+            f"{enrichment.name}: input: there is no {folder} for {day}; nothing can be enriched."
+            f"{nearest_to(folder, day)}"
+        )
     files = sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
     if not files:
         raise NoInput(f"{enrichment.name}: input: {folder} holds no .parquet file.")
@@ -89,6 +102,32 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
         return of_files(files)
     except DeclarationError as error:
         raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
+
+
+def nearest_to(folder: Path, day: str) -> str:
+    """A sentence, after a space, on the folder that was probably meant by this one of a day; empty if there is none."""
+    prefix = folder.name.removesuffix(day)
+    there = sorted(one.name for one in folder.parent.glob("*=*") if one.is_dir())
+    misnamed = [name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix)))]
+    same_day = [name for name in misnamed if _digits(name.rpartition("=")[2]) == _digits(day)]
+    close = same_day or difflib.get_close_matches(folder.name, misnamed, n=1, cutoff=0.0)
+    if not close:
+        return ""
+    return f" There is {folder.parent / close[0]}; the folder of a day is named {prefix}YYYY-MM-DD (Input.partition)."
+
+
+def is_day(text: str) -> bool:
+    """Whether it is a day as a folder's name has it: 2013-01-10, and nothing else that is a date."""
+    try:
+        return dt.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _digits(text: str) -> str:
+    """Of a date however it is written, with the zeros that some leave out."""
+    parts = re.findall(r"\d+", text)
+    return "".join(part.zfill(2) for part in parts)
 
 
 def of_files(files: Sequence[Path]) -> InputDay:

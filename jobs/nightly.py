@@ -111,8 +111,8 @@ def run_day(
     Killed at any moment, readers keep what they had; the same again takes what was answered from the ledger. Raises
     DayTaken, with nothing started, while another run of the day is at work, and DeclarationError where its verdicts or
     its report could not be stored. options: of the Spark program. accept: what
-    a command demands of a written day beyond its checks. wait: s, for a run of the day that is ending. watch: told
-    of the progress every second.
+    a command demands of a written day beyond its checks. wait: s, for a run of the day that is ending. watch: gets
+    the last event of the run every second, with the kinds starting and deciding besides those of the program.
     """
     quality.ready(enrichment.name)
     run_id = uuid.uuid4().hex
@@ -120,11 +120,13 @@ def run_day(
     log = records.spark_log(enrichment.name, day, run_id)
     checks = ("--checks", quality.checks, *options)
     with leased(enrichment.output.path, day, run_id, wait=wait) as lease:
+        records.progress_file(enrichment.name, day).unlink(missing_ok=True)  # that of an earlier run
         if watch is not None:
             submit = replace(submit, tell_every=1.0)
+            watch({"kind": "starting", "day": day, "log": str(log)})
         code = submit.run(
             reference, days=[day], run_id=run_id, log=log, options=checks, leases=[lease],
-            while_running=None if watch is None else lambda: watch(_last_event(enrichment.name, day)),
+            while_running=None if watch is None else lambda: watch({"day": day} | _last_event(enrichment.name, day)),
         )  # fmt: skip
         written = next((one for one in records.load(enrichment.name, day) if one.facts.run_id == run_id), None)
         how = ended(code, written, "", log)
@@ -137,6 +139,8 @@ def run_day(
                 tried(lambda: quality.render(enrichment.name), "its report is not written"),
             )
             return DayOutcome(day, run_id, state, how.reason, code=code, warnings=tuple(filter(None, failures)))
+        if watch is not None:
+            watch({"kind": "deciding", "day": day, "held_back": any(one.holds_back for one in how.record.verdicts)})
         refused = accept(how.record) if accept else ""
         if refused:
             record = records.hold_back(kept(how.record, quality.keep), refused)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import functools
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -21,6 +24,10 @@ from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 
 TRIES = 3
 PAUSE = 0.5  # s between them
+PATTERN = re.compile(r"[*?\[\]{}\\]")
+PERCENT = re.compile("%[0-9A-Fa-f]{2}")
+OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")  # columns that a run has beside those of the input
+OF_FILES = ("_metadata", "_uri", "_row")  # of a row of files, as Spark and the checks name them
 
 
 def preflight(enrichment: Enrichment, day: str) -> InputDay:
@@ -28,55 +35,89 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
 
     Raises DeclarationError, and RunStopped when a service is down: it may be back, where the day is started again.
     """
+    input_day = find_input(enrichment, day)
+    for step in steps(enrichment, input_day, day):
+        step()
+    return input_day
+
+
+def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -> Iterator[Callable[[], object]]:
+    """What is checked besides the files of the input, one after another; each raises DeclarationError or RunStopped.
+
+    Args:
+        enrichment: As declared.
+        input_day: None where the input cannot be read: what needs it is left out.
+        day: Of the input; None where none is known.
+    """
     from jobs.published_types import check_types  # they take deltalake, which the definitions load without
     from jobs.tables.summary_sql import check_summaries
 
-    input_day = find_input(enrichment, day)
-    check_columns(enrichment, input_day.names)
-    check_partition(enrichment, input_day.names)
-    check_event_time(enrichment, input_day.schema)
-    check_types(enrichment, input_day)
-    check_summaries(enrichment, input_day, day)
-    asyncio.run(check_services(enrichment))
-    return input_day
+    if input_day is not None and day is not None:
+        yield lambda: check_paths(enrichment, input_day)
+        yield lambda: check_columns(enrichment, input_day.names)
+        yield lambda: check_files_columns(enrichment, input_day.names)
+        yield lambda: check_event_time(enrichment, input_day.schema)
+        yield lambda: check_types(enrichment, input_day)
+        yield lambda: check_summaries(enrichment, input_day, day)
+    for lookup in enrichment.lookups:
+        yield functools.partial(_check_service, enrichment, lookup)
+
+
+def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
+    """Spark finds the files of the input, Spark and Delta those of the output, by the paths that they have."""
+    output = Path(enrichment.output.path).resolve()
+    paths = [("input", file.resolve()) for file in input_day.files] + [("output", output)]
+    wrong = [
+        f"{where}: {path} has {found[0]!r}, which Spark takes for a pattern. Rename it."
+        for where, path in paths
+        if (found := PATTERN.search(str(path)))
+    ]
+    if found := PERCENT.search(str(output)):
+        wrong.append(f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it.")
+    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
 
 
 def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     """Every column that the declaration reads is there; none that it writes is. Names are compared as Spark does."""
     known = _known_columns(enrichment, columns)
+    wrong = (*_missing_columns(enrichment, known), *_columns_twice(enrichment, known))
+    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
+
+
+def _missing_columns(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
     for where, column in _columns_read(enrichment):
         if column.lower() not in known:
             close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)
             hint = f"Did you mean {known[close[0]]!r}?" if close else f"It has: {', '.join(known.values())}."
-            raise DeclarationError(
-                f"{enrichment.name}: {where}: no column {column!r} in {enrichment.input.path}. {hint}"
-            )
+            yield f"{where}: no column {column!r} in {enrichment.input.path}. {hint}"
+
+
+def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
     for lookup in enrichment.lookups:
         for column in written_columns(lookup):
             if column.lower() in known:
-                where = f"{enrichment.name}: lookup {lookup.name}: returns"
-                raise DeclarationError(f"{where}: {column!r} exists in the input. {_rename(lookup, column)}")
+                yield f"lookup {lookup.name}: returns: {column!r} exists in the input. {_rename(lookup, column)}"
     for column in _columns_kept(enrichment):
         if column.lower() in known:
-            raise DeclarationError(
-                f"{enrichment.name}: input: {known[column.lower()]!r} is a column that Tidegate writes. Rename it."
-            )
+            yield f"input: {known[column.lower()]!r} is a column that Tidegate writes. Rename it."
 
 
 def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
     """The columns by their names in lower case. Raises DeclarationError for names that Spark cannot tell apart."""
     known: dict[str, str] = {}
+    wrong = []
     for column in columns:
+        if column == "*" or OWN_KEYS.fullmatch(column.lower()):
+            wrong.append(
+                f"{column!r} means something else to {'Spark' if column == '*' else 'a run'}. Rename the column."
+            )
         for mark, called in ((".", "dot"), ("`", "backtick")):  # Spark's own for a field of a struct, and for quoting
             if mark in column:
-                raise DeclarationError(
-                    f"{enrichment.name}: input: {column!r} has a {called} in its name. Rename the column."
-                )
+                wrong.append(f"{column!r} has a {called} in its name. Rename the column.")
         if column.lower() in known:
-            raise DeclarationError(
-                f"{enrichment.name}: input: {known[column.lower()]!r} and {column!r} are one name to Spark. Rename one."
-            )
+            wrong.append(f"{known[column.lower()]!r} and {column!r} are one name to Spark. Rename one.")
         known[column.lower()] = column
+    DeclarationError.raise_for(f"{enrichment.name}: input: {said}" for said in wrong)
     return known
 
 
@@ -114,42 +155,54 @@ def _rename(lookup: Lookup, column: str) -> str:
     return f'Rename it here: returns="{new} {kind}", and in what the function gives.'
 
 
-def check_partition(enrichment: Enrichment, columns: Iterable[str]) -> None:
-    """The day's folder gives the table its partition column; the files must not have another one of that name."""
-    name = enrichment.input.partition
-    if name.lower() in {column.lower() for column in columns}:
-        raise DeclarationError(
-            f"{enrichment.name}: input: the files hold a column {name!r}, and so do their folders' names. "
+def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
+    """No column of the day's files has a name that Spark or Tidegate gives to what it knows of each row itself."""
+    known = {column.lower(): column for column in columns}
+    wrong = []
+    if enrichment.input.partition.lower() in known:  # the day's folder gives the table its partition column
+        wrong.append(
+            f"the files hold a column {enrichment.input.partition!r}, and so do their folders' names. "
             "Leave it out of the files, or call the folders otherwise (Input.partition)."
         )
+    wrong += [
+        f"{known[name]!r} is a name under which Spark and Tidegate keep where a row came from. Rename the column."
+        for name in (*SOURCE_IDENTITY, *OF_FILES)
+        if name in known
+    ]
+    DeclarationError.raise_for(f"{enrichment.name}: input: {said}" for said in wrong)
 
 
 def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
     if enrichment.event_time is None:
         return
-    name = next(name for name in schema.names if name.lower() == enrichment.event_time.column.lower())
+    name = next((name for name in schema.names if name.lower() == enrichment.event_time.column.lower()), None)
+    if name is None:
+        return  # check_columns says so
     kind = schema.field(name).type
     if not pa.types.is_timestamp(kind):
         raise DeclarationError(f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp.")
 
 
-async def check_services(enrichment: Enrichment) -> None:
-    """Secrets are set, services accept a connection, tables have their columns. Nothing is asked of a service."""
-    for lookup in enrichment.lookups:
-        try:
-            if lookup.http_service is not None:
-                service = lookup.http_service
-                for variable in lookup.variables():
-                    _require_secret(lookup, variable)
-                _require_fitting_secrets(lookup, service)
-                await _reach_service(service)
-            elif isinstance(lookup, SqlLookup):
-                _require_secret(lookup, lookup.url)
-                from jobs.callers.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
+def _check_service(enrichment: Enrichment, lookup: Lookup) -> None:
+    asyncio.run(check_service(enrichment, lookup))
 
-                await inspect(lookup)
-        except (DeclarationError, RunStopped) as error:
-            raise type(error)(f"{enrichment.name}: {error}") from error
+
+async def check_service(enrichment: Enrichment, lookup: Lookup) -> None:
+    """Secrets are set, the service accepts a connection, the table has its columns. Nothing is asked of a service."""
+    try:
+        if lookup.http_service is not None:
+            service = lookup.http_service
+            for variable in lookup.variables():
+                _require_secret(lookup, variable)
+            _require_fitting_secrets(lookup, service)
+            await _reach_service(service)
+        elif isinstance(lookup, SqlLookup):
+            _require_secret(lookup, lookup.url)
+            from jobs.callers.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
+
+            await inspect(lookup)
+    except (DeclarationError, RunStopped) as error:
+        raise type(error)(f"{enrichment.name}: {error}") from error
 
 
 def _require_secret(lookup: Lookup, value: str | Env) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +22,14 @@ def check_types(enrichment: Enrichment, day: InputDay) -> None:
     path = enrichment.output.path
     try:
         published = _published_types(enrichment)
-        _check_answers(enrichment, published)
-        _check_input(day, published, path)
     except DeclarationError as error:
         raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
+    wrong = (
+        *_spelt_otherwise(enrichment, day, published),
+        *_wrong_answers(enrichment, published),
+        *_wrong_input(day, published, path),
+    )
+    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
 
 
 def _published_types(enrichment: Enrichment) -> dict[str, Any]:
@@ -50,29 +54,41 @@ def _published_types(enrichment: Enrichment) -> dict[str, Any]:
     return types
 
 
-def _check_answers(enrichment: Enrichment, published: Mapping[str, Any]) -> None:
+def _spelt_otherwise(enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]) -> Iterator[str]:
+    """Columns that the table has in other letters: to Delta and Spark these are one name."""
+    there = {name.lower(): name for name in published}
+    columns = [("input", name, "write") for name in day.names]
+    for lookup in enrichment.lookups:
+        columns += [(f"lookup {lookup.name}: returns", column.name, "declare") for column in lookup.columns]
+    for where, name, cure in columns:
+        known = there.get(name.lower(), name)
+        if known != name:
+            yield f"{where}: {name!r} is {known!r} in {enrichment.output.path}; {cure} it so, or under another name."
+
+
+def _wrong_answers(enrichment: Enrichment, published: Mapping[str, Any]) -> Iterator[str]:
     for lookup in enrichment.lookups:
         declared = Schema.from_arrow(pa.schema([(column.name, column.arrow_type) for column in lookup.columns]))
         for field, column in zip(declared.fields, lookup.columns, strict=True):
             known = published.get(field.name, field.type)
             if known != field.type:
-                raise DeclarationError(
+                yield (
                     f"lookup {lookup.name}: returns: {field.name} is {column.spark_type}, but in "
                     f"{enrichment.output.path} it is {_named(known)}. A column keeps its type: give it another name "
                     "here."
                 )
 
 
-def _check_input(day: InputDay, published: Mapping[str, Any], path: str) -> None:
+def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iterator[str]:
     for column, field in zip(day.columns, Schema.from_arrow(day.schema).fields, strict=True):
         known = published.get(field.name)
         if known == field.type:
             continue
         if column.untyped:  # it would be an integer from now on
             wanted = "its type" if known is None else f"its type, {_named(known)} in {path}"
-            raise DeclarationError(f"input: {column.without_type}. Write it with {wanted}.")
-        if known is not None:
-            raise DeclarationError(
+            yield f"input: {column.without_type}. Write it with {wanted}."
+        elif known is not None:
+            yield (
                 f"input: {field.name!r} is {_named(field.type)} in {column.file}, but in {path} it is "
                 f"{_named(known)}. A column keeps its type: write it with that type, or under another name."
             )

@@ -26,6 +26,10 @@ SOURCE_ROW = "_source_row"  # long: row number in that file, from 0
 ROW_COLUMNS = (PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, LATE, SOURCE_FILE, SOURCE_ROW)
 SOURCE_IDENTITY = (SOURCE_FILE, SOURCE_ROW)
 
+# -- of the tables beside the published one, next to a row's identity --------------------------------------------------
+RUN_ID = "run_id"  # string: the run that wrote the row
+LETTER_COLUMNS = ("_lookup", "_key", "_status", "_error", "_attempts", "_at")  # of a dead letter
+
 # -- outcome of a row for a lookup, and where its answer came from -----------------------------------------------------
 Outcome = Literal["ok", "miss", "skipped", "fallback", "timeout", "error", "unknown", "not_asked"]
 OUTCOMES: tuple[Outcome, ...] = typing.get_args(Outcome)
@@ -260,6 +264,7 @@ class RequestFigures(Facts):
     answered: int  # of these, the ones that brought an answer or a miss
     items: int  # keys that they asked for
     most_at_once: tuple[int, ...] = ()  # per task, by number: in flight at the same moment
+    in_doubt: int = 0  # answers that may be another key's: their connection brought one too many
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def _with_requests(facts: LookupFacts, lookup: LookupFigures, told: list[tuple[i
         answered=sum(one.answered for one in counts),
         items=sum(one.items.total() for one in counts),
         most_at_once=tuple(most.get(task, 0) for task in range(max(most) + 1)),
+        in_doubt=sum(one.in_doubt for one in counts),
     )
     known = replace(lookup, requests=requests, billed=_billed(facts, lookup, requests, counts))
     if facts.batch_size == 1:

@@ -6,7 +6,7 @@ loop, the operator's, by ComeAgain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
@@ -140,6 +140,11 @@ class Asking(AsyncFunction[Row, Row]):
         if self._gate_was_closed:
             asked.paused = self._gate.closed_seconds - asked.paused
         return True
+
+    def doubt(self, keys: Sequence[Key]) -> None:
+        """The answers that these keys got may be another key's: the ledger is not to give them to anybody."""
+        if self._ledger is not None:
+            self._ledger.expire(keys)
 
     def _without_a_call(self, row: Row) -> list[Row]:
         asked = row.asked[self._place]

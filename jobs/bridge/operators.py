@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from jobs.bridge.known import KnownAnswers
 from jobs.bridge.outage import OutageWatch
 from jobs.bridge.rows import Row
 from jobs.bridge.sharing import SharedAsking
-from jobs.callers.caller import Caller, Requesting
+from jobs.callers.caller import Caller, Doubting, Requesting
 
 if TYPE_CHECKING:
     from jobs.bridge.partition import PartitionPlan
@@ -54,9 +55,12 @@ class Chain:
     watches: list[OutageWatch]  # in the order of the lookups; lookups of one service share one
 
     async def finish(self) -> None:
-        """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept."""
+        """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept, and for what
+        the callers may yet find out of the answers that they gave.
+        """
         for asking in self.sharing:
             await asking.finish()
+        await asyncio.gather(*(caller.settle() for caller in self.callers if isinstance(caller, Doubting)))
 
     def outstanding(self) -> list[int]:
         """Per lookup: at most so many calls in flight from now on, if no more rows come."""
@@ -121,6 +125,8 @@ def _operator(
     rows = rows_at_once(lookup, share)
     shared = None if lookup.cache is None else SharedAsking(lookup, caller, cache=lookup.cache, **facts)
     asking = shared or Asking(lookup, caller, **facts)
+    if isinstance(caller, Doubting):
+        caller.tell_doubt(asking.doubt)
     retry = lookup.retry
     operator = AsyncWaitOperator(
         asking,

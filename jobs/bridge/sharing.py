@@ -7,7 +7,7 @@ calls at the service, nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,7 +15,7 @@ from jobs.bridge.asking import Asking
 from jobs.bridge.replies import Reply
 from jobs.bridge.rows import Asked, Row
 from jobs.bridge.shared_calls import Kept, KeptAnswers, SharedCall, hashable
-from jobs.callers.caller import CallFailed, Collecting, Throttled
+from jobs.callers.caller import CallFailed, Collecting, Key, Throttled
 from jobs.lookups.services import Cache
 
 ASKED_ONCE = Reply(
@@ -156,6 +156,12 @@ class SharedAsking(Asking):
             self._left_behind.discard(asked.call)
             asked.call.end(reply, error)
             asked.call = None
+
+    def doubt(self, keys: Sequence[Key]) -> None:
+        """As Asking's; nor do equal rows of this task get them any more."""
+        super().doubt(keys)
+        for key in keys:
+            self._kept.pop(hashable(key), None)
 
     def survives_timeout(self, value: Row) -> bool:
         """Whether the call that this row makes goes on without it."""

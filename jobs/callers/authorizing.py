@@ -16,6 +16,7 @@ from urllib.parse import quote, quote_plus
 import aiohttp
 
 from jobs.callers.caller import CallFailed
+from jobs.callers.connections import QUIET_AT_LEAST, WatchedConnection, WatchedConnector
 from jobs.environment import Env, resolve
 from jobs.errors import AccessRefused, DeclarationError, RunStopped
 from jobs.lookups.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
@@ -241,16 +242,18 @@ class TokenHeaders:
         else:
             headers["Authorization"] = f"Basic {_base64(f'{quote_plus(self._id)}:{quote_plus(self._secret)}')}"
         timeout = aiohttp.ClientTimeout(total=TOKEN_TIMEOUT)
+        connector = _TokenConnector(**({} if self._transport is None else {"ssl": self._transport.ssl}))
         try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout, **self._reached()) as session,
-                session.post(self._url, data=form, headers=headers, allow_redirects=False) as response,
-            ):
-                status, body = response.status, await _read_whole(response.content)
+            async with aiohttp.ClientSession(timeout=timeout, connector=connector, **self._reached()) as session:
+                async with session.post(self._url, data=form, headers=headers, allow_redirects=False) as response:
+                    status, body = response.status, await _read_whole(response.content)
+                brought_one = await connector.brought_one()
         except TimeoutError:
             raise CallFailed(f"{self._shown_url} gave no token within {TOKEN_TIMEOUT:g} s", passing=True) from None
         except aiohttp.ClientError as error:
             raise CallFailed(f"{self._shown_url} gave no token: {type(error).__name__}", passing=True) from None
+        if not brought_one:
+            raise CallFailed(f"{self._shown_url} gave more than one answer: the token may be another's", passing=True)
         if status == 429 or status >= 500:
             raise CallFailed(f"{self._shown_url} gave no token: {status}", passing=True)
         if status != 200:
@@ -258,9 +261,7 @@ class TokenHeaders:
         self._keep(body)
 
     def _reached(self) -> dict[str, Any]:
-        if self._transport is None:
-            return {}
-        return {"connector": aiohttp.TCPConnector(ssl=self._transport.ssl)} | self._transport.options_for(self._url)
+        return {} if self._transport is None else dict(self._transport.options_for(self._url))
 
     def _keep(self, body: bytes) -> None:
         token, life = _token(body)
@@ -284,6 +285,27 @@ class TokenHeaders:
         self._tokens = (token.text, *self._tokens[:1])
         self._taken = False
         self._renew_at, self._ends_at = token.renew_at, token.ends_at
+
+
+class _TokenConnector(WatchedConnector):
+    """For one request, whose answer is not believed when another one comes after it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(lambda: QUIET_AT_LEAST, lambda _: None, **options)
+        self._used: WatchedConnection | None = None
+
+    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
+        connection = await super().connect(*arguments, **options)
+        assert isinstance(connection.protocol, WatchedConnection)
+        self._used = connection.protocol
+        return connection
+
+    async def brought_one(self) -> bool:
+        """Whether nothing came behind the answer for a while."""
+        assert self._used is not None
+        self._used.brought([()])
+        await self.settle()
+        return not self._used.in_doubt
 
 
 async def _read_whole(content: aiohttp.StreamReader) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 Key = tuple[Any, ...]
@@ -43,6 +44,17 @@ class Requesting(Protocol):
 
     def leaving(self) -> int:
         """Requests still in flight that no call waits for any more: they are cancelled, which may take a while."""
+
+
+@runtime_checkable
+class Doubting(Protocol):
+    """A caller that may find out later that answers which it gave are not those of their keys."""
+
+    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        """Have `tell` called with such keys, as soon as it is known."""
+
+    async def settle(self) -> None:
+        """Return when all that can be known of the answers given is known; there are no more calls."""
 
 
 class CallFailed(Exception):  # noqa: N818  # reads as what happened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from yarl import URL
@@ -51,11 +51,19 @@ class CoroutineCaller:
     async def close(self) -> None:
         await self._session.close()
 
+    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        self._session.tell_doubt(tell)
+
+    async def settle(self) -> None:
+        await self._session.settle()
+
     async def call(self, key: Key) -> Any | None:
         priced = {price.unit for price in self._lookup.prices}
-        requests = Requests(self._session, self._counts, priced, has_empty_key="" in key)
+        requests = Requests(self._session, self._counts, priced, key)
+        self._session.call_begins(key)
         try:
             answer = await self._run(key, requests)
+            self._session.refuse_doubtful(key)
         except BaseException:
             self._counts.lost += requests.billed
             raise
@@ -99,11 +107,10 @@ class Requests:
     "not now", or that it refuses us.
     """
 
-    def __init__(
-        self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], *, has_empty_key: bool = False
-    ) -> None:
+    def __init__(self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], key: Key) -> None:
         self._session = session
-        self._has_empty_key = has_empty_key
+        self._keys = [key]
+        self._has_empty_key = "" in key
         self._counts = counts
         self._priced = priced
         self.billed: Counter[str] = Counter()
@@ -150,7 +157,10 @@ class Requests:
         query = {name: as_text(value) for name, value in (params or {}).items()}
         url = self._url(path).with_query(query)
         try:
-            return (await self._session.request(method, url, body=body, misses=miss, items=self._unasked)).content
+            response = await self._session.request(
+                method, url, body=body, misses=miss, items=self._unasked, keys=self._keys
+            )
         except (Throttled, RunStopped) as said:
             self.about_all = said
             raise
+        return response.content

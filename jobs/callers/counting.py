@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 DAY = 86_400  # s
 
@@ -24,6 +25,7 @@ class RequestCounts:
     answered: int = 0  # requests that brought an answer, or a miss
     repeated: int = 0  # requests with a key that an earlier one brought no answer for; counted for batches only
     throttled: int = 0  # requests that were answered with "not now"
+    in_doubt: int = 0  # answers that may be another key's, as their connection brought one too many
     seconds: float = 0.0  # sum of the requests' times
     in_flight: int = 0
     most_at_once: int = 0
@@ -57,15 +59,17 @@ class Unasked:
 class Request:
     """One request. It counts from the moment at which it has a connection: before that it has not left."""
 
-    __slots__ = ("_counts", "_in_flight", "_left_at", "_unasked")
+    __slots__ = ("_counts", "_in_flight", "_left_at", "_unasked", "connection")
 
     def __init__(self, counts: RequestCounts, unasked: Unasked) -> None:
         self._counts = counts
         self._unasked = unasked
         self._left_at: float | None = None
         self._in_flight = False
+        self.connection: Any = None  # of HTTP: the one that it left on
 
-    def leaves(self) -> None:
+    def leaves(self, connection: Any = None) -> None:
+        self.connection = connection
         counts = self._counts
         day = _today()
         counts.sent[day] += 1

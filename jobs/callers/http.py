@@ -14,7 +14,7 @@ from jobs.callers.answer_body import SHOWN
 from jobs.callers.batching import Batching, BatchRefused
 from jobs.callers.caller import CallFailed, Key, Throttled
 from jobs.callers.counting import counts_of
-from jobs.callers.items import ItemRequests, dumped
+from jobs.callers.items import ItemRequests, dumped, id_text
 from jobs.callers.pages import PageReader
 from jobs.callers.service_session import AnswerTooLarge, Response, ServiceSession, StatusFailed
 from jobs.lookups.answer_types import cast_all
@@ -40,6 +40,7 @@ class HttpCaller:
         self._path = placeholders("request", lookup.path)
         self._keyed = _keyed_segments(self._path)
         self._body = None if lookup.body is None else JsonTemplate("body", lookup.body)
+        self._echo = {self._names.index(name): JsonPath("echo", path) for name, path in lookup.echo.items()}
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
         self._errors = Conditions("error_when", lookup.error_when)
@@ -86,18 +87,57 @@ class HttpCaller:
             self._counts.repeated += self._batching.repeated
         await self._session.close()
 
+    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        self._session.tell_doubt(tell)
+
+    async def settle(self) -> None:
+        await self._session.settle()
+
     async def call(self, key: Key) -> Any | None:
-        if self._batching is not None:
-            return await self._batching.call(key)
+        self._session.call_begins(key)
+        answer = await (self._call(key) if self._batching is None else self._batching.call(key))
+        self._session.refuse_doubtful(key)
+        return answer
+
+    async def _call(self, key: Key) -> Any | None:
         try:
-            response = await self._ask(dict(zip(self._names, key, strict=True)))
+            response = await self._ask(key)
             if response.is_miss:
+                self._missed(response, key)
                 return None
             if self._pages is None:
                 self._refuse_throttled(response)
-            return None if self._misses.hold_for(response.content) else response.content
+                self._refuse_nameless(response, key)
+            if self._misses.hold_for(response.content):
+                self._missed(response, key)
+                return None
         except ValueError as error:  # a request that cannot be written, an answer that cannot be read
             raise CallFailed(str(error), passing=False) from error
+        return response.content
+
+    def _missed(self, response: Response, key: Key) -> None:
+        """A miss or an error names no key, also where answers do."""
+        if self._echo and response.connection is not None:
+            response.connection.brought([key])
+
+    def _refuse_nameless(self, response: Response, key: Key) -> None:
+        """Raise CallFailed for an answer that does not name its key, where it must (echo)."""
+        if not self._echo or self._misses.hold_for(response.content):
+            return
+        if self._errors.hold_for(response.content):
+            self._missed(response, key)
+            return
+        for place, path in self._echo.items():
+            found = id_text(path.value(response.content))
+            if found == (id_text(key[place]) or as_text(key[place])):
+                continue
+            if response.connection is not None:
+                response.connection.distrust()
+            name = self._names[place]
+            if found is None:
+                reason = f"the answer does not name its {name} at {self._lookup.echo[name]} (echo)"
+                raise CallFailed(reason, passing=False)
+            raise CallFailed(f"the answer names another {name} (echo)", passing=True)
 
     def has_sent(self, key: Key) -> bool:
         return self._batching is None or self._batching.has_sent(key)
@@ -109,12 +149,19 @@ class HttpCaller:
     def leaving(self) -> int:
         return 0 if self._batching is None else self._batching.leaving()
 
-    async def _ask(self, values: dict[str, Any]) -> Response:
+    async def _ask(self, key: Key) -> Response:
+        values = dict(zip(self._names, key, strict=True))
         url, misses = self._url(values), self._misses.statuses
+        keys = [] if self._echo else [key]
         if self._pages is not None:
-            return await self._pages.request(url, misses=misses, check=self._check_page)
+
+            def check(page: Response) -> None:
+                self._check_page(page)
+                self._refuse_nameless(page, key)
+
+            return await self._pages.request(url, keys=keys, misses=misses, check=check)
         body = None if self._body is None else dumped(self._body.filled(values))
-        return await self._session.request(self._lookup.method, url, body=body, misses=misses)
+        return await self._session.request(self._lookup.method, url, body=body, misses=misses, keys=keys)
 
     def _url(self, values: Mapping[str, Any]) -> URL:
         """Raises ValueError where a key would make it another address."""
@@ -135,9 +182,10 @@ class HttpCaller:
         items = requests.items(keys)
         if not items.asked:
             return items.of_key
+        unnamed = [] if requests.answers_name_keys else keys
         try:
             response = await self._session.request(
-                self._lookup.method, self._url({}), body=requests.body(items), items=len(items.asked)
+                self._lookup.method, self._url({}), body=requests.body(items), items=len(items.asked), keys=unnamed
             )
         except (AnswerTooLarge, StatusFailed) as error:
             is_refusal = isinstance(error, AnswerTooLarge) or error.status in REFUSALS
@@ -145,12 +193,15 @@ class HttpCaller:
                 raise
             raise BatchRefused(str(error)) from error
         try:
-            return requests.outcomes(items, response)
+            outcomes = requests.outcomes(items, response)
         except Throttled:
             self._counts.not_now()
             raise
         except ValueError as error:
             raise CallFailed(str(error), passing=False) from error
+        if requests.answers_name_keys and response.connection is not None:  # but misses do not
+            response.connection.brought([key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None])
+        return outcomes
 
     def _refuse_throttled(self, response: Response) -> None:
         if self._throttles.hold_for(response.content):

@@ -55,6 +55,11 @@ class ItemRequests:
         self._by_key = self._match is not None and not batch.has_ids
         self._left_out = batch.left_out
 
+    @property
+    def answers_name_keys(self) -> bool:
+        """Whether an answer is known by its key, and not by its place or by an id that other requests have too."""
+        return self._by_key
+
     def items(self, keys: Sequence[Key]) -> Items:
         """An item for each key; one for all equal keys where the key itself is what an answer is known by."""
         ids: list[str] = []
@@ -62,7 +67,7 @@ class ItemRequests:
         of_key: list[int | CallFailed] = []
         places: dict[str, int] = {}
         for key in keys:
-            made = _id_text(key[0]) or as_text(key[0]) if self._by_key else str(len(asked))
+            made = id_text(key[0]) or as_text(key[0]) if self._by_key else str(len(asked))
             if made not in places:
                 try:
                     item = self._item.filled({ID: made, **dict(zip(self._names, key, strict=True))})
@@ -91,7 +96,7 @@ class ItemRequests:
         if not is_list:
             shown = in_one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
             raise CallFailed(f"the answer has no list at {self._where} (batch.answers): {shown}", passing=False)
-        answers = self._by_id(items, found) if self._match is not None else self._by_place(items, found)
+        answers = self._by_id(items, found, response) if self._match is not None else self._by_place(items, found)
         judged = [self._judged(answer, response.retry_after) for answer in answers]
         return [place if isinstance(place, CallFailed) else judged[place] for place in items.of_key]
 
@@ -104,16 +109,20 @@ class ItemRequests:
             )
         return answers
 
-    def _by_id(self, items: Items, answers: list[Any]) -> list[Any]:
+    def _by_id(self, items: Items, answers: list[Any], response: Response) -> list[Any]:
         assert self._match is not None
         given: dict[str, list[Any]] = {made: [] for made in items.ids}
         unknown = 0
         for answer in answers:
-            made = _id_text(self._match.value(answer))
+            made = id_text(self._match.value(answer))
             if made in given:
                 given[made].append(answer)
             else:
                 unknown += 1
+        if unknown and not any(given.values()):
+            if self._by_key and response.connection is not None:
+                response.connection.distrust()
+            raise CallFailed("all answers have an id that was not asked for: they are another request's", passing=True)
         return [self._only(given[made], unknown) for made in items.ids]
 
     def _only(self, answers: list[Any], unknown: int) -> Any:
@@ -141,7 +150,7 @@ class ItemRequests:
             return CallFailed(str(error), passing=False)
 
 
-def _id_text(value: Any) -> str | None:
+def id_text(value: Any) -> str | None:
     """As the id was sent, whether it comes back as text or as a number, and with how many digits."""
     if isinstance(value, decimal.Decimal):
         value = float(value) if decimal.Decimal(str(float(value))) == value else as_text(value)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from yarl import URL
 
 from jobs.callers.addresses import is_below, with_parameter
-from jobs.callers.caller import CallFailed
+from jobs.callers.caller import CallFailed, Key
 from jobs.callers.service_session import Response, ServiceSession
 from jobs.lookups.batch import Pages
 from jobs.lookups.json_paths import JsonPath
@@ -29,12 +29,16 @@ class PageReader:
         self._next = JsonPath("pages.next", rule.next)
         self._items = None if rule.items is None else JsonPath("pages.items", rule.items)
 
-    async def request(self, url: URL, *, misses: Collection[int], check: Callable[[Response], None]) -> Response:
-        """All pages, as one response. misses: statuses of the first page. check: called with every page."""
+    async def request(
+        self, url: URL, *, keys: Sequence[Key], misses: Collection[int], check: Callable[[Response], None]
+    ) -> Response:
+        """All pages, as one response. keys: whose answer it is. misses: statuses of the first page. check: called with
+        every page.
+        """
         pages: list[Response] = []
         try:
             async with asyncio.timeout(self._attempt_timeout):
-                await self._follow(url, pages, misses, check)
+                await self._follow(url, pages, keys, misses, check)
         except TimeoutError as error:
             raise CallFailed(
                 f"no answer within {self._attempt_timeout} s, with {len(pages)} pages read", passing=True
@@ -42,7 +46,12 @@ class PageReader:
         return pages[0] if pages[0].is_miss else replace(pages[0], content=self._together(pages))
 
     async def _follow(
-        self, first: URL, pages: list[Response], misses: Collection[int], check: Callable[[Response], None]
+        self,
+        first: URL,
+        pages: list[Response],
+        keys: Sequence[Key],
+        misses: Collection[int],
+        check: Callable[[Response], None],
     ) -> None:
         asked: list[URL] = []
         following: URL | None = first
@@ -54,7 +63,7 @@ class PageReader:
             asked.append(following)
             received = sum(page.size for page in pages)
             page = await self._session.request(
-                "GET", following, misses=() if pages else misses, received=received, items=0 if pages else 1
+                "GET", following, misses=() if pages else misses, received=received, items=0 if pages else 1, keys=keys
             )
             pages.append(page)
             if page.is_miss:

@@ -6,7 +6,7 @@ import datetime as dt
 import email.utils
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,8 @@ from yarl import URL
 from jobs.callers.addresses import path_secrets, with_parameter
 from jobs.callers.answer_body import SHOWN, BrokenOff, error_text, is_whole, loaded
 from jobs.callers.authorizing import authorizer, without_secrets
-from jobs.callers.caller import CallFailed, Redirected, Throttled
+from jobs.callers.caller import CallFailed, Key, Redirected, Throttled
+from jobs.callers.connections import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection, WatchedConnector
 from jobs.callers.counting import LEAVING, RequestCounts, Unasked
 from jobs.callers.tracing import Exchange, note, trace
 from jobs.callers.transport import Transport
@@ -31,7 +32,7 @@ PROXY_WANTS_PASSWORD = 407
 RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Response:
     """What a service said with a status that is an answer or a miss. content: the JSON; None when it is a miss."""
 
@@ -41,6 +42,7 @@ class Response:
     retry_after: float  # s, should the content say "not now"
     headers: Any  # as aiohttp has them: names without regard to case
     size: int = 0  # bytes of the body, unpacked
+    connection: WatchedConnection | None = None  # that brought it
 
 
 class StatusFailed(CallFailed):
@@ -58,13 +60,13 @@ class AnswerTooLarge(CallFailed):
         super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
 
 
-class _Connector(aiohttp.TCPConnector):
+class _Connector(WatchedConnector):
     """Tells each request that it has its connection, and that it has it no more."""
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         connection = await super().connect(*arguments, **options)
         request = LEAVING.get()
-        request.leaves()
+        request.leaves(connection.protocol)
         connection.add_callback(request.frees_its_connection)
         return connection
 
@@ -109,11 +111,15 @@ class ServiceSession:
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
         self._headers_of_json.update(headers)
         self._authorizer = authorizer(service.auth, service.name, self._transport)
+        self._in_doubt: set[str] = set()  # keys whose answers are, since their last call began
+        self._tell_doubt: Callable[[Sequence[Key]], None] = lambda _keys: None
+        self._connector: _Connector
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
+        self._connector = _Connector(self._quiet, self._doubt, limit=self._share, ssl=self._transport.ssl)
         self._session = aiohttp.ClientSession(
-            connector=_Connector(limit=self._share, ssl=self._transport.ssl),
+            connector=self._connector,
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
             cookie_jar=aiohttp.DummyCookieJar(),  # what one row's answer sets would go with another row's request
@@ -128,6 +134,37 @@ class ServiceSession:
         if self._session is not None:
             await self._session.close()
 
+    # -- answers in doubt ----------------------------------------------------------------------------------------------
+    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        """Have `tell` called with keys whose answers may be another key's, as their connection brought one too many."""
+        self._tell_doubt = tell
+
+    async def settle(self) -> None:
+        """Return when every connection was quiet for long enough: no answer that it brought is in doubt then."""
+        if self._session is not None:
+            await self._connector.settle()
+
+    def _quiet(self) -> float:
+        """How long a connection is watched after its last answer, in s: as long as two requests take."""
+        counts = self._counts
+        return min(max(QUIET_AT_LEAST, 2 * counts.seconds / max(1, counts.sent.total())), QUIET_AT_MOST)
+
+    def _doubt(self, keys: Sequence[Key]) -> None:
+        self._counts.in_doubt += len(keys)
+        self._in_doubt.update(map(repr, keys))
+        self._tell_doubt(keys)
+
+    def call_begins(self, key: Key) -> None:
+        """What was in doubt for this key before is not any more."""
+        if self._in_doubt:
+            self._in_doubt.discard(repr(key))
+
+    def refuse_doubtful(self, key: Key) -> None:
+        """Raise CallFailed when the answer that this key has got meanwhile is in doubt."""
+        if self._in_doubt and repr(key) in self._in_doubt:
+            raise CallFailed("its connection gave one answer too many, so that it may be another key's", passing=True)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
     async def request(
         self,
         method: str,
@@ -137,9 +174,10 @@ class ServiceSession:
         misses: Collection[int] = (),
         received: int = 0,
         items: int | Unasked = 1,
+        keys: Sequence[Key] = (),
     ) -> Response:
         """One request. body: JSON. misses: statuses of "no such key". received: bytes of this answer's earlier pages.
-        items: keys that it asks for, and no earlier page did.
+        items: keys that it asks for, and no earlier page did. keys: whose answers it brings, unless each names its key.
 
         Raises CallFailed, Throttled and AccessRefused.
         """
@@ -147,9 +185,16 @@ class ServiceSession:
         LEAVING.set(request)
         try:
             response = await self._exchange(method, url, body, misses, received)
+        except CallFailed as failed:
+            if not failed.passing and request.connection is not None:
+                request.connection.brought(keys)
+            raise
         finally:
             request.ends()
         self._counts.answered += 1
+        if request.connection is not None:
+            request.connection.brought(keys)
+            response.connection = request.connection
         return response
 
     async def _exchange(
@@ -220,7 +265,7 @@ class ServiceSession:
             raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {said}.")
         if status in REDIRECTS and status not in self._errors:
             raise Redirected(said)
-        raise StatusFailed(said, status, passing=status >= 500 and status not in self._errors)
+        raise StatusFailed(said, status, passing=(status >= 500 or status == 408) and status not in self._errors)
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse) -> Any:
         """The answer's JSON. Raises ValueError, and CallFailed for an answer that is empty or broke off."""

@@ -196,6 +196,21 @@ class TaskLedger:
         if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
             self._put(key, "error", dump(reason), self._now_us())
 
+    def expire(self, keys: Sequence[Key]) -> None:
+        """What was kept of these keys until now may be another key's: it counts no more.
+
+        A call that must not be made twice was made all the same, and its answer is lost. Never raises: whoever keeps
+        the next answer hears of a disk that takes no more.
+        """
+        now = self._now_us()
+        try:
+            for key in keys:
+                self._put(key, "expired", None, now)
+                if not self._plan.idempotent:
+                    self._put(key, "asked", None, now + 1)
+        except LedgerError as error:
+            self._failure = error
+
     def _put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
         assert self._writer is not None
         self._hand_over()  # in the order in which they came
@@ -243,12 +258,25 @@ class TaskLedger:
 
 def last_words(stored: pa.Table) -> pa.Table:
     """One record of each key, out of one run's: its last answer, else its last word of another kind."""
+    stored = without_expired(stored)
     answered = pc.is_in(stored["outcome"], value_set=pa.array(ANSWERS))
     ordered = stored.append_column("answered", answered).sort_by(
         [("answered", "ascending"), ("answered_at", "ascending")]
     )
     last = ~ordered["key"].to_pandas().duplicated(keep="last").to_numpy()
     return ordered.filter(pa.array(last)).drop_columns(["answered"])
+
+
+def without_expired(stored: pa.Table) -> pa.Table:
+    """The records that no "expired" of their key came after; without those themselves."""
+    expired = pc.equal(stored["outcome"], "expired")
+    if not pc.any(expired).as_py():
+        return stored
+    marks = stored.filter(expired).group_by("key").aggregate([("answered_at", "max")])
+    place = pc.index_in(stored["key"], marks["key"].combine_chunks())
+    last = marks["answered_at_max"].take(place)
+    counts = pc.fill_null(pc.greater(stored["answered_at"], last), fill_value=True)
+    return stored.filter(pc.and_(counts, pc.invert(expired)))
 
 
 def _on_this_host(path: str) -> str:

@@ -36,8 +36,8 @@ class Ledger:
     """
 
     path: str = "data/ledger"
-    flush_rows: int = field(default=200, kw_only=True)
-    flush_seconds: float = field(default=0.5, kw_only=True)
+    flush_rows: int = field(default=200, kw_only=True)  # answers, at least 1
+    flush_seconds: float = field(default=0.5, kw_only=True)  # s, over 0
 
     def __post_init__(self) -> None:
         require_types(self, "ledger")
@@ -61,9 +61,9 @@ class Ledger:
 class Ttl:
     """How long a stored outcome is used instead of a call; None for ever, 0 never. Errors are stored only if over 0."""
 
-    ok: timedelta | None = None
-    miss: timedelta | None = timedelta(days=1)
-    error: timedelta | None = timedelta(0)
+    ok: timedelta | None = None  # of an answer
+    miss: timedelta | None = timedelta(days=1)  # of "no such key"
+    error: timedelta | None = timedelta(0)  # of an error
 
     def __post_init__(self) -> None:
         for name in ("ok", "miss", "error"):

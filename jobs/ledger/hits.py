@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS
+from jobs.ledger.at_task import without_expired
 from jobs.ledger.day_keys import ROWS, TEXT, day_keys
 from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
@@ -97,7 +98,7 @@ def with_own_answers(hits: Hits) -> pa.Table:
     its time to live is.
     """
     folder = folder_of(hits.plan)
-    own = folder.read(folder.parts(run_of_keys(hits.plan.run_id)))
+    own = without_expired(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
     own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
     own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
     last = own.group_by("key").aggregate([("place", "max")])["place_max"]

@@ -18,9 +18,9 @@ from jobs.fingerprint import WHERE_DECLARED
 class ApiKey:
     """The key as it is, in a header of its own, or in a query parameter in its place."""
 
-    key: Env
-    header: str = field(default="X-Api-Key", kw_only=True)
-    query: str | None = field(default=None, kw_only=True, metadata=WHERE_DECLARED)
+    key: Env  # the variable that holds it
+    header: str = field(default="X-Api-Key", kw_only=True)  # its name
+    query: str | None = field(default=None, kw_only=True, metadata=WHERE_DECLARED)  # name of the parameter
 
     def __post_init__(self) -> None:
         _require_names("api key", key=self.key)
@@ -38,7 +38,7 @@ class ApiKey:
 class Bearer:
     """`Authorization: Bearer <token>`, for a token that somebody else renews."""
 
-    token: Env
+    token: Env  # the variable that holds it
 
     def __post_init__(self) -> None:
         _require_names("bearer", token=self.token)
@@ -51,8 +51,8 @@ class Bearer:
 class Basic:
     """HTTP Basic: a user and a password, in UTF-8."""
 
-    user: Env
-    password: Env
+    user: Env  # the variable that holds it
+    password: Env  # the variable that holds it
 
     def __post_init__(self) -> None:
         _require_names("basic", user=self.user, password=self.password)
@@ -71,9 +71,9 @@ class OAuth2ClientCredentials:
     """
 
     token_url: str | Env
-    client_id: Env
-    client_secret: Env
-    scope: str | None = None
+    client_id: Env  # the variable that holds it
+    client_secret: Env  # the variable that holds it
+    scope: str | None = None  # as the token's request names it
     client_auth: Literal["header", "body"] = "header"
     refresh_before: timedelta = timedelta(seconds=60)
 

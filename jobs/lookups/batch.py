@@ -91,7 +91,7 @@ class Pages:
     next: str
     max_pages: int
     items: str | None = None
-    parameter: str | None = None
+    parameter: str | None = None  # name of the query parameter that takes what `next` leads to
 
     def __post_init__(self) -> None:
         require_types(self, "pages")

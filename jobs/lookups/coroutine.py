@@ -83,11 +83,11 @@ class CoroutineLookup(Lookup):
     It travels to the executors by its name, so the module that declares it must be importable there.
     """
 
-    service: Service
-    function: Function
+    service: Service  # who is asked
+    function: Function  # the coroutine; @lookup puts it here
     attempt_timeout: float | None = None  # s, for one request; by default as long as the row has
-    throttled_when: tuple[int, ...] = (429, 503)
-    max_answer_bytes: int = 1 << 20
+    throttled_when: tuple[int, ...] = (429, 503)  # statuses that mean "not now"
+    max_answer_bytes: int = 1 << 20  # a larger answer is an error
 
     kind = "coroutine"
     bills = True

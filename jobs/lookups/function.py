@@ -26,8 +26,8 @@ class AsyncFunctionLookup(Lookup):
     """
 
     function: Callable[[], AsyncFunction[Any, Any]]
-    max_concurrency: int
-    outage: Outage = field(default_factory=Outage)
+    max_concurrency: int  # calls in flight over all tasks of a run
+    outage: Outage = field(default_factory=Outage)  # when what it asks counts as down
 
     kind = "function"
 

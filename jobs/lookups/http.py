@@ -38,6 +38,8 @@ class HttpLookup(Lookup):
     UTC as 2013-01-10T05:00:00Z. body: any JSON, with {key} in its strings; a string that is one {key} becomes the value
     as JSON has it, so that a number stays one; an Env in it is a secret. headers: sent with every request,
     and no place for a secret.
+    echo: key -> JSON path of where an answer names it, as {"customer": "$.customer_id"}; one that names another is an
+    error, is not stored, and its connection is used no more.
     batch: many keys in one request; max_concurrency counts requests. pages: an answer that comes in pages. paths:
     column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when, throttled_when: what means "no
     such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as "$.status == 'ZERO_RESULTS'";
@@ -49,7 +51,7 @@ class HttpLookup(Lookup):
     attempt_timeout, and its answer is kept.
     """
 
-    service: Service
+    service: Service  # who is asked
     request: str
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class HttpLookup(Lookup):
     required: tuple[str, ...] = field(default=(), metadata=WHERE_DECLARED)
     max_answer_bytes: int = 1 << 20
     finish_after_timeout: bool = False
+    echo: Mapping[str, str] = field(default_factory=dict, metadata=WHERE_DECLARED)
 
     kind = "http"
 
@@ -71,6 +74,7 @@ class HttpLookup(Lookup):
         self._check_request()
         self._check_headers()
         self._check_answer()
+        self._check_echo()
         if self.batch is not None:
             self._check_batch(self.batch)
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
@@ -126,6 +130,15 @@ class HttpLookup(Lookup):
                 raise DeclarationError(f"headers: {name} is not declared here; who asks stands in the service's auth.")
             if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
                 raise DeclarationError(f"headers: {name} must be one line of ASCII text without spaces at its ends.")
+
+    def _check_echo(self) -> None:
+        if self.echo and self.batch is not None:
+            raise DeclarationError("echo: the answers of a batch are told apart by batch.match; write that.")
+        for name, json_path in self.echo.items():
+            if name not in self.keys:
+                raise DeclarationError(f"echo: {name!r} is no key; the keys are {', '.join(self.keys)}.")
+            if not JsonPath(f"echo: {name}", json_path).picks_one:
+                raise DeclarationError(f"echo: {name}: {json_path!r} may pick several values; name the one.")
 
     def _check_answer(self) -> None:
         unknown = sorted(set(self.paths) - {column.name for column in self.columns})

@@ -44,12 +44,12 @@ class Lookup:
     and it stands with its reason among the table's dead letters; fail: the run fails.
     """
 
-    name: str
+    name: str  # prefix of the columns that it adds: lower-case letters, digits and _
     keys: Mapping[str, str]
     returns: str
     timeout: float | None
-    retry: Retry = field(default_factory=Retry)
-    on_null_key: Literal["skip", "fail"] = "skip"
+    retry: Retry = field(default_factory=Retry)  # of calls that failed in a way that may pass
+    on_null_key: Literal["skip", "fail"] = "skip"  # a row with a null in its key is not asked for, or fails the run
     on_miss: Policy = "null"
     on_timeout: Policy = "dead_letter"
     on_error: Policy = "dead_letter"

@@ -44,7 +44,7 @@ class Price:
     holds until another one begins.
     """
 
-    amount: str
+    amount: str  # decimal money, as "0.0040 USD"
     per: str = field(default="item", kw_only=True)
     since: str | None = field(default=None, kw_only=True)
 

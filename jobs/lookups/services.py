@@ -27,8 +27,8 @@ class Retry:
     retries: int = 3  # after the first attempt
     initial_delay: float = 0.1  # s
     max_delay: float = 5.0  # s
-    multiplier: float = 2.0
-    jitter: float = 0.1
+    multiplier: float = 2.0  # of the pause, for each further attempt; at least 1
+    jitter: float = 0.1  # share of the pause that is added at random, at most
 
     def __post_init__(self) -> None:
         require_types(self, "retry")
@@ -76,9 +76,9 @@ class Outage:
     After `wait_at_most` the run stops, unpublished and resumable.
     """
 
-    after: int = 20
-    probe_every: timedelta = timedelta(seconds=30)
-    wait_at_most: timedelta = timedelta(minutes=30)
+    after: int = 20  # rows in a row
+    probe_every: timedelta = timedelta(seconds=30)  # between two tries while it is down
+    wait_at_most: timedelta = timedelta(minutes=30)  # then the run stops
 
     def __post_init__(self) -> None:
         require_types(self, "outage")
@@ -103,10 +103,10 @@ class Service:
     file may hold both.
     """
 
-    name: str
-    url: str | Env
+    name: str  # limits hold for all lookups of this name
+    url: str | Env  # http or https; every request lies below it
     max_concurrency: int
-    outage: Outage = field(default_factory=Outage)
+    outage: Outage = field(default_factory=Outage)  # when it counts as down
     stop_on: tuple[int, ...] = (401, 402, 403)
     auth: Auth | None = None
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)

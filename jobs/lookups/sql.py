@@ -39,8 +39,8 @@ class SqlLookup(Lookup):
     max_concurrency: int
     attempt_timeout: float | None = None
     batch_size: int = 1
-    max_wait: float = 0.05
-    outage: Outage = field(default_factory=Outage)
+    max_wait: float = 0.05  # s
+    outage: Outage = field(default_factory=Outage)  # when the database counts as down
 
     kind = "sql"
 

@@ -11,10 +11,10 @@ from collections.abc import Collection
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from jobs.schema import DayFacts
+from jobs.schema import RUN_ID, DayFacts
 from jobs.tables.delta_log import table_at
 
-RUN = "run_id"
+RUN = RUN_ID
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # the table's log would keep values of rows for ever
 
 

@@ -54,15 +54,15 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
             empty = _empty(Path(folder, "published"), enrichment, input_day)
         except DeltaError:
             return  # the columns do not go together, which is no fault of a query
+        wrong = []
         for number, summary in enumerate(enrichment.summaries):
             try:
                 _check(empty, enrichment, summary, day, Path(folder, str(number)))
             except OSError:
                 raise
-            except Exception as error:
-                raise DeclarationError(
-                    f"{enrichment.name}: summary {summary.name}: its sql is wrong: {said_by_delta(error)}."
-                ) from error
+            except Exception as error:  # noqa: BLE001  # whatever refuses the query
+                wrong.append(f"{enrichment.name}: summary {summary.name}: its sql is wrong: {said_by_delta(error)}.")
+        DeclarationError.raise_for(wrong)
 
 
 def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str, folder: Path) -> None:
@@ -108,8 +108,9 @@ def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTa
     path, partition = enrichment.output.path, enrichment.input.partition
     published = table_at(path)
     there = published.schema().fields if published is not None else []
-    new = Schema.from_arrow(pa.schema([*input_day.schema, *_answers(enrichment)])).fields
-    fields = {field.name: field for field in (*new, Field(partition, PrimitiveType("date")), *there)}
+    by_name = {field.name.lower(): field for field in (*input_day.schema, *_answers(enrichment))}  # one of one name
+    new = Schema.from_arrow(pa.schema([*by_name.values()])).fields
+    fields = {field.name.lower(): field for field in (*new, Field(partition, PrimitiveType("date")), *there)}
     return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])
 
 

@@ -1,6 +1,7 @@
 """The same job file on a real standalone cluster: a master, two workers of one core, executors in their own folders."""
 
 import contextlib
+import secrets
 import shutil
 import socket
 import subprocess
@@ -151,6 +152,23 @@ def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project
     assert "is not reached" not in said
     assert record.figures.loop_busy is not None
     assert all(lookup.limited_by for lookup in record.figures.lookups)
+
+
+def test_the_day_runs_on_a_cluster_whose_master_workers_and_drivers_share_a_secret(
+    project, day_in_files, services, cluster
+):
+    _, environment = services(scale=0.0)
+    conf = project / "conf"
+    conf.mkdir(mode=0o700)
+    (conf / "spark-defaults.conf").write_text(
+        f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(16)}\n"
+    )
+    cluster.start(SPARK_CONF_DIR=str(conf), **environment)
+    files = ("--py-files", str(package(project / "packages.zip")))
+    said = Output(cluster.submit(*files, *FLIGHTS, program=PROGRAM, SPARK_CONF_DIR=str(conf))).to_the_end()
+    (record,) = records.load("flights_enriched", DAY)
+    own_answers(every_row_once(day_in_files, record), project)
+    assert "is not reached" not in said
 
 
 def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_an_answer(

@@ -25,6 +25,7 @@ def test_every_lookup_gets_its_checks_after_those_of_the_row():
         "late_rows_marked",
         "input_day_complete",
         *(f"weather__{rule}" for rule in OF_A_LOOKUP),
+        "weather__one_answer_per_request",
         *(f"plane__{rule}" for rule in OF_A_LOOKUP),
     ]
 
@@ -46,6 +47,12 @@ def test_a_watched_miss_share_and_the_input_day_warn_and_all_else_stops_the_day(
     severities = {spec.name: spec.severity for spec in checks(declare(miss_change=0.05))}
     warns = {name for name, severity in severities.items() if severity == "warn"}
     assert warns == {"input_day_complete", "weather__miss_share_usual", "plane__miss_share_usual"}
+
+
+def test_answers_over_http_are_held_to_their_connections():
+    found = names(declare())
+    assert "weather__one_answer_per_request" in found  # an HTTP lookup
+    assert "plane__one_answer_per_request" not in found  # a database
 
 
 def test_where_answers_are_kept_it_is_watched_that_each_one_is():

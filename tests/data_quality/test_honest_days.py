@@ -61,6 +61,26 @@ def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_wi
     assert not_passed(verdicts(read(spark, facts), facts))["weather__time_limit_held"].startswith("1 row over 2 s")
 
 
+def test_the_slowest_row_is_told_by_both_clocks_where_they_differ(spark, tmp_path):
+    """A time limit stands still while the gate is closed; the charts count that time."""
+    day = honest_day(tmp_path, event_time=False, lookups=(WEATHER,))
+    facts, _ = day.write()
+    said = {verdict.check: verdict.sentence for verdict in verdicts(read(spark, facts), facts)}
+    assert "gate" not in said["weather__time_limit_held"]
+    name, table = next(iter(day.outputs.items()))
+    rows = table.to_pylist()
+    row = next(row for row in rows if row["_weather_status"] == "ok" and len(row["_weather_attempts"]) == 1)
+    row["_weather_attempts"][0]["throttled"] = True
+    row |= {"_weather_source": "shared", "_weather_paused_ms": 5000.0, "_weather_latency_ms": 5100.0}
+    day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
+    facts, _ = day.write()
+    said = {verdict.check: verdict.sentence for verdict in verdicts(read(spark, facts), facts)}
+    assert (
+        "with the time in which the gate was closed, as the charts count it, 5.100 s"
+        in said["weather__time_limit_held"]
+    )
+
+
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 2])
 def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_size):
     """Eight keys at a time between barriers, none of our operator: within its limits, until it takes one more.

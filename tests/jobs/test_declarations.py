@@ -14,6 +14,7 @@ import pytest
 from enrichments.flights import flights
 from jobs import schema
 from jobs.declarations import load
+from jobs.tables import dead_letters
 from tidegate import (
     AsyncFunctionLookup,
     DeclarationError,
@@ -457,3 +458,36 @@ def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():
 ])  # fmt: skip
 def test_a_ledgers_url_without_a_secret_is_taken(path):
     assert Ledger(path).path == path
+
+
+@pytest.mark.parametrize(
+    "partition", ["my day", "my-day", "a.b", "a`b", "a'b", "a=b", "a%20b", "a?b", "a/b", "1day", ""]
+)
+def test_a_name_of_the_days_that_sql_or_a_path_would_take_apart_is_refused(partition):
+    with pytest.raises(DeclarationError) as refused:
+        Input(path="data/raw", partition=partition)
+    assert str(refused.value) == (
+        f"input: partition is {partition!r}; it must be letters, digits and _, not a digit first: folders and a column "
+        "are named after it."
+    )
+
+
+@pytest.mark.parametrize("name", ["run_id", "Run_ID", "_key", "_at", "_late", "_Location_status", "_location_attempts"])
+@pytest.mark.parametrize("where", ["partition", "row_id"])
+def test_a_row_or_day_is_not_named_by_a_column_that_the_tables_beside_have_of_their_own(where, name):
+    given = {"partition": name} if where == "partition" else {"row_id": ["id", name]}
+    with pytest.raises(DeclarationError) as refused:
+        enrichment(input=Input(path="data/raw", **given))
+    assert str(refused.value).endswith(
+        f"input: {where}: {name!r} is a column of the audit table or the dead letters; call it otherwise."
+    )
+
+
+def test_the_columns_of_the_dead_letters_are_the_reserved_ones():
+    assert {field.name for field in dead_letters.OWN_COLUMNS} == {schema.RUN_ID, *schema.LETTER_COLUMNS}
+
+
+@pytest.mark.parametrize("name", ["", "by town", "by-town", "../towns", "a%20b"])
+def test_a_summary_whose_name_is_none_of_a_folder_is_refused(name):
+    with pytest.raises(DeclarationError, match="the name must be letters, digits and _: a folder has it"):
+        Summary(name=name, sql="SELECT 1")

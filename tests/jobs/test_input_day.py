@@ -250,3 +250,31 @@ def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_
 )
 def test_a_column_that_cannot_be_published_is_named_with_a_cure(tmp_path, column, said):
     assert refusal(tmp_path, {"id": [1], "c": column}) == f"input: 'c' in /part-0.parquet is {said}"
+
+
+@pytest.mark.spark
+def test_odd_names_of_columns_days_and_folders_are_published_as_they_are(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    odd = ["a b", "a=b", "a%20b", "a#b", "a?b", "día", "a,b", "a;b", "a{b}", "a(b)", "a\tb", "a'b", 'a"b', "a:b", "a/b",
+           "a\\b", "", " ", "_key", "_at", "_position", "run_id", "a[0]", "a-b", "1a", "select", "rows"]  # fmt: skip
+    folder = Path("my raw's #1% día", "日付=2013-01-10")
+    folder.mkdir(parents=True)
+    day_of(folder, {"k": ["x"]} | {name: [name] for name in odd})
+    mood = AsyncFunctionLookup(
+        name="mood", keys={"k": "`a b`"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
+    )
+    row_id = [name for name in odd if name not in ("_key", "_at", "run_id")]
+    declared = Enrichment(
+        name="things",
+        input=Input(path=str(folder.parent), partition="日付", row_id=row_id),
+        lookups=[mood],
+        output=Output(path="my out's #1% día"),
+    )
+    record = run_day(declared, "2013-01-10", "r1", checks="data_quality.day:check")
+    assert [verdict.sentence for verdict in record.verdicts if verdict.holds_back] == []
+    publish(record)
+    (row,) = DeltaTable(declared.output.path).to_pyarrow_table().to_pylist()
+    assert {name: row[name] for name in odd} == {name: name for name in odd}
+    assert (row["score"], row["日付"]) == (3.0, dt.date(2013, 1, 10))
+    (audit,) = DeltaTable(f"{declared.output.path}__audit").to_pyarrow_table().to_pylist()
+    assert {name: audit[name] for name in row_id} == {name: name for name in row_id}

@@ -15,7 +15,7 @@ import pytest
 from enrichments.flights import flights, plane, weather
 from jobs.lookups.lookup import columns_in
 from jobs.preflight import check_columns, preflight
-from tidegate import Bearer, DeclarationError, Env, EventTime, HttpLookup, Input, RunStopped, Service
+from tidegate import Bearer, DeclarationError, Env, EventTime, HttpLookup, Input, Output, RunStopped, Service
 
 DAY = "2013-01-10"
 
@@ -139,6 +139,12 @@ def test_an_input_column_that_would_be_overwritten_by_the_audit_is_refused(colum
 @pytest.mark.parametrize(("column", "mark"), [("a.b", "dot"), ("a`b", "backtick")])
 def test_an_input_column_whose_name_spark_would_take_apart_is_refused(column, mark):
     with pytest.raises(DeclarationError, match=f"input: '{column}' has a {mark} in its name. Rename the column."):
+        check_columns(flights, ["carrier", column])
+
+
+@pytest.mark.parametrize("column", ["*", "__key_0_0", "__Key_1_12", "__partition_of_frame"])
+def test_an_input_column_that_means_something_else_to_spark_or_a_run_is_refused(column):
+    with pytest.raises(DeclarationError, match=f"input: '{re.escape(column)}' means something else to "):
         check_columns(flights, ["carrier", column])
 
 
@@ -333,3 +339,54 @@ def test_secrets_are_read_where_they_are_needed_and_not_before(monkeypatch):
         name="a", service=Service(name="geo", url=Env("GEO_URL"), max_concurrency=1), request="GET /{k}",
         keys={"k": "k"}, returns="x INT", timeout=1.0,
     )  # fmt: skip
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    """Writes a day of input; gives the enrichment that reads it."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(*, raw="raw", out="out", file="part-0.parquet", folder=f"date={DAY}", **columns):
+        Path(raw, folder).mkdir(parents=True)
+        with Path(raw, folder, file).open("wb") as opened:
+            pq.write_table(pa.table({"tail_number": ["a"]} | columns), opened)
+        return of(plane, input=Input(path=raw), output=Output(path=out), event_time=None)
+
+    monkeypatch.setenv("PLANES_URL", "sqlite+aiosqlite:///nowhere.db")
+    return make
+
+
+@pytest.mark.parametrize(
+    "column", ["_metadata", "_METADATA", "_source_file", "_source_row", "_Source_File", "_row", "_uri"]
+)
+def test_a_column_of_the_files_that_tells_where_a_row_came_from_is_refused(towns, column):
+    assert sentence(towns(**{column: ["x"]})) == (
+        f"flights_enriched: input: {column!r} is a name under which Spark and Tidegate keep where a row came from. "
+        "Rename the column."
+    )
+
+
+@pytest.mark.parametrize("name", ["a*b", "a?b", "a[b", "a]b", "a{b}", "a\\b"])
+@pytest.mark.parametrize("where", ["raw", "out", "file"])
+def test_a_path_that_spark_takes_for_a_pattern_is_refused(towns, where, name):
+    said = sentence(towns(**{where: f"{name}.parquet"}))
+    assert f"flights_enriched: {'output' if where == 'out' else 'input'}: /" in said
+    assert said.endswith(f"has {name[1]!r}, which Spark takes for a pattern. Rename it.")
+
+
+def test_an_output_that_delta_would_write_elsewhere_is_refused(towns, tmp_path):
+    assert sentence(towns(out="a%20b")) == (
+        f"flights_enriched: output: {tmp_path}/a%20b has '%20', which Delta takes for one character. Rename it."
+    )
+
+
+@pytest.mark.parametrize("folder", ["date=20130110", "date=2013-1-10", "dt=2013-01-10", "date=2013-01-10T00"])
+def test_a_day_whose_folder_is_named_otherwise_is_told_with_that_folder_and_the_name_it_needs(towns, folder):
+    assert sentence(towns(folder=folder)) == (
+        f"flights_enriched: input: there is no raw/date={DAY} for {DAY}; nothing can be enriched. "
+        f"There is raw/{folder}; the folder of a day is named date=YYYY-MM-DD (Input.partition)."
+    )
+
+
+def test_a_day_that_is_not_there_names_no_other_day(towns):
+    assert sentence(towns(folder="date=2013-01-11")).endswith("for 2013-01-10; nothing can be enriched.")

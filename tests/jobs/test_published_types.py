@@ -83,3 +83,13 @@ def test_a_table_whose_days_are_no_dates_is_refused(tmp_path, published):
     assert refusal(tmp_path, published, id=[1]) == (
         "things: output: the days of /published, date, are string there, and date here. Publish to another path."
     )
+
+
+def test_a_column_that_the_table_has_in_other_letters_is_refused(tmp_path, published):
+    publish(published, Town=["a"], SCORE=[1.5])
+    assert refusal(tmp_path, published, town=["a"]) == (
+        "things: input: 'town' is 'Town' in /published; write it so, or under another name."
+    )
+    assert refusal(tmp_path, published, Town=["a"]) == (
+        "things: lookup mood: returns: 'score' is 'SCORE' in /published; declare it so, or under another name."
+    )

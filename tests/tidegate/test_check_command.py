@@ -70,6 +70,66 @@ def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
     assert " right " in moods
 
 
+MANY = """
+from tidegate import Enrichment, Env, HttpLookup, Input, Output, Service, Summary
+
+lookups = [
+    HttpLookup(
+        name=name, service=Service(name=name, url=Env(f"{{name.upper()}}_URL"), max_concurrency=1),
+        request="GET /{{k}}",
+        keys={{"k": key}}, returns=f"{{name}}_x INT, {{column}} STRING", timeout=1.0,
+    )
+    for name, key, column in (("first", "orgin", "carrier"), ("second", "dst", "second_y"))
+]
+many = Enrichment(
+    name="many", input=Input(path="data/raw/flights", row_id=["flihgt"]), lookups=lookups,
+    output=Output(path="data/published/many"),
+    summaries=[Summary(name="a", sql="SELECT nope FROM many"), Summary(name="b", sql="SELEKT 1")],
+)
+"""
+
+
+def test_all_that_is_wrong_is_listed_at_once_a_line_each(declare, capsys):
+    assert main(["check", "--package", declare("many", text=MANY)]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.split(maxsplit=2)[:2] == ["many", "WRONG"] for line in lines)
+    starts = (
+        "lookup first: keys.k: no column 'orgin' in data/raw/flights. Did you mean 'origin'?",
+        "lookup second: keys.k: no column 'dst' in data/raw/flights. Did you mean 'dest'?",
+        "input: row_id: no column 'flihgt' in data/raw/flights. Did you mean 'flight'?",
+        "lookup first: returns: 'carrier' exists in the input.",
+        "summary a: its sql is wrong: ",
+        "summary b: its sql is wrong: ",
+        "lookup first: FIRST_URL is not set",
+        "lookup second: SECOND_URL is not set",
+    )
+    assert len(lines) == len(starts)
+    for line, start in zip(lines, starts, strict=True):
+        assert line.split(maxsplit=2)[2].startswith(start), line
+
+
+def test_services_are_checked_too_when_there_is_no_input(declare, capsys):
+    declare("many", text=MANY.replace("data/raw/flights", "data/raw/nothing"))
+    assert main(["check", "--package", declare("moods")]) == 2
+    *many, moods = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=2)[2][:26] for line in many] == [
+        "input: data/raw/nothing ha", "lookup first: FIRST_URL is", "lookup second: SECOND_URL ",
+    ]  # fmt: skip
+    assert " right " in moods
+
+
+def test_the_last_day_is_one_whose_folder_a_run_finds(declare, project, capsys):
+    folder = project / "lake" / "day=20261119"
+    folder.mkdir(parents=True)
+    (folder / "part.parquet").touch()
+    text = DECLARATION.replace("data/raw/flights", "lake").replace('partition="date"', 'partition="day"')
+    assert main(["check", "--package", declare("moods", text=text)]) == 2
+    assert capsys.readouterr().out.endswith(
+        "WRONG   input: lake has no folder of a day, as day=2013-01-10. There is lake/day=20261119; "
+        "the folder of a day is named day=YYYY-MM-DD (Input.partition).\n"
+    )
+
+
 RAISING = """
 
 class Raising(Input):

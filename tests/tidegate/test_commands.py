@@ -11,8 +11,9 @@ from jobs.nightly import DayOutcome
 from jobs.schema import DayFacts, DayFigures, DayRecord, LookupFigures
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS
-from tidegate.commands.command import Command, add_days, add_enrichment, days_of, enrichment_of
+from tidegate.commands.command import Command, add_days, add_enrichment, days_of, enrichment_of, named
 from tidegate.commands.days import line
+from tidegate.commands.stages import Stages
 
 
 def parsed(*arguments):
@@ -25,6 +26,30 @@ def parsed(*arguments):
 @pytest.mark.parametrize("called", ["flights", "flights_enriched", "enrichments.flights:flights"])
 def test_an_enrichment_is_found_by_its_name_its_file_or_its_reference(called):
     assert enrichment_of(parsed("of", called)).name == "flights_enriched"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Writes a package of enrichments, a name for each file; gives the package's name."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(**names):
+        package = f"named_{abs(hash(str(tmp_path)))}"
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+        for module, name in names.items():
+            lines = ["import dataclasses", "from enrichments import flights"]
+            lines.append(f"X = dataclasses.replace(flights.flights, name='{name}')")
+            (tmp_path / package / f"{module}.py").write_text("\n".join(lines))
+        return package
+
+    return make
+
+
+def test_the_name_of_an_enrichment_holds_over_that_of_another_ones_file(package):
+    declared = package(orders="rated", ratings="orders")
+    options = parsed("of", "orders", "--package", declared)
+    assert named(options)[0] == f"{declared}.ratings:X"
 
 
 def test_an_unknown_enrichment_is_told_with_those_that_there_are():
@@ -93,3 +118,40 @@ def test_a_day_held_back_is_told_with_its_check_its_report_and_what_asks_again()
         "2013-01-10  held back   weather: 9 errors. See data/reports/flights_enriched/2013-01-10/index.html; once the "
         "cause is mended, tidegate replay asks again for 9 dead letters and nothing else"
     )
+
+
+EVENTS = (
+    {"kind": "starting", "log": "data/runs/things/2013-01-10.log"},
+    {},
+    {"kind": "started", "rows_total": 4},
+    *({"kind": "progress", "unit": unit, "rows": rows, "rows_total": 4, "rows_per_s": 0, "in_flight": 2,
+       "p99_ms": None, "left_s": None} for unit, rows in (("keys", 1), ("keys", 2), ("rows", 3), ("rows", 4))),
+    {"kind": "written"},
+    {"kind": "checked"},
+    {"kind": "deciding", "held_back": False},
+)  # fmt: skip
+
+
+def test_where_the_output_is_no_terminal_each_stage_of_a_day_is_a_line_and_is_printed_once(capsys):
+    stages = Stages(in_place=False)
+    for event in EVENTS:
+        for _ in range(2):
+            stages.show({"day": "2013-01-10"} | event)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "2013-01-10  starting Spark, which logs to data/runs/things/2013-01-10.log",
+        "2013-01-10  reading 4 rows",
+        "2013-01-10  #####                 1/4 keys   2 in flight",
+        "2013-01-10  ###############       3/4 rows   2 in flight",
+        "2013-01-10  written; checking the files",
+        "2013-01-10  checked",
+        "2013-01-10  publishing",
+    ]
+
+
+def test_in_a_terminal_the_stages_are_one_line_that_moves(capsys):
+    stages = Stages(in_place=True)
+    for event in EVENTS:
+        stages.show({"day": "2013-01-10"} | event)
+    assert "\n" not in capsys.readouterr().err

@@ -63,6 +63,8 @@ def named(options: argparse.Namespace) -> tuple[str, Enrichment]:
         known.append(enrichment.name)
         if options.enrichment in names and not any(enrichment is other for other in found.values()):
             found[reference] = enrichment
+    called_so = {reference: one for reference, one in found.items() if one.name == options.enrichment}
+    found = called_so or found  # its own name holds over that of a file or a variable
     if len(found) == 1:
         return next(iter(found.items()))
     if found:

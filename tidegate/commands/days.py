@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.counted import counted
 from jobs.enrich_day import STOPPED as STOPPED_BY_SERVICE
@@ -17,13 +17,13 @@ from jobs.spark_program import spark_submit_from_environment
 from jobs.tables.leases import WAIT
 from jobs.written_tables import clash
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, beside, named
+from tidegate.commands.stages import CLEAR, Stages
 
 if TYPE_CHECKING:
     from jobs.commands.target import Target
     from jobs.declarations import Enrichment
     from jobs.schema import DayRecord
 
-CLEAR = "\r\x1b[K"
 REPORTS = Path("data/reports")
 
 
@@ -41,16 +41,8 @@ def target(reference: str, enrichment: Enrichment, *, wait: float) -> Target:
     """An enrichment whose days are run as the nightly job runs them."""
     from jobs.commands.target import Target
 
-    watch = show_progress if sys.stderr.isatty() else None
-    return Target(reference, enrichment, quality(), spark_submit_from_environment(), wait, watch)
-
-
-def show_progress(event: dict[str, Any]) -> None:
-    """One line of a terminal, again and again in its place."""
-    from jobs.terminal import progress_line
-
-    if event.get("kind") == "progress":
-        print(f"{CLEAR}{progress_line(event)}", end="", file=sys.stderr, flush=True)
+    stages = Stages(in_place=sys.stderr.isatty())
+    return Target(reference, enrichment, quality(), spark_submit_from_environment(), wait, stages.show)
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,7 @@ from jobs.callers.http import HttpCaller
 from jobs.enrich import prepare, written_schema
 from jobs.errors import DeclarationError, RunStopped
 from jobs.fingerprint import plain
+from tests.disorderly_service import GREETING, DisorderlyService
 from tidegate import (
     ApiKey,
     Basic,
@@ -494,3 +495,37 @@ def test_the_secret_is_in_no_plan_log_record_error_or_file(spark, service, tmp_p
     assert any("***" in one for one in made)
     assert [one for one in made if SECRET in one] == []
     assert set(seen) == {f"Bearer {SECRET}"}
+
+
+@pytest.mark.parametrize("fault", ["two at once", "a second one", "more than Content-Length, later", GREETING])
+def test_a_token_is_not_believed_when_another_answer_comes_behind_it(monkeypatch, fault):
+    monkeypatch.setenv("ID", "me")
+    monkeypatch.setenv("SECRET", SECRET)
+    tokens = iter(range(100))
+
+    def token(path, body):
+        return {"access_token": f"token-{next(tokens)}", "token_type": "Bearer", "expires_in": 3600}
+
+    connections = []
+
+    def some(number):
+        if number == 0:
+            connections.append(number)
+        return fault if len(connections) == 1 and number == (0 if fault == GREETING else 1) else None
+
+    with DisorderlyService(token, fault=some) as service:
+        auth = OAuth2ClientCredentials(
+            token_url=f"{service.url}/token", client_id=Env("ID"), client_secret=Env("SECRET")
+        )
+
+        async def headers():
+            asks = TokenHeaders(auth, "geo")
+            await asks.open()
+            try:
+                return await asks.headers()
+            finally:
+                await asks.close()
+
+        given = asyncio.run(headers())
+    assert len(connections) == 2
+    assert given == {"Authorization": f"Bearer token-{next(tokens) - 1}"}

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from jobs.errors import LedgerError
-from jobs.ledger.at_task import TaskLedger
+from jobs.ledger.answers import StoredAnswer, as_answers, as_table
+from jobs.ledger.at_task import TaskLedger, last_words, without_expired
 from jobs.ledger.declared import Ttl
 from jobs.ledger.task_plan import LedgerPlan
 
@@ -25,3 +26,19 @@ def test_while_an_answer_of_a_turn_cannot_be_stored_no_batch_is_safe(tmp_path):
             ledger.close()
 
     asyncio.run(turn())
+
+
+def test_an_answer_in_doubt_speaks_for_no_key_and_one_that_came_after_it_does():
+    def line(key, outcome, at):
+        return StoredAnswer(key, outcome, b"1" if outcome == "ok" else None, at, "r")
+
+    stored = [
+        line("a", "ok", 1), line("b", "ok", 1), line("c", "ok", 1), line("a", "expired", 2), line("b", "expired", 1),
+        line("a", "ok", 3), line("d", "expired", 5), line("e", "asked", 1), line("e", "ok", 2), line("e", "expired", 3),
+        line("e", "asked", 4),
+    ]  # fmt: skip
+    left = [(one.key, one.outcome, one.answered_at) for one in as_answers(without_expired(as_table(stored)))]
+    assert left == [("c", "ok", 1), ("a", "ok", 3), ("e", "asked", 4)]
+    last = {one.key: one.outcome for one in as_answers(last_words(as_table(stored)))}
+    assert last == {"a": "ok", "c": "ok", "e": "asked"}
+    assert without_expired(as_table(stored[:3])).equals(as_table(stored[:3]))

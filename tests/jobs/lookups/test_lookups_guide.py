@@ -51,6 +51,24 @@ def enriched(declared, *keys, share=None, mode="ordered"):
     return [row for written in PartitionRun(plan, 0, 0).run(iter(batches)) for row in written.to_pylist()]
 
 
+def test_an_answer_that_names_its_key(service):
+    async def balance(request):
+        customer = request.path.split("/")[2]
+        named = {"7": {"customer_id": 8}, "9": {}}.get(customer, {"customer_id": int(customer)})
+        return web.json_response({"balance": "1.50", **named})
+
+    service.answer = balance
+    declared = example("An answer that names its key", SERVICE_URL=service.url)
+    rows = enriched(declared, ("5",), ("7",), ("9",))
+    assert [row["balance_status"] for row in rows] == ["ok", "error", "error"]
+    assert [row["_balance_error"] for row in rows[1:]] == [
+        "the answer names another customer (echo)", "the answer does not name its customer at $.customer_id (echo)"
+    ]  # fmt: skip
+    assert Counter(service.log) == {
+        "/customers/5/balance": 1, "/customers/7/balance": 1 + declared.retry.retries, "/customers/9/balance": 1
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 def test_equal_requests_are_one_call(service, mode):
     async def rating(request):

@@ -1,0 +1,37 @@
+"""Folders whose Parquet files are not their rows: a table format's log says which of the files and rows are live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobs.errors import DeclarationError
+
+
+def refuse_table_formats(folder: Path, root: Path) -> None:
+    """Raises DeclarationError where the files of a day belong to a Delta, Iceberg or Hudi table.
+
+    Args:
+        folder: Of the day; it need not exist.
+        root: Of the input, which holds the folders of the days.
+    """
+    for start in (folder, folder.resolve(), root, root.resolve()):
+        for log, kind in _logs_above(start):
+            raise DeclarationError(
+                f"input: {log} makes {root} part of {kind} table, whose files also hold deleted rows; write the rows "
+                "of each day to Parquet files in a folder of their own, and name that folder in Input.path."
+            )
+
+
+def _logs_above(place: Path) -> Iterator[tuple[Path, str]]:
+    """The logs in a folder, and in those above it that a table may have between itself and its files."""
+    while True:
+        if (place / "_delta_log").is_dir():
+            yield place / "_delta_log", "a Delta"
+        if (place / ".hoodie").is_dir():
+            yield place / ".hoodie", "a Hudi"
+        if any(place.glob("metadata/*.metadata.json*")):
+            yield place / "metadata", "an Iceberg"
+        if "=" not in place.name and place.name != "data":  # partitions, and where Iceberg keeps its files
+            return
+        place = place.parent

@@ -1,0 +1,197 @@
+"""How the report looks in a browser: wide and on a telephone, light and dark."""
+
+import datetime as dt
+import itertools
+from dataclasses import replace
+
+import pytest
+from test_report import DOUBLED, PICTURE, days, record
+
+from data_quality import charts
+from data_quality.report import render
+from jobs.schema import Verdict
+
+pytestmark = pytest.mark.ui
+TELEPHONE, WIDE = 390, 1280
+LIGHT, DARK = "light", "dark"
+LONG = Verdict(
+    "weather__errors_tolerated", "failed", "error", "error: 30 rows. " + "upstream connect error " * 40, 30, 900
+)
+ALSO = tuple(Verdict(name, "passed", "error", "as declared") for name in ("order_held", "plane__retries_held"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens a page of the report and waits until its charts are drawn."""
+    opened = []
+
+    def open_it(file, width=WIDE, scheme=LIGHT):
+        page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+        opened.append(page)
+        page.goto(file.as_uri())
+        page.wait_for_selector(".chart .main-svg")
+        return page
+
+    yield open_it
+    for page in opened:
+        page.context.close()
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Of three days, the last one held back by two checks; gives the index and the last day's page."""
+    *good, bad = days(3)
+    good = [replace(one, verdicts=(*one.verdicts, *ALSO)) for one in good]
+    bad = replace(bad, verdicts=(ALSO[0], LONG, DOUBLED, *bad.verdicts[1:], ALSO[1]))
+    index = render("flights_enriched", [*good, bad], tmp_path)
+    return index, tmp_path / bad.facts.day / "index.html"
+
+
+def boxes(page, selector):
+    return [box for one in page.locator(selector).all() if (box := one.bounding_box())]
+
+
+def overlap(one, other):
+    return (
+        one["x"] < other["x"] + other["width"]
+        and other["x"] < one["x"] + one["width"]
+        and one["y"] < other["y"] + other["height"]
+        and other["y"] < one["y"] + one["height"]
+    )
+
+
+def luminance(page, selector, what):
+    """Of a colour that the browser computed, from 0, black, to 1."""
+    colour = page.locator(selector).first.evaluate(f"it => getComputedStyle(it).{what}")
+    return sum(float(part) for part in colour.split("(")[1].rstrip(")").split(",")[:3]) / 765
+
+
+def test_a_headline_stands_before_the_sentences_of_the_checks_which_are_kept_short_there(report, open_page):
+    page = open_page(report[1], TELEPHONE)
+    headline, first, *_ = boxes(page, ".verdict .headline, .verdict li")
+    assert (
+        page.locator(".verdict .headline").inner_text() == "2 checks keep this day back; 1 check warns; 2 of 6 passed"
+    )
+    assert headline["y"] < first["y"]
+    assert all(box["height"] < 80 for box in boxes(page, ".verdict li"))
+    assert page.locator("table.checks td", has_text="upstream").first.inner_text().count("upstream") == 40
+
+
+def test_passed_checks_are_folded_and_the_others_are_not(report, open_page):
+    page = open_page(report[1])
+    assert page.locator("details.passed summary").inner_text() == "2 checks passed"
+    assert not page.locator(".badge.passed").first.is_visible()
+    assert all(one.is_visible() for one in page.locator(".badge.failed, .badge.warning, .badge.not_run").all())
+    page.locator("details.passed summary").click()
+    assert page.locator(".badge.passed").first.is_visible()
+
+
+def test_checks_have_one_order_on_both_pages(report, open_page):
+    whole = open_page(report[0]).locator(".calendar th.check code").all_inner_texts()
+    page = open_page(report[1])
+    page.locator("details.passed summary").click()
+    for table in page.locator("table.checks").all():
+        of_day = table.locator("> tbody > tr > td > code").all_inner_texts()
+        assert of_day == [name for name in whole if name in of_day]
+
+
+@pytest.mark.parametrize("p99", [50.0, 51.0, 60.0, 390.0], ids=str)
+@pytest.mark.parametrize("p50", [11.0, 50.0], ids=str)
+@pytest.mark.parametrize("width", [TELEPHONE, WIDE])
+def test_the_labels_of_the_percentiles_lie_on_no_bar_and_not_on_each_other(tmp_path, open_page, p50, p99, width):
+    made = record(dt.date(2013, 1, 1))
+    lookups = tuple(replace(one, latency_p50_ms=p50, latency_p99_ms=p99) for one in made.figures.lookups)
+    render("flights_enriched", [replace(made, figures=replace(made.figures, lookups=lookups))], tmp_path)
+    page = open_page(tmp_path / "2013-01-01" / "index.html", width)
+    labels = boxes(page, ".annotation-text")
+    bars = boxes(page, ".chart:has(.annotation-text) .bars .point path")
+    assert len(labels) == 2
+    assert len(bars) == 39
+    assert not any(overlap(one, other) for one, other in itertools.combinations(labels, 2))
+    assert not any(overlap(label, bar) for label in labels for bar in bars)
+    (chart,) = boxes(page, ".chart:has(.annotation-text)")
+    assert all(chart["x"] <= one["x"] and one["x"] + one["width"] <= chart["x"] + chart["width"] for one in labels)
+
+
+@pytest.mark.parametrize("count", [1, 7, 60])
+@pytest.mark.parametrize("width", [TELEPHONE, WIDE])
+def test_the_dates_under_a_chart_are_level_and_none_lies_on_another(tmp_path, open_page, count, width):
+    page = open_page(render("flights_enriched", days(count), tmp_path), width)
+    for chart in page.locator(".chart").all():
+        ticks = chart.locator(".xtick text").all()
+        assert ticks
+        assert all(
+            "rotate(0" in one.get_attribute("transform") or "rotate" not in one.get_attribute("transform")
+            for one in ticks
+        )
+        assert not any(overlap(*pair) for pair in itertools.combinations([one.bounding_box() for one in ticks], 2))
+
+
+def test_a_single_day_or_moment_is_no_giant_bar(tmp_path, open_page):
+    moment = PICTURE | {"slots": PICTURE["slots"][:1]}
+    made = replace(record(dt.date(2013, 1, 1)), pictures={"weather": moment})
+    index = render("flights_enriched", [made], tmp_path)
+    for file, selector in (
+        (index, ".chart .bars .point path"),
+        (tmp_path / "2013-01-01/index.html", ".x2y2 .bars path, .xy2 .bars path"),
+    ):
+        page = open_page(file)
+        widths = [box["width"] for box in boxes(page, selector)]
+        assert widths
+        assert max(widths) < 100
+
+
+def test_a_table_that_is_wider_than_the_page_says_so_and_others_do_not(report, open_page):
+    hint = ".more:visible"
+    assert open_page(report[1], TELEPHONE).locator(hint).count() > 0
+    assert open_page(report[1], WIDE).locator(hint).count() == 0
+    page = open_page(report[1], TELEPHONE)
+    for one in page.locator(".scroll").all():
+        wider = one.evaluate("it => it.scrollWidth > it.clientWidth")
+        assert one.locator("xpath=following-sibling::p[1]").is_visible() is (wider and one.is_visible())
+
+
+def test_a_cell_is_large_enough_for_a_finger(report, open_page):
+    cells = boxes(open_page(report[0], TELEPHONE), ".calendar a.cell")
+    assert min(min(box["width"], box["height"]) for box in cells) >= 44
+    cells = boxes(open_page(report[0], WIDE), ".calendar a.cell")
+    assert min(min(box["width"], box["height"]) for box in cells) >= 24
+
+
+def test_in_the_dark_page_cards_and_charts_are_dark_and_what_stands_on_them_is_not(report, open_page):
+    for scheme, is_dark in ((LIGHT, False), (DARK, True)):
+        for file in report:
+            page = open_page(file, scheme=scheme)
+            for selector, what, is_paper in (
+                ("body", "backgroundColor", True),
+                (".card", "backgroundColor", True),
+                (".card", "color", False),
+                (".chart .xtick text", "fill", False),
+            ):
+                assert (luminance(page, selector, what) < 0.5) is (is_dark is is_paper), (scheme, selector, what)
+
+
+def test_charts_follow_when_the_browser_turns_dark(report, open_page):
+    page = open_page(report[0], scheme=LIGHT)
+    assert luminance(page, ".chart .xtick text", "fill") < 0.5
+    page.emulate_media(color_scheme=DARK)
+    page.wait_for_function(
+        "getComputedStyle(document.querySelector('.chart .xtick text')).fill === 'rgb(228, 232, 238)'"
+    )
+
+
+def test_every_colour_of_a_chart_is_one_of_the_page(report, open_page):
+    page = open_page(report[0])
+    for outcome in (*charts.OUTCOMES, "none"):
+        name = charts.colour(outcome).removeprefix("var(").removesuffix(")")
+        assert page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{name}')") != ""

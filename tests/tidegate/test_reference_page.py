@@ -1,0 +1,35 @@
+"""docs/reference.md has every field of every declaration, as the declarations have it."""
+
+import dataclasses
+import inspect
+from pathlib import Path
+
+import pytest
+
+import tidegate
+from tidegate import reference
+
+PAGE = Path(__file__).parents[2] / reference.PAGE
+DECLARED = [declared for _, section in reference.SECTIONS for declared in section]
+
+
+def test_the_page_is_as_the_declarations_are():
+    assert PAGE.read_text() == reference.page(), "the declarations changed: run `make reference`"
+
+
+def test_every_declaration_that_users_import_is_on_the_page():
+    public = [value for name in tidegate.__all__ if inspect.isclass(value := getattr(tidegate, name))]
+    assert {one for one in public if dataclasses.is_dataclass(one)} == set(DECLARED)
+
+
+@pytest.mark.parametrize("declared", DECLARED, ids=lambda declared: declared.__name__)
+def test_every_field_says_what_it_is(declared):
+    """In the class's docstring, or in a comment beside the field."""
+    assert [name for name, said in reference.described(declared).items() if not said] == []
+
+
+def test_a_field_is_described_by_the_docstring_and_by_the_comment_beside_it():
+    said = reference.described(tidegate.HttpLookup)
+    assert said["headers"].startswith("sent with every request")
+    assert said["pages"] == "an answer that comes in pages."
+    assert reference.described(tidegate.Retry)["initial_delay"] == "s"

@@ -1,0 +1,60 @@
+"""How far a day is, while it runs: a line that moves in a terminal; elsewhere a line for each stage."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from jobs.counted import counted
+
+CLEAR = "\r\x1b[K"
+EVERY = 30.0  # s between two lines on the same stage, where the output is no terminal
+
+
+class Stages:
+    """Prints to stderr, as stdout has the days that are over.
+
+    Args:
+        in_place: One line, again and again in its place.
+    """
+
+    def __init__(self, *, in_place: bool) -> None:
+        self._in_place = in_place
+        self._stage: tuple[Any, ...] = ()
+        self._printed = 0.0  # s, monotonic
+
+    def show(self, event: dict[str, Any]) -> None:
+        """Print an event of a run, unless it says nothing new."""
+        said = stage_line(event)
+        if not said:
+            return
+        if self._in_place:
+            print(f"{CLEAR}{said}", end="", file=sys.stderr, flush=True)
+            return
+        stage = (event["day"], event["kind"], event.get("unit"))
+        moves = event["kind"] == "progress" and time.monotonic() - self._printed >= EVERY
+        if stage != self._stage or moves:
+            print(f"{event['day']}  {said}", file=sys.stderr, flush=True)
+            self._stage, self._printed = stage, time.monotonic()
+
+
+def stage_line(event: dict[str, Any]) -> str:
+    """What an event says of the run; empty for one that ends it, as its day is printed then."""
+    from jobs.terminal import progress_line
+
+    said = ""
+    match event.get("kind"):
+        case "starting":
+            said = f"starting Spark, which logs to {event['log']}"
+        case "started":
+            said = f"reading {counted(event['rows_total'], 'row')}"
+        case "progress":
+            said = progress_line(event)
+        case "written":
+            said = "written; checking the files"
+        case "checked":
+            said = "checked"
+        case "deciding":
+            said = "holding the day back" if event["held_back"] else "publishing"
+    return said

@@ -1,0 +1,163 @@
+"""docs/reference.md: every field of every declaration, made from the declarations themselves.
+
+python -m tidegate.reference writes it (`make reference`).
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tidegate
+from tidegate import (
+    ApiKey,
+    AsyncFunctionLookup,
+    Basic,
+    Batch,
+    Bearer,
+    Cache,
+    CoroutineLookup,
+    Enrichment,
+    Env,
+    EventTime,
+    HttpLookup,
+    Input,
+    Ledger,
+    Lookup,
+    OAuth2ClientCredentials,
+    Outage,
+    Output,
+    Pages,
+    Price,
+    Retry,
+    Service,
+    SqlLookup,
+    Summary,
+    Tolerance,
+    Ttl,
+)  # fmt: skip
+
+PAGE = Path("docs/reference.md")
+SECTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("The enrichment", (Enrichment, Input, Output, EventTime, Tolerance, Summary)),
+    ("Lookups", (Lookup, HttpLookup, Batch, Pages, SqlLookup, CoroutineLookup, AsyncFunctionLookup)),
+    ("Services", (Service, ApiKey, Bearer, Basic, OAuth2ClientCredentials, Price, Outage, Retry, Env)),
+    ("What is kept", (Ledger, Ttl, Cache)),
+)
+HEAD = """# Reference: every field of a declaration
+
+Made from the declarations by `make reference`; a test holds this page to them. A field without a default is required.
+Times in s are numbers, others a `timedelta`. What is wrong with a value is said where it is declared: the rule, the
+value, the cure.
+
+How they are used together: [your first enrichment](your-first-enrichment.md), [lookups](lookups.md),
+[the ledger](ledger.md). `Expectation("expect_...", severity="error", ...)` takes a Great Expectations rule by its name
+and arguments; `@lookup(service=..., keys=..., returns=..., timeout=...)` above a coroutine makes a `CoroutineLookup`,
+with that one's other fields.
+"""
+REQUIRED = "required"
+
+
+def page() -> str:
+    """The whole page, as Markdown."""
+    lines = [HEAD]
+    for title, declared in SECTIONS:
+        lines.append(f"## {title}\n")
+        for one in declared:
+            lines += _section(one)
+    return "\n".join(lines)
+
+
+def described(declared: type) -> dict[str, str]:
+    """What each field of a declaration is, by its name: from the class's docstring, and the comment beside the field.
+
+    A docstring says it as `name: text`, or `name, other: text`, up to the next one or the end of the paragraph.
+    """
+    named = dict.fromkeys((field.name for field in _own_fields(declared)), "")
+    for names, text in _parts(declared)[1:]:
+        named |= dict.fromkeys(names, text)
+    source = inspect.getsource(declared)
+    for name, said in named.items():
+        comment = re.search(rf"^    {name}: .*?  # (.+)$", source, re.MULTILINE)
+        if comment:
+            named[name] = "; ".join(filter(None, (comment[1], said)))
+    return named
+
+
+def _section(declared: type) -> Iterator[str]:
+    (_, about), *_ = _parts(declared)
+    base = declared.__mro__[1]
+    more = f" It has the fields of [{base.__name__}](#{base.__name__.lower()}) too." if base is not object else ""
+    yield f"### {declared.__name__}\n\n{about}{more}\n"
+    yield "| field | type | default | |\n|---|---|---|---|"
+    said = described(declared)
+    for field in _own_fields(declared):
+        cells = (f"`{field.name}`", f"`{_type(_kinds(declared)[field.name])}`", _default(field), said[field.name])
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""
+
+
+def _own_fields(declared: type) -> list[dataclasses.Field[Any]]:
+    own = inspect.get_annotations(declared)
+    return [field for field in dataclasses.fields(declared) if field.name in own]
+
+
+def _kinds(declared: type) -> dict[str, Any]:
+    return inspect.get_annotations(declared, eval_str=True)
+
+
+def _parts(declared: type) -> list[tuple[list[str], str]]:
+    """A docstring as the text about the class, and then that about its fields, with the names of each."""
+    names = "|".join(field.name for field in _own_fields(declared))
+    text = inspect.cleandoc(declared.__doc__ or "").replace("\n\n", "\n¶")
+    starts = re.compile(rf"(?:(?<=^)|(?<=[.;]\s)|(?<=¶))((?:{names})(?:, (?:{names}))*):\s", re.MULTILINE)
+    pieces = starts.split(text)
+    about: tuple[list[str], str] = ([], _plain(pieces[0]))
+    return [about] + [(names.split(", "), _plain(said)) for names, said in zip(pieces[1::2], pieces[2::2], strict=True)]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("¶", " ").split()).rstrip(";")
+
+
+def _type(kind: Any) -> str:  # noqa: PLR0911  # one for each kind of type
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(_type(one) for one in arguments)
+    if origin is typing.Literal:
+        return " | ".join(repr(one).replace("'", '"') for one in arguments)
+    if origin is collections.abc.Callable:
+        return "function"
+    if origin is tuple and Ellipsis not in arguments:
+        return f"({', '.join(map(_type, arguments))})"
+    if origin in (tuple, collections.abc.Sequence):
+        return f"list[{_type(arguments[0])}]"
+    if origin is collections.abc.Mapping:
+        return f"dict[{', '.join(map(_type, arguments))}]"
+    return "None" if kind is types.NoneType else getattr(kind, "__name__", str(kind))
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+        return f"`{type(value).__name__}()`" if dataclasses.is_dataclass(value) else f"`{value!r}`"
+    if field.default is dataclasses.MISSING:
+        return REQUIRED
+    shown = repr(list(field.default)) if isinstance(field.default, tuple) else repr(field.default)
+    return "`" + shown.replace("'", '"').replace("datetime.", "") + "`"
+
+
+def main() -> None:
+    PAGE.write_text(page())
+    print(f"{PAGE}: {sum(len(declared) for _, declared in SECTIONS)} of {len(tidegate.__all__)} names of tidegate")
+
+
+if __name__ == "__main__":
+    main()
