@@ -57,8 +57,8 @@ def verdicts(
     by_answer = answers.judge(frame, facts, stored)
     expectations, unknown = [], {}
     import_when_used(*OF_GREAT_EXPECTATIONS)
-    with quiet():
-        for spec, expectation in expectations_of(specs, facts, figures, by_answer):
+    with _quiet():
+        for spec, expectation in _expectations_of(specs, facts, figures, by_answer):
             if isinstance(expectation, str):
                 unknown[spec.name] = expectation
             else:
@@ -80,7 +80,7 @@ def verdicts(
     )
 
 
-def expectations_of(
+def _expectations_of(
     specs: tuple[CheckSpec, ...], facts: DayFacts, figures: DayFigures | None, by_answer: dict[str, Finding]
 ) -> Iterator[tuple[CheckSpec, Any]]:
     """The expectation of each check, or the reason why there is none. by_answer: of `answers.judge`."""
@@ -178,7 +178,7 @@ def _validate(frame: DataFrame, facts: DayFacts, expectations: list[Any]) -> dic
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Great Expectations logs and warns about its own ways, which tell nobody anything about the day."""
     import logging
     import warnings
