@@ -123,7 +123,8 @@ class Bench:
     def tidegate(self, mode: str, *, ledger: bool = False, shared: bool = False) -> None:
         kept = Ledger(str(self.root / f"ledger-{self.number}")) if ledger else None
         self.number += 1
-        write_enriched(self.frame(), enrichment(mode, ledger=kept, shared=shared), self.root / f"out-{self.number}")
+        declared, out = enrichment(mode, ledger=kept, shared=shared), self.root / f"out-{self.number}"
+        write_enriched(self.frame(), declared, out, rows=self.rows)
 
     def measure(self, work: Callable[[], None]) -> float:
         """Rows per second, from submitting the job to the end of its output."""

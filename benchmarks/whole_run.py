@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from tidegate import Enrichment
 
 
-def write_enriched(frame: DataFrame, declared: Enrichment, out: Path) -> None:
+def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, rows: int | None = None) -> None:
+    """rows: of the frame, as a day's run knows them from the footers of its files."""
     rows, plan = prepare(frame, declared)
     plan = ruled(plan, declared, uuid.uuid4().hex, RunRules())
-    with driven(rows, plan, scratch=Path(f"{out}-keys")) as run:
+    with driven(rows, plan, scratch=Path(f"{out}-keys"), rows=rows) as run:
         write_out(rows, run.plan, str(out))

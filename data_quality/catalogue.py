@@ -166,6 +166,6 @@ def _of_a_lookup(declared: DeclaredFacts, lookup: LookupFacts) -> list[CheckSpec
             )
         )
     if declared.ledger is not None:
-        text = "Every answer that came by call is kept in the ledger, so that no run asks for it again."
+        text = "Each distinct key is called for once, and every answer is kept, so that no run asks for it again."
         texts.append(("calls_reconciled", "warn", text))
     return [CheckSpec(f"{name}__{rule}", severity, f"{name}: {text}", name) for rule, severity, text in texts]

@@ -127,7 +127,8 @@ def _counted(rule: str, facts: DayFacts, figures: DayFigures | None, lookup: str
             return {"most_at_once": _most_at_once(facts, figures, lookup)}
         case "calls_reconciled":
             stored = {one.name: one.stored for one in figures.lookups} if figures else {}
-            return {"stored": stored.get(lookup or ""), "sent": _sent(facts, figures, lookup)}
+            sent = _sent(facts, figures, lookup)
+            return {"stored": stored.get(lookup or ""), "sent": sent, "called": _called(figures, lookup)}
         case "one_answer_per_request":
             return {"answers": _answers(figures, lookup)}
     return {}
@@ -154,6 +155,12 @@ def _answers(figures: DayFigures | None, lookup: str | None) -> list[int] | None
         return [requests.answered, requests.in_doubt]
     calls = [one.calls for one in figures.lookups if one.name == lookup] if figures else []
     return [0, 0] if calls == [0] else None
+
+
+def _called(figures: DayFigures | None, lookup: str | None) -> list[int] | None:
+    """Rows that were called for, and their distinct keys; None where nobody counted them."""
+    one = next((one for one in figures.lookups if one.name == lookup), None) if figures else None
+    return None if one is None or one.keys_called is None else [one.rows_called, one.keys_called]
 
 
 def _requests(figures: DayFigures | None, lookup: str | None) -> RequestFigures | None:

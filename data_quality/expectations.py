@@ -215,11 +215,12 @@ class ExpectMissShareUsual(PromiseExpectation):
 
 class ExpectCallsReconciled(PromiseExpectation):
     """`stored`: the answers and misses that the run left in the ledger, counted there. `sent`: requests, and the keys
-    that they asked for, counted where they were sent.
+    that they asked for, counted where they were sent. `called`: rows that were called for, and their distinct keys.
     """
 
     stored: int | None = None
     sent: list[int] | None = None
+    called: list[int] | None = None
     rule = "calls_reconciled"
     metric_dependencies = ("audit.rows",)
 
@@ -227,7 +228,11 @@ class ExpectCallsReconciled(PromiseExpectation):
         answered = metrics["audit.rows"].get("counts", {}).get("answered", {}).get(self.lookup)
         if answered is None or self.stored is None:
             return Finding.not_run("the answers that came by call, or those in the ledger, were not counted")
-        expected = "every answer that came by call is in the ledger"
+        expected = "every answer that came by call is in the ledger, and each distinct key was called for once"
+        if self.called is not None and self.called[0] > self.called[1]:
+            rows, distinct = self.called
+            text = f"{rows - distinct:,} of {rows:,} calls repeat one of this run's {distinct:,} keys"
+            return Finding(False, text, rows - distinct, rows, expected)
         if self.stored < answered:
             lost = answered - self.stored
             text = (
@@ -238,6 +243,7 @@ class ExpectCallsReconciled(PromiseExpectation):
         if self.sent is not None:
             requests, keys = self.sent
             asked = f"; {requests:,} requests asked for {keys:,} keys"
+            asked += "" if self.called is None else f", {self.called[1]:,} distinct"
             if keys < answered:
                 text = (
                     f"{answered - keys:,} of {answered:,} answers that came by call were asked for by no request{asked}"

@@ -273,7 +273,12 @@ def _write(
     with (
         RunProgress(coordinator_of(spark), input_day.rows, report) as progress,
         driven(
-            rows, replace(plan, progress=progress.number), scratch=scratch, asking=progress.asking_keys, sent=sent
+            rows,
+            replace(plan, progress=progress.number),
+            scratch=scratch,
+            rows=input_day.rows,
+            asking=progress.asking_keys,
+            sent=sent,
         ) as run,
     ):
         written = write_out(rows, run.plan, facts.folder, sent)

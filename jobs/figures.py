@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
@@ -28,7 +29,13 @@ def count(written: DataFrame, declared: DeclaredFacts, *, rows_in: int, job_s: f
         rows_in=rows_in,
         rows_out=found["rows"],
         rows_late=found["late"],
-        lookups=tuple(_figures(lookup, found, saved.get(lookup.name, "0")) for lookup in declared.lookups),
+        lookups=tuple(
+            replace(
+                _figures(lookup, found, saved.get(lookup.name, "0")),
+                keys_called=_keys_called(lookup, written) if found[f"{lookup.name}.rows_called"] else None,
+            )
+            for lookup in declared.lookups
+        ),
         job_s=round(job_s, 3),
     )
 
@@ -54,6 +61,14 @@ def _aggregates(lookup: LookupFacts) -> list[Column]:
         F.sum(F.size(F.filter(attempts, lambda one: one["throttled"]))).alias(f"{name}.throttled"),
         F.unix_micros(F.min(schema.published_answered_at(name))).alias(f"{name}.oldest"),
     ]
+
+
+def _keys_called(lookup: LookupFacts, written: DataFrame) -> int | None:
+    """Distinct keys that were asked; by their hashes, so that few bytes are shuffled."""
+    if not lookup.asks_once or schema.key(lookup.name) not in written.columns:
+        return None
+    called = written.where(F.size(schema.attempts(lookup.name)) > 0)
+    return called.select(F.xxhash64(schema.key(lookup.name))).distinct().count()
 
 
 def _saved(lookup: LookupFacts, written: DataFrame) -> str:

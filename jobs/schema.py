@@ -164,6 +164,7 @@ class LookupFacts(Facts):
     prices: tuple[PriceFacts, ...] = ()  # the one in force on the day of a call holds
     version: int = 1
     keys: tuple[tuple[str, str], ...] = ()  # part of the key, Spark SQL over the input's columns that gives it
+    asks_once: bool = True  # a key, in one run; False without a cache
 
     @property
     def max_attempts_at_once(self) -> int:
@@ -280,6 +281,7 @@ class LookupFigures(Facts):
     latency_p50_ms: float | None  # of answered rows
     latency_p99_ms: float | None
     rows_called: int = 0  # rows for which a call was made; the others were skipped, or had their answer from elsewhere
+    keys_called: int | None = None  # distinct keys of these rows; None: nobody counted, as without a cache
     from_ledger: int = 0  # rows whose answer came from the ledger
     shared: int = 0  # rows that took part in the call of an equal row
     answered: int = 0  # rows with an answer or a miss of a call of their own

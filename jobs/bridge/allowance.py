@@ -7,6 +7,8 @@ import asyncio
 from jobs.errors import BudgetSpent
 from jobs.ledger.task_plan import CallCap
 
+ROUNDING = 1e-6  # of a call of the dearest lookup: parts of calls are subtracted one by one
+
 
 class Allowance:
     """What one task may spend, over all its lookups; every attempt costs the weight of its lookup.
@@ -28,7 +30,7 @@ class Allowance:
     async def spend(self, place: int) -> None:
         """For one attempt, to be followed by `ended`. Raises BudgetSpent once nothing is in flight any more."""
         weight = self._cap.weights[place]
-        if weight > self._left:
+        if weight > self._left + ROUNDING:
             await self._idle.wait()
             raise BudgetSpent(
                 f"{self._cap.said} is used up: what was answered is kept, nothing is published; run the day again, and "

@@ -1,4 +1,4 @@
-"""What the ledger knows of a key, as a row takes it: in place of a call, at once."""
+"""What is known of a key, from the ledger or as it was asked first, as a row takes it: in place of a call, at once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from jobs.bridge.replies import Reply
 from jobs.bridge.shared_calls import KeptAnswers
-from jobs.callers.caller import CallFailed
-from jobs.ledger.at_task import AskedBefore
+from jobs.ledger.asked_once import AskedBefore
 from jobs.ledger.codec import load
 from jobs.lookups.services import Cache
 from jobs.one_line import in_one_line
 
 if TYPE_CHECKING:
     from jobs.bridge.rows import Asked
-    from jobs.callers.caller import Caller, Key
+    from jobs.callers.caller import Caller
     from jobs.ledger.answers import StoredAnswer
 
 
@@ -41,14 +40,7 @@ class KnownAnswers:
             asked.paused = (before.paused_ms or 0.0) / 1e3
             if before.attempts and before.latency_ms is not None:
                 asked.finished = before.attempts[0][0] + round(before.latency_ms * 1e3)
-        if before.outcome in ("ok", "miss"):
-            assert known.stored is not None
-            reply = self._reply(known.stored)
-        elif before.outcome == "fallback":
-            assert asked.key is not None
-            reply = self._fallback(asked.key, before.error)
-        else:
-            reply = Reply(before.outcome, error=before.error)
+        reply = Reply(before.outcome, before.answer, before.answered_at, error=before.error)
         self._put(asked, reply, "call" if known.audit_is_here else "shared")
 
     def _put(self, asked: Asked, reply: Reply, source: str) -> None:
@@ -66,14 +58,6 @@ class KnownAnswers:
         if reply.answered_at is not None:
             self._mapped.put(stored.key, reply, reply.answer)
         return reply
-
-    def _fallback(self, key: Key, said: str | None) -> Reply:
-        try:
-            answer = self._caller.fallback(key)
-            columns = None if answer is None else self._caller.columns(answer)
-        except (CallFailed, ValueError) as error:
-            return Reply("timeout", error=in_one_line(f"{said}; its fallback: {error}"))
-        return Reply("fallback", columns, error=said)
 
 
 def reply_of(caller: Caller, stored: StoredAnswer) -> Reply:

@@ -118,7 +118,7 @@ def _operator(
         "now_us": task.now_us,
         "attempts": task.attempts,
         "ledger": ledger,
-        "known": None if ledger is None else KnownAnswers(caller),
+        "known": KnownAnswers(caller),
         "allowance": task.allowance,
         "may_call": task.plan.may_call,
     }

@@ -32,6 +32,7 @@ from jobs.bridge.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.bridge.rows import Row, rows_of
 from jobs.bridge.telling import tellable
 from jobs.errors import LedgerError, RowFailed, RunCancelled, TidegateError
+from jobs.ledger.asked_once import AskedFile, AskedOnce
 from jobs.ledger.at_task import Found, TaskLedger
 from jobs.ledger.task_plan import CallCap, LedgerPlan
 from jobs.lookups import Lookup
@@ -52,6 +53,7 @@ class PartitionPlan:
     layout: BatchLayout
     progress: int | None  # number of the driver's listener to it
     ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
+    asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its keys that were asked before the rows
     may_call: bool = True  # False: a key without an answer leaves as not_asked
     cap: CallCap | None = None
     driver: DriverAddress | None = None  # where a task asks before it works
@@ -95,6 +97,7 @@ class PartitionRun:
         ledgers = plan.ledgers or (None,) * len(plan.lookups)
         self.now_us = one_clock()
         self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
+        self._asked_first: list[AskedOnce | None] = []
         self._main: asyncio.Task[None] | None = None
         self._driver: ToDriver
         self._all_rows_came = asyncio.Event()
@@ -228,6 +231,8 @@ class PartitionRun:
         """The ledgers opened, to be closed after the operators; and what this task may spend on calls."""
         plan = self._plan
         allowance = None if plan.cap is None else Allowance(plan.cap, self._partition)
+        first = plan.asked_first or (None,) * len(plan.lookups)
+        self._asked_first = [None if file is None else AskedOnce.open(file) for file in first]
         for place, ledger in enumerate(self._ledgers):
             if ledger is not None:
                 stack.callback(ledger.close)
@@ -279,10 +284,16 @@ class PartitionRun:
             await asyncio.sleep(LEND_EVERY)
 
     def _known(self, batch: pa.RecordBatch, keys: list[list[Any]]) -> list[tuple[int, list[Found | None]]]:
-        """What the ledgers know of a batch's keys: per lookup, where they know any."""
-        asked = zip(self._ledgers, keys, strict=True)
-        found = [None if ledger is None else ledger.find(batch, of_lookup) for ledger, of_lookup in asked]
-        return [(place, known) for place, known in enumerate(found) if known is not None]
+        """What is known of a batch's keys: per lookup, where any is. A key that was asked first shows its outcome."""
+        known: list[tuple[int, list[Found | None]]] = []
+        for place, (ledger, first, of_lookup) in enumerate(zip(self._ledgers, self._asked_first, keys, strict=True)):
+            stored = None if ledger is None else ledger.find(of_lookup)
+            asked = None if first is None else first.find(batch, of_lookup)
+            if stored is not None and asked is not None:
+                known.append((place, [one or other for one, other in zip(asked, stored, strict=True)]))
+            elif stored is not None or asked is not None:
+                known.append((place, [*(stored or asked or ())]))
+        return known
 
     def _collect(self, element: StreamElement) -> None:
         if isinstance(element, StreamRecord):

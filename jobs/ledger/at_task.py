@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs import schema
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredAnswer
-from jobs.ledger.asked_once import AskedOnce
+from jobs.ledger.asked_once import AskedBefore
 from jobs.ledger.codec import dump
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
@@ -30,18 +29,9 @@ if TYPE_CHECKING:
 
     from jobs.callers.caller import Key
     from jobs.ledger.answers import StoredOutcome
-    from jobs.ledger.task_plan import AskedKey, AskedKeys, LedgerPlan
+    from jobs.ledger.task_plan import LedgerPlan
 
 _log = logging.getLogger("tidegate.ledger")
-
-
-@dataclass(frozen=True, slots=True)
-class AskedBefore:
-    """A key that was asked once for the whole job: what became of it, and whether its audit stands at this row."""
-
-    asked: AskedKey
-    stored: StoredAnswer | None
-    audit_is_here: bool
 
 
 Found = StoredAnswer | AskedBefore
@@ -78,7 +68,6 @@ class TaskLedger:
         self._now_us = now_us
         self._folder = LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
         self._indexes: list[AnswerIndex] = []
-        self._asked_once: AskedKeys | None = None
         self._writer: LedgerWriter | None = None
         self._loop: asyncio.AbstractEventLoop
         self._keys: list[Key] = []  # of the answers that came back in this turn of the loop
@@ -101,8 +90,6 @@ class TaskLedger:
             self._indexes.append(AnswerIndex.open(_on_this_host(plan.index)))
         if earlier is not None:
             self._indexes.insert(0, earlier)
-        if plan.asked_once is not None:
-            self._asked_once = AskedOnce.open(_on_this_host(plan.asked_once))
         if not plan.idempotent:
             self._waiter = ThreadPoolExecutor(1, "ledger marks")
         self._writer = LedgerWriter(
@@ -124,22 +111,11 @@ class TaskLedger:
                 self._hand_over()
 
     # -- what is known -------------------------------------------------------------------------------------------------
-    def find(self, batch: pa.RecordBatch, keys: Sequence[Key | None]) -> list[Found | None] | None:
+    def find(self, keys: Sequence[Key | None]) -> list[StoredAnswer | None] | None:
         """What is known of the keys of a batch, row by row; None when nothing is known of any."""
-        if not self._indexes and self._asked_once is None:
+        if not self._indexes:
             return None
-        texts = [None if key is None else self._text(key) for key in keys]
-        stored = self._stored(texts)
-        found: list[Found | None] = list(stored)
-        asked = [] if self._asked_once is None else self._asked_once.find_many(texts)
-        if any(asked):
-            files = batch.column(schema.SOURCE_FILE).to_pylist()
-            rows = batch.column(schema.SOURCE_ROW).to_pylist()
-            for place, one in enumerate(asked):
-                if one is not None:
-                    here = one.source_row == rows[place] and one.source_file == files[place]
-                    answered = one.outcome in ANSWERS
-                    found[place] = AskedBefore(one, stored[place], here) if stored[place] or not answered else None
+        found = self._stored([None if key is None else self._text(key) for key in keys])
         return found if any(found) else None
 
     def _stored(self, texts: list[str | None]) -> list[StoredAnswer | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -26,6 +27,20 @@ def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
 def _too_little(said: str, least: str, tasks: int) -> str:
     """For the sentence of a cap with which some task may never ask, however often the day is run again."""
     return f"{said}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
+
+
+def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
+    """The cap with as much of it for each task as its keys need, where there is enough; the rest evenly.
+
+    needs: per task, what one attempt for each of its keys takes. Where there is not enough, no task has less than an
+    equal part that it needs more.
+    """
+    parts = [0.0] * len(needs)
+    left = sum(cap.parts)
+    for count, task in enumerate(sorted(range(len(needs)), key=lambda task: needs[task])):
+        parts[task] = min(needs[task], left / (len(needs) - count))
+        left -= parts[task]
+    return replace(cap, parts=tuple(part + max(0.0, left) / len(parts) for part in parts))
 
 
 def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:

@@ -2,7 +2,8 @@
 
 The keys of a lookup fall into 256 shares by their hash, the same in every run. A task claims a share of its keys by a
 file in its run's folder, asks, and gives the claim back once the answers are stored. Keys of a share that another run
-has claimed come last; what that run has answered by then is not asked.
+has claimed come last; what that run has answered by then is not asked. So do single keys that another run asks by row
+(jobs/ledger/by_row.py).
 
     <folder>/runs/<run_id>/claims/<share>-<task>
 """
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.ledger.answers import ANSWERS
+from jobs.ledger.by_row import DECIDING, LISTED, listed_among
 from jobs.ledger.hits import BEAT, RUNS, folder_of, run_of_keys
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.store import NotOurs
@@ -45,30 +47,65 @@ class _Place:
     rows: np.ndarray  # of its keys in the task's table
     shares: np.ndarray  # of its keys
     texts: pa.Array
+    hashes: np.ndarray  # of its keys' columns
     done: np.ndarray  # per key: another run has an answer
+    taken: np.ndarray  # per key: given to be asked
+    left: np.ndarray  # per key: left to a run that asks it by row
+    types: str  # of the key's columns
     others: set[str]  # runs that lived at the last look
     read: set[str] = field(default_factory=set)  # their parts
+    listed: dict[str, np.ndarray] = field(default_factory=dict)  # per run that asks by row: which keys
 
     @property
     def lasting(self) -> list[str]:
         """Outcomes that may be used at all: those with a time to live."""
         return [outcome for outcome, age in self.plan.ttl.max_age_us().items() if outcome in ANSWERS and age != 0]
 
+    def open(self, share: int) -> np.ndarray:
+        """Per key: of this share, not given to be asked, and not answered."""
+        found: np.ndarray = (self.shares == share) & ~self.done & ~self.taken
+        return found
+
+    def free(self, share: int) -> np.ndarray:
+        """Those of them that no other run asks by row."""
+        found: np.ndarray = self.open(share) & ~self.left
+        return found
+
     def look(self) -> dict[str, set[str]]:
-        """Who lives, by run, and the shares that each has claimed. A run without a beat for long is dead;
-        so is one whose last beat is far ahead, from before the clock was put back.
+        """Who lives, by run, and the shares that each has claimed: all, while it decides. A run without a beat for long
+        is dead; so is one whose last beat is far ahead, from before the clock was put back.
         """
         beats: dict[str, datetime] = {}
         claims: dict[str, set[str]] = {}
+        by_row = set()
         for info in self.folder.files(RUNS):
             parts = info.path[len(self.folder.path) + len(RUNS) + 2 :].split("/")
             if len(parts) == 2 and parts[1] == BEAT and info.mtime is not None:
                 beats[parts[0]] = info.mtime
+            elif len(parts) == 2 and parts[1] == DECIDING:
+                claims.setdefault(parts[0], set()).update(f"{share:03d}" for share in range(SHARES))
+            elif len(parts) == 2 and parts[1] == LISTED:
+                by_row.add(parts[0])
             elif len(parts) == 3 and parts[1] == "claims":
                 claims.setdefault(parts[0], set()).add(parts[2].split("-")[0])
         now = beats.get(self.plan.run_id)
         alive = {run for run, beat in beats.items() if now is None or abs((now - beat).total_seconds()) < DEAD_AFTER}
-        return {run: claims.get(run, set()) for run in alive - {self.plan.run_id}}
+        alive -= {self.plan.run_id}
+        self._leave(by_row & alive)
+        return {run: claims.get(run, set()) for run in alive}
+
+    def _leave(self, runs: set[str]) -> None:
+        """Leave to these runs what they ask by row; not what holds for no time, as their answers could not be used."""
+        self.left = np.zeros(len(self.rows), np.bool_)
+        for run in runs if "ok" in self.lasting else ():
+            if run not in self.listed:
+                try:
+                    self.listed[run] = listed_among(self.folder, run, self.hashes, self.types)
+                except FileNotFoundError:  # it has ended meanwhile
+                    continue
+                except (pa.ArrowException, OSError) as error:
+                    raise self.folder.unreadable(f"{RUNS}/{run}/{LISTED}", error) from error
+            self.left |= self.listed[run]
 
     def read_answers(self, alive: set[str]) -> None:
         """Mark the keys that other runs have answered since the last look; those that have ended once more too."""
@@ -100,15 +137,18 @@ class Claims:
         *,
         text: str,
         place: str,
+        hashed: str,
+        types: Mapping[int, str],
         seed: int,
     ) -> None:
         """plans: by the number that stands in the column `place`. others: runs that lived when this one began. text:
-        the column of the key's text. Parts of this run are found under the plan's run_id.
+        the column of the key's text, hashed: that of its hash; types: of its columns, by place. Parts of this run are
+        found under the plan's run_id.
         """
         self._plans = plans
         self._others = others
         self._task = task
-        self._text, self._place = text, place
+        self._text, self._place, self._hashed, self._types = text, place, hashed, types
         self._dice = random.Random(seed * 1009 + task)  # an order, not a secret
         self._every = min(plan.flush_seconds for plan in plans.values())
         self._changed = threading.Condition()
@@ -129,9 +169,13 @@ class Claims:
         while groups and not self._ended:
             one, share = group = groups.popleft()
             place = places[one]
-            if self._claim(place, share):
+            if not place.open(share).any():
+                continue
+            if group not in self._open and place.free(share).any() and self._claim(place, share):
                 put_off = 0
-                mine = np.flatnonzero((place.shares == share) & ~place.done)
+                mine = np.flatnonzero(place.free(share))
+                place.taken[mine] = True
+                groups.append(group)  # with those that are left to others
                 yield from self._share(table.take(pa.array(place.rows[mine])), place, group)
                 continue
             groups.append(group)
@@ -139,13 +183,19 @@ class Claims:
             if put_off >= len(groups):  # others are at all that is left: their answers will come, or they die
                 put_off = 0
                 self._sleep(self._every * self._dice.uniform(0.5, 1.5))
+                for waiting in {one for one, _ in groups}:
+                    places[waiting].read_answers(set(places[waiting].look()))
 
     def _place_of(self, one: int, table: pa.Table) -> _Place:
         rows = np.flatnonzero(table[self._place].to_numpy() == one)
         texts = table[self._text].combine_chunks().take(pa.array(rows))
         plan = self._plans[one]
-        done = np.zeros(len(rows), np.bool_)
-        return _Place(plan, folder_of(plan), rows, _shares_of(texts), texts, done, set(self._others.get(one, ())))
+        hashes = table[self._hashed].combine_chunks().take(pa.array(rows)).to_numpy()
+        done, taken, left = (np.zeros(len(rows), np.bool_) for _ in range(3))
+        others = set(self._others.get(one, ()))
+        return _Place(
+            plan, folder_of(plan), rows, _shares_of(texts), texts, hashes, done, taken, left, self._types[one], others
+        )
 
     def _share(self, table: pa.Table, place: _Place, group: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         if not table.num_rows:

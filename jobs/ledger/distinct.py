@@ -1,14 +1,12 @@
-"""The distinct-key plan: each key that the ledger does not know is asked once for the whole job, before the rows.
+"""Keys that are asked before the rows: each once for the whole run, by the same operators with the same limits.
 
-An ordinary task shares calls within its own partition only. Here the keys of all partitions are asked first, each
-once, by the same operators with the same limits; then every row finds its answer, and the audit of a call stands at
-one row of its key.
+An ordinary task shares calls within its own partition only. Here the keys of all partitions are asked first; then every
+row finds its answer, and the audit of a call stands at one row of its key.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from pathlib import Path
@@ -23,56 +21,72 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from jobs import schema
 from jobs.bridge.partition import PartitionPlan
 from jobs.enrich import carry_out
-from jobs.ledger.asked_once import write_asked_once
+from jobs.ledger.asked_once import ANSWER, AskedFile, write_asked_once
 from jobs.ledger.claims import Claims
-from jobs.ledger.day_keys import TASK, TEXT
-from jobs.ledger.hits import Hits, file_of_run, run_of_keys, with_index, with_own_answers
+from jobs.ledger.day_keys import HASH, ROWS, TASK, TEXT
+from jobs.ledger.hits import Hits, run_of_keys, with_index, with_own_answers
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from jobs.ledger.task_plan import CallCap, LedgerPlan
     from jobs.lookups import Lookup
     from jobs.sent_requests import SentRequests
 
-ROWS_PER_KEY = 2  # fewer, and sharing within each task saves nearly as much without a phase of its own
-MODES = ("unordered", "ordered")
 PLACE = "__key_place"  # int: of the lookup in the plan
 BY_ROW = "row"
 OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)
 
 
-def may_ask_keys_first(lookup: Lookup, mode: str) -> bool:
-    """Whether the declared mode and cache allow it at all."""
-    return mode in MODES and lookup.cache is not None
-
-
-def asks_keys_first(lookup: Lookup, mode: str, tasks: int, hits: Hits, others: Sequence[str]) -> bool:
-    """The rule: the mode is unordered or ordered, calls may be shared (a cache), keys are missing, and either keys
-    repeat (at least 2 rows for each) in more than one task, or other runs ask the same service meanwhile.
+@dataclass(frozen=True)
+class First:
+    """What is asked first at one lookup. keys: of `hits.missing`; others: the runs that lived when this one began at
+    it. alone: no other run lived at any lookup, so that keys of a single row are asked by row.
     """
-    repeated = tasks > 1 and hits.rows >= ROWS_PER_KEY * hits.keys
-    return may_ask_keys_first(lookup, mode) and hits.missing > 0 and (repeated or bool(others))
+
+    hits: Hits
+    keys: pa.Table
+    others: tuple[str, ...]
+    alone: bool
+
+    @property
+    def said(self) -> str:
+        """For the run's record."""
+        rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
+        return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
+
+    @property
+    def frame(self) -> DataFrame:
+        """Its keys, and those that need no call."""
+        return self.hits.frame.where(F.col(ROWS) > 1) if self.alone else self.hits.frame
 
 
-def said_of(hits: Hits) -> str:
-    """For the run's record."""
-    return f"distinct keys: {hits.keys:,} of {hits.rows:,} rows"
+def types_of(types: StructType, names: Sequence[str]) -> str:
+    """The types of a key's columns, as text."""
+    return ", ".join(types[name].dataType.simpleString() for name in names)
 
 
 @dataclass(frozen=True)
 class PlanOfKeys(PartitionPlan):
     """What a task of the first phase needs to know: also who else asks the same keys meanwhile."""
 
-    sharing: dict[int, LedgerPlan] = field(default_factory=dict)  # by the lookup's place in the run
+    sharing: dict[int, LedgerPlan] = field(default_factory=dict)  # by the lookup's place in the run; none: no ledger
     others: dict[int, tuple[str, ...]] = field(default_factory=dict)  # runs that lived when this one began
+    types: dict[int, str] = field(default_factory=dict)  # of the key's columns
     seed: int = 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Keys in, one row for each that was asked or is in the ledger out."""
         from pyspark import TaskContext
 
+        if not self.sharing:
+            yield from super().__call__(batches)
+            return
         task = TaskContext.get()
         number = task.partitionId() if task else 0
-        claims = Claims(self.sharing, self.others, number, text=TEXT, place=PLACE, seed=self.seed)
+        claims = Claims(
+            self.sharing, self.others, number, text=TEXT, place=PLACE, hashed=HASH, types=self.types, seed=self.seed
+        )
         try:
             for batch in super().__call__(claims.take(batches)):
                 claims.finished(batch)
@@ -83,40 +97,42 @@ class PlanOfKeys(PartitionPlan):
 
 def ask_keys(
     plan: PartitionPlan,
-    hits: dict[int, Hits],
-    others: dict[int, list[str]],
+    first: Mapping[int, First],
     *,
     seed: int,
     scratch: Path,
     sent: SentRequests | None = None,
 ) -> PartitionPlan:
-    """Ask every missing key once, all lookups side by side; the plan for the rows, which calls for none of them again.
+    """Ask these keys once, all lookups side by side; the plan for the rows, which calls for none of them again.
 
-    hits, others: by the lookup's place in the plan. seed: of this run, which asks in an order of its own. scratch: a
-    folder that does not exist yet, for what became of the keys; gone at the end. sent: told of the requests.
+    first: by the lookup's place in the plan. seed: of this run, which asks in an order of its own. scratch: a folder
+    for what became of the keys; the rows need it. sent: told of the requests.
     Raises what the tasks raise: RunStopped, RowFailed, LedgerError. What was answered until then is in the ledger.
     """
-    places = sorted(hits)
-    tasks = len(plan.shares[0])
-    try:
-        asking = _plan_of_keys(plan, places)
-        asking = replace(
-            asking,
-            sharing={place: hits[place].plan for place in places},
-            others={place: tuple(others[place]) for place in places},
-            seed=seed,
-        )
-        frame = _frame(hits, tasks=tasks)
-        wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
-        wanted += [column(plan.lookups[place].name) for place in places for column in OUTCOME]
-        carry_out(frame, asking, sent).select(*wanted).write.parquet(str(scratch))
-        asked = pq.read_table(scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    ledgers = list(plan.ledgers)
+    places = sorted(first)
+    hits = {place: first[place].hits for place in places}
+    asking = replace(
+        _plan_of_keys(plan, places),
+        sharing={place: one.plan for place, one in hits.items() if one.plan is not None},
+        others={place: first[place].others for place in places},
+        types={place: types_of(one.frame.schema, one.names) for place, one in hits.items()},
+        seed=seed,
+    )
+    wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
     for place in places:
-        ledgers[place] = _with_outcomes(hits[place], asked, plan.lookups[place].name, place)
-    return replace(plan, ledgers=tuple(ledgers), cap=_left(plan, places, asked))
+        name = plan.lookups[place].name
+        wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
+        wanted += [f"`{answer.name}`" for answer in plan.layout.answers[place]]
+    written = scratch / "keys"
+    carry_out(_frame(first, tasks=len(plan.shares[0])), asking, sent).select(*wanted).write.parquet(str(written))
+    asked = pq.read_table(written)
+    ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
+    for place in places:
+        own = _called(asked, plan.lookups[place], place)
+        files[place] = _written(own, plan.lookups[place], hits[place], scratch / f"asked-{place}.arrow")
+        if hits[place].plan is not None:
+            ledgers[place] = _with_answers(hits[place], own)
+    return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files), cap=_left(plan, places, asked))
 
 
 def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PlanOfKeys:
@@ -146,50 +162,62 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PlanOfKeys:
     return PlanOfKeys(**{one.name: getattr(changed, one.name) for one in fields(changed)})
 
 
-def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan:
+def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan | None:
     """Parts under a name of their own: a task of the rows takes those under its own for a dead attempt's."""
-    assert ledger is not None
-    return replace(ledger, run_id=run_of_keys(ledger.run_id))
+    return ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
 
 
-def _frame(hits: dict[int, Hits], *, tasks: int) -> DataFrame:
+def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
     """All keys, each in the partition of the row that will show its call: so the calls of a task stay within its
     share of calls in flight also where the audit shows them.
     """
-    types = {
-        field.name: field.dataType for one in hits.values() for field in one.frame.schema if field.name in one.names
-    }
+    hits = [one.hits for one in first.values()]
+    types = {field.name: field.dataType for one in hits for field in one.frame.schema if field.name in one.names}
     frames = []
-    for place, one in hits.items():
+    for place, one in first.items():
         keys = [
-            F.col(name) if name in one.names else F.lit(None).cast(kind).alias(name) for name, kind in types.items()
+            F.col(name) if name in one.hits.names else F.lit(None).cast(kind).alias(name)
+            for name, kind in types.items()
         ]
-        frames.append(one.frame.select(TEXT, F.lit(place).alias(PLACE), *schema.SOURCE_IDENTITY, TASK, *keys))
+        identity = (TEXT, HASH, F.lit(place).alias(PLACE), *schema.SOURCE_IDENTITY, TASK)
+        frames.append(one.frame.select(*identity, *keys))
     together = reduce(DataFrame.unionByName, frames)
     return together.repartitionById(tasks, F.col(TASK)).drop(TASK)
 
 
-def _with_outcomes(hits: Hits, asked: pa.Table, name: str, place: int) -> LedgerPlan:
-    """The ledger's plan for the rows: what the ledger knows now, and what became of the keys that were asked."""
+def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
+    """The keys of one lookup that were asked now; of the others the ledger knows all."""
     own = asked.filter(pc.equal(asked[PLACE], place))
-    called = pc.not_equal(pc.fill_null(own[schema.source(name)], "call"), "ledger")
-    own = own.filter(called)
-    plan = with_index(hits.plan, with_own_answers(hits))
+    return own.filter(pc.not_equal(pc.fill_null(own[schema.source(lookup.name)], "call"), "ledger"))
+
+
+def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile | None:
+    """What became of the keys, where every task finds it."""
     if not own.num_rows:
-        return plan
-    path = file_of_run(plan, "asked.arrow")
+        return None
+    name = lookup.name
     columns = {
-        "key": TEXT,
-        "outcome": schema.status(name),
-        "error": schema.error(name),
-        "attempts": schema.attempts(name),
-        "latency_ms": schema.latency_ms(name),
-        "paused_ms": schema.paused_ms(name),
-        "source_file": schema.SOURCE_FILE,
-        "source_row": schema.SOURCE_ROW,
+        "key": own[TEXT],
+        "outcome": own[schema.status(name)],
+        "error": own[schema.error(name)],
+        "attempts": own[schema.attempts(name)],
+        "latency_ms": own[schema.latency_ms(name)],
+        "paused_ms": own[schema.paused_ms(name)],
+        "source_file": own[schema.SOURCE_FILE],
+        "source_row": own[schema.SOURCE_ROW],
+        "answered_at": own[schema.published_answered_at(name)].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
     }
-    write_asked_once(path, pa.table({to: own[column] for to, column in columns.items()}))
-    return replace(plan, asked_once=path)
+    answers = {f"{ANSWER}{number}": own[one.name].cast(one.arrow_type) for number, one in enumerate(lookup.columns)}
+    write_asked_once(str(path), pa.table(columns | answers))
+    return AskedFile(str(path), hidden=hits.plan is not None and hits.plan.hidden)
+
+
+def _with_answers(hits: Hits, own: pa.Table) -> LedgerPlan:
+    """The ledger's plan for the rows: what it knows now, but for the keys that were asked."""
+    assert hits.plan is not None
+    known = with_own_answers(hits)
+    asked = own[TEXT].combine_chunks()
+    return with_index(hits.plan, known.filter(pc.invert(pc.is_in(known["key"], value_set=asked))))
 
 
 def _left(plan: PartitionPlan, places: Sequence[int], asked: pa.Table) -> CallCap | None:

@@ -231,9 +231,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
     lines = [
         f"{lookup.name}",
         f"  distinct keys      {lookup.keys:,} of {counted(lookup.rows, 'row')}",
-        f"    in the ledger    {lookup.in_ledger:,}{oldest}"
-        if has_ledger
-        else "    no ledger: every run asks all, each task for itself",
+        f"    in the ledger    {lookup.in_ledger:,}{oldest}" if has_ledger else "    no ledger: every run asks all",
         f"    asked anew       {lookup.asked:,}{'   because: ' if because else ''}{because}",
         f"  requests           {lookup.requests:,}{each}",
         f"  time               {took}",

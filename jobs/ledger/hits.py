@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -17,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
-from jobs.ledger.answers import ANSWERS
+from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.at_task import without_expired
-from jobs.ledger.day_keys import ROWS, TEXT, day_keys
+from jobs.ledger.day_keys import HASH, ROWS, TASK, TEXT, day_keys
 from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
 from jobs.ledger.judged import without_old_errors
@@ -43,26 +44,23 @@ _log = logging.getLogger("tidegate.ledger")
 class Hits:
     """What the ledger knows of one lookup's keys of one day. `frame` is kept by Spark until `drop`."""
 
-    plan: LedgerPlan
+    plan: LedgerPlan | None  # None: nothing is stored
     names: tuple[str, ...]  # the columns of the key
     frame: DataFrame  # of `day_keys`
-    wanted: pa.Table  # TEXT, ROWS
+    wanted: pa.Table  # TEXT, ROWS, HASH, TASK
     answers: pa.Table  # of those that need no call, as `select` gives them
     lookup: Lookup
 
-    @property
-    def keys(self) -> int:
-        return int(self.wanted.num_rows)
+    @functools.cached_property
+    def missing(self) -> pa.Table:
+        """Of `wanted`, the keys that are to be asked."""
+        known = self.answers["key"].combine_chunks()
+        return self.wanted.filter(pc.invert(pc.is_in(self.wanted[TEXT], value_set=known)))
 
     @property
-    def rows(self) -> int:
-        """Rows of the day that have a key."""
-        return pc.sum(self.wanted[ROWS]).as_py() or 0
-
-    @property
-    def missing(self) -> int:
-        """Keys that are to be asked."""
-        return self.keys - int(self.answers.num_rows)
+    def repeated(self) -> pa.Table:
+        """Of `missing`, the keys that stand in more than one row."""
+        return self.missing.filter(pc.greater(self.missing[ROWS], 1))
 
     def drop(self) -> None:
         self.frame.unpersist()
@@ -77,14 +75,15 @@ def folder_of(plan: LedgerPlan) -> LedgerFolder:
     return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
 
 
-def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan, *, lookup: Lookup, seed: int) -> Hits:
+def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan | None, *, lookup: Lookup, seed: int) -> Hits:
     """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError.
 
     The keys come to the driver as Arrow: about 60 bytes each and the length of their text.
     """
-    frame = day_keys(prepared, names, hidden=plan.hidden, seed=seed).persist()
-    wanted = frame.select(TEXT, ROWS).toArrow()
-    return Hits(plan, tuple(names), frame, wanted, _known(lookup, plan, wanted), lookup)
+    frame = day_keys(prepared, names, hidden=plan is not None and plan.hidden, seed=seed).persist()
+    wanted = frame.select(TEXT, ROWS, HASH, TASK).toArrow()
+    known = SCHEMA.empty_table() if plan is None else _known(lookup, plan, wanted)
+    return Hits(plan, tuple(names), frame, wanted, known, lookup)
 
 
 def _known(lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
@@ -97,6 +96,7 @@ def with_own_answers(hits: Hits) -> pa.Table:
     """`hits.answers`, what others have stored since, and what this run has: all holds to the end of this run, whatever
     its time to live is.
     """
+    assert hits.plan is not None
     folder = folder_of(hits.plan)
     own = without_expired(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
     own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))

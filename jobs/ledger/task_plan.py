@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from jobs.ledger.declared import Ttl
 
@@ -28,8 +26,6 @@ class LedgerPlan:
     idempotent: bool = True  # False: a mark is stored before each call; a mark without an answer means unknown
     # Path of the index file as an executor opens it; a bare file name is one that SparkContext.addFile brought.
     index: str | None = None
-    # The same for the file of jobs/ledger/distinct.py: what became of each key that was asked once for the whole job.
-    asked_once: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,25 +38,3 @@ class CallCap:
     said: str  # as the user wrote it, for the sentence: "max_calls 500"
     parts: tuple[float, ...]
     weights: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskedKey:
-    """What became of a key that was asked once for the whole job; its answer, if it has one, stands in the index.
-
-    The audit of its call stands at one row, the first of the input with this key; the others say source "shared".
-    """
-
-    outcome: str
-    error: str | None
-    attempts: tuple[tuple[int, int, bool], ...]  # start, end (µs since the epoch), throttled
-    latency_ms: float | None
-    paused_ms: float | None
-    source_file: str | None  # of the row where the audit stands
-    source_row: int | None
-
-
-class AskedKeys(Protocol):
-    """The file `asked_once` as a task reads it, memory-mapped: `AskedOnce.open(path)` in jobs/ledger/distinct.py."""
-
-    def find_many(self, texts: Sequence[str | None]) -> list[AskedKey | None]: ...

@@ -207,6 +207,7 @@ class Lookup:
             dead_letters=self.dead_letters,
             prices=self.prices,
             version=self.version,
+            asks_once=self.cache is not None,
         )
 
     @property

@@ -154,6 +154,9 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
         f"1 of {answered['plane']} answers that came by call were asked for by no request; "
         f"9 requests asked for {answered['plane'] - 1} keys"
     )
+    again = tuple(replace(one, rows_called=120, keys_called=115) for one in figures.lookups)
+    paid_twice = judge(spark, facts, replace(figures, lookups=again), frame)["weather__calls_reconciled"]
+    assert (paid_twice.status, paid_twice.sentence) == ("failed", "5 of 120 calls repeat one of this run's 115 keys")
     lost = frame.where("_weather_status = 'skipped'").count()
     unknown = frame.replace("skipped", "unknown", subset=["_weather_status"])
     found = judge(spark, facts, frame=unknown)

@@ -3,7 +3,8 @@
 import pytest
 
 from jobs.errors import DeclarationError
-from jobs.ledger.caps import cap_on_calls, cap_on_cost
+from jobs.ledger.caps import cap_on_calls, cap_on_cost, divided_by_need
+from jobs.ledger.task_plan import CallCap
 from jobs.run_rules import RunRules
 from tidegate import HttpLookup, Price, Service, lookup
 
@@ -69,3 +70,16 @@ def test_a_run_has_one_cap_written_as_money():
         RunRules(max_cost="5")
     with pytest.raises(DeclarationError, match="a run has one cap"):
         RunRules(max_cost="5 USD", max_calls=1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "needs", "divided"),
+    [
+        ((500.0, 500.0), (300.0, 700.0), (300.0, 700.0)),
+        ((500.0, 500.0), (100.0, 400.0), (350.0, 650.0)),
+        ((20.0, 20.0), (10.0, 50.0), (10.0, 30.0)),
+        ((1.0, 1.0, 1.0), (900.0, 900.0, 0.0), (1.5, 1.5, 0.0)),
+    ],
+)
+def test_each_task_has_what_its_keys_need_or_an_equal_part_where_that_is_too_much(parts, needs, divided):
+    assert divided_by_need(CallCap("max_calls", parts, (1.0,)), needs).parts == divided

@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.by_row import begin_deciding, decided
 from jobs.ledger.claims import Claims
 from jobs.ledger.declared import Ttl
 from jobs.ledger.hits import begin_run, end_run, folder_of, run_of_keys
@@ -29,13 +31,25 @@ def plan(tmp_path):
 
 
 def batches(keys):
-    table = pa.table({"text": pa.array([f"[{key}]" for key in keys]), "place": pa.array([0] * len(keys), pa.int32())})
+    texts = pa.array([f"[{key}]" for key in keys])
+    table = pa.table(
+        {"text": texts, "place": pa.array([0] * len(keys), pa.int32()), "hash": pa.array(keys, pa.int64())}
+    )
     return iter(table.to_batches(max_chunksize=300))
 
 
 def ask(plan, keys, others=(), *, at_once=50, seconds=0.004):
     """One task: what it takes it answers, `at_once` at a time, stores that, and says so. Gives what was asked."""
-    claims = Claims({0: plan}, {0: others}, 0, text="text", place="place", seed=hash(plan.run_id))
+    claims = Claims(
+        {0: plan},
+        {0: others},
+        0,
+        text="text",
+        place="place",
+        hashed="hash",
+        types={0: "bigint"},
+        seed=hash(plan.run_id),
+    )
     taken = queue.Queue()
 
     def read():
@@ -150,3 +164,63 @@ def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
     asked = ask(quick, range(100), others)
     answering.join()
     assert sorted(asked) == sorted(f"[{key}]" for key in range(60, 100))
+
+
+def answer(plan, keys, name="0-0-0"):
+    answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys]
+    folder_of(plan).write_part(plan.run_id, name, answers)
+
+
+def later(*steps, seconds=0.4):
+    def go():
+        for step in steps:
+            time.sleep(seconds)
+            step()
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    return thread
+
+
+def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_or_ended(plan):
+    rows, keys = plan("rows"), plan("keys")
+    begin_deciding(rows)
+    begin_run(rows)
+    decided(rows, np.arange(60), "bigint")
+    others = begin_run(keys)
+    going = later(lambda: answer(rows, range(30)), lambda: answer(rows, range(30, 59), "0-0-1"), lambda: end_run(rows))
+    asked = ask(keys, range(100), others)
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))  # 59 was an error, which is not stored
+
+
+def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
+    rows, keys = plan("rows"), plan("keys")
+    begin_deciding(rows)
+    begin_run(rows)
+    others = begin_run(keys)
+    going = later(
+        lambda: decided(rows, np.arange(10), "bigint"), lambda: answer(rows, range(10)), lambda: end_run(rows)
+    )
+    asked = ask(keys, range(20), others)
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
+
+
+def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_them(plan):
+    rows, keys = plan("rows"), plan("keys")
+    begin_deciding(rows)
+    begin_run(rows)
+    decided(rows, np.arange(1000, 1010), "int")
+    others = begin_run(keys)
+    going = later(lambda: answer(rows, range(10)), lambda: end_run(rows))
+    asked = ask(keys, range(20), others)
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
+
+
+def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
+    rows, keys = plan("rows", ttl=Ttl(ok=dt.timedelta(0))), plan("keys", ttl=Ttl(ok=dt.timedelta(0)))
+    begin_run(rows)
+    decided(rows, np.arange(50), "bigint")
+    assert len(ask(keys, range(50), begin_run(keys))) == 50

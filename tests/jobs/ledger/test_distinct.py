@@ -143,11 +143,14 @@ def test_lookups_are_asked_side_by_side_each_key_once(folder, service):
     assert record.figures.lookups[1].outcomes["skipped"] == 20
 
 
-def test_without_a_ledger_or_with_keys_that_hardly_repeat_rows_are_asked_in_their_order(folder, service):
+def test_keys_of_one_row_are_asked_by_row_and_those_of_more_rows_before_them(folder, service):
     give_input(folder, [n % 150 for n in range(200)])
     record = run_day(declare(service), DAY, "r1")
-    assert record.facts.asked_by == ("row",)
+    assert record.facts.asked_by == ("distinct keys: 50 of 100 rows, the other keys by row",)
     assert record.figures.lookups[0].outcomes["ok"] == 200
+    assert sorted(service.log) == sorted(f"/score/{key}" for key in range(150))
+    (today,) = run_day(declare(service), DAY, "r2").facts.asked_by
+    assert today == "row"
 
 
 def test_a_cap_stops_the_run_keeps_what_came_and_the_next_run_asks_the_rest(folder, service):

@@ -31,7 +31,7 @@ scored = Enrichment(name="scored", input=Input(path="raw"), lookups=[score], out
 
 @pytest.fixture
 def backfill(tmp_path, monkeypatch, service):
-    """Runs so many days, two at once; each has 60 % of its keys in common with all others, every key in three rows."""
+    """Runs so many days, two at once; each has a part of its keys in common with all others, every key in `rows`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scoring.py").write_text(DECLARATION.format(url=service.url, in_flight=IN_FLIGHT))
 
@@ -46,11 +46,11 @@ def backfill(tmp_path, monkeypatch, service):
         paths = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "PYSPARK_PYTHON": sys.executable}
         return subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=550, check=False)
 
-    def days(count, keys):
+    def days(count, keys, *, common, rows):
         named = [f"2026-11-{number + 1:02d}" for number in range(count)]
         for number, day in enumerate(named):
-            common, own = keys * 6 // 10, range(1_000_000 * (number + 1), 1_000_000 * (number + 1) + keys * 4 // 10)
-            mine = [*range(common), *own] * 3
+            first = 1_000_000 * (number + 1)
+            mine = [*range(common), *range(first, first + keys - common)] * rows
             folder = tmp_path / "raw" / f"date={day}"
             folder.mkdir(parents=True)
             for file in range(2):  # a task each
@@ -65,8 +65,9 @@ def backfill(tmp_path, monkeypatch, service):
 
 def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_same_moment(backfill, service):
     days, keys = 10, 5000
-    found = backfill(days, keys)
-    distinct = keys * 6 // 10 + days * (keys * 4 // 10)
+    common = keys * 6 // 10
+    found = backfill(days, keys, common=common, rows=3)
+    distinct = common + days * (keys - common)
     asked = Counter(service.log)
     assert len(asked) == distinct
     assert sum(asked.values()) - distinct <= IN_FLIGHT
@@ -76,3 +77,13 @@ def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_s
         assert figures.outcomes["ok"] == record.figures.rows_in == 3 * keys
         assert record.facts.asked_by == (f"distinct keys: {keys:,} of {3 * keys:,} rows",)
     assert sum(record.figures.lookups[0].calls for record in found) == sum(asked.values())
+
+
+@pytest.mark.parametrize("own", [0, 500])
+def test_two_days_at_once_whose_keys_stand_in_one_row_each_ask_common_keys_once(backfill, service, own):
+    found = backfill(2, 1000 + own, common=1000, rows=1)
+    asked = Counter(service.log)
+    assert len(asked) == 1000 + 2 * own
+    assert asked.total() - len(asked) <= IN_FLIGHT
+    assert [record.figures.lookups[0].outcomes["ok"] for record in found] == [1000 + own] * 2
+    assert sum(record.figures.lookups[0].calls for record in found) == asked.total()
