@@ -128,7 +128,7 @@ class Written:
             F.col(at).alias(AT),
             (F.col(schema.source(name)) == "ledger").alias(BY_LEDGER),
         )
-        flat = flat.dropna(subset=[part.name for part in parts])
+        flat = flat.where(" and ".join(f"{part.name} is not null" for part in parts))  # dropna takes NaN for null
         floating = [part for part in parts if _holds_floats(part.dataType)]  # a group takes -0.0 for 0.0
         by = [F.col(part.name) for part in parts if part not in floating]
         by += [F.col(part.name).cast("string").alias(f"{part.name}_spelled") for part in floating]
