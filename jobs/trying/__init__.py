@@ -1,1 +1,1 @@
-"""A declaration tried on a few rows: no Spark, nothing written, real calls."""
+"""A declaration tried on a few rows: nothing written, real calls."""

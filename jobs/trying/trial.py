@@ -1,4 +1,4 @@
-"""The first rows of a day through one lookup, by the operators that a job runs: no Spark, no ledger, real calls."""
+"""The first rows of a day through one lookup, by the operators that a job runs: no ledger, real calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs import schema
-from jobs.bridge.batches import BatchLayout
+from jobs.bridge.batches import BatchLayout, values_of
 from jobs.bridge.partition import PartitionPlan, PartitionRun
 from jobs.callers.tracing import EXCHANGES, Exchange
-from jobs.errors import DeclarationError
-from jobs.trying.expressions import evaluate
 
 if TYPE_CHECKING:
     from jobs.callers.caller import Caller, Key
@@ -66,17 +64,6 @@ def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def keys_of(lookup: Lookup, rows: pa.Table) -> list[pa.Array]:
-    """The lookup's keys for these rows. Raises DeclarationError naming the one that only Spark can tell."""
-    keys = []
-    for name, expression in lookup.keys.items():
-        try:
-            keys.append(evaluate(expression, rows))
-        except DeclarationError as error:
-            raise DeclarationError(f"lookup {lookup.name}: keys.{name}: {error}") from error
-    return keys
-
-
 def tried(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[TriedRow]:
     """Ask for each row, within the declared limits and with the declared retries; rows come as they are done, in order.
 
@@ -102,7 +89,7 @@ def tried(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[TriedRow]:
         ),
         progress=None,
     )
-    columns = [array.to_pylist() for array in keys]
+    columns = [values_of(array) for array in keys]
     for written in PartitionRun(plan, 0, 0).run(iter([batch])):
         for row in written.to_pylist():
             yield _tried_row(lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard)

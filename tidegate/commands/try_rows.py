@@ -1,9 +1,10 @@
-"""`tidegate try`: the first rows of a day, with real calls: request and answer side by side. No Spark, no ledger."""
+"""`tidegate try`: the first rows of a day, with real calls: request and answer side by side. No ledger."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 
 from jobs.declarations import require_day
 from jobs.errors import DeclarationError
@@ -22,7 +23,8 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.check import last_day
     from jobs.preflight import preflight
     from jobs.trying import telling
-    from jobs.trying.trial import first_rows, keys_of, tried
+    from jobs.trying.keys import keys_of
+    from jobs.trying.trial import first_rows, tried
 
     enrichment = enrichment_of(options)
     if options.rows < 1:
@@ -39,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
         )
     day = require_day(options.day, "--day") if options.day else last_day(enrichment)
     rows = first_rows(preflight(enrichment, day), options.rows)
-    keys = [keys_of(lookup, rows) for lookup in lookups]  # all of them before the first call
+    keys = keys_of(enrichment, lookups, rows, _tell, show_personal=options.show_personal)  # before the first call
     width = shutil.get_terminal_size((120, 24)).columns
     right = True
     for lookup, of_lookup in zip(lookups, keys, strict=True):
@@ -55,6 +57,8 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT if right else FAILED
 
 
-COMMAND = Command(
-    "try", "a few rows with real calls, request beside answer; no Spark, nothing written", _add_arguments, _run
-)
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+COMMAND = Command("try", "a few rows with real calls, request beside answer; nothing written", _add_arguments, _run)

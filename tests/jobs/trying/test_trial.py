@@ -1,6 +1,8 @@
-"""`tidegate try`: real calls for a few rows, against a real service and a real database, without Spark or a ledger."""
+"""`tidegate try`: real calls for a few rows, against a real service and a real database, without a ledger."""
 
 import datetime as dt
+import logging
+import re
 import sqlite3
 import subprocess
 import sys
@@ -23,11 +25,11 @@ from tidegate import (
 
 service = Service(name="geo", url=Env("GEO_URL"), max_concurrency=2, auth=Bearer(Env("GEO_TOKEN")))
 place = HttpLookup(
-    name="place", service=service, request="GET /places/{q}", keys={"q": "trim(lower(address))"},
+    name="place", service=service, request="GET /places/{q}", keys={"q": "Address"},
     returns="lat DOUBLE, kind STRING", timeout=5.0, retry=Retry(retries=2, initial_delay=0.01),
 )
 plane = SqlLookup(
-    name="plane", url="sqlite+aiosqlite:///planes.db", table="planes", keys={"tailnum": "tailnum"},
+    name="plane", url="sqlite+aiosqlite:///planes.db", table="planes", keys={"tailnum": "`tailnum`"},
     returns="seats INT", timeout=5.0, max_concurrency=2,
 )
 batched = HttpLookup(
@@ -67,12 +69,16 @@ functions = enrichment("functions", function)
 batches = enrichment("batches", batched)
 personal = enrichment("personal", place, pii=["address"])
 acting = enrichment("acting", replace(place, idempotent=False, retry=Retry(retries=0)))
-only_spark = enrichment("only_spark", plane, HttpLookup(
-    name="other", service=service, request="GET /{q}", keys={"q": "regexp_replace(address, 'a', 'b')"},
-    returns="y DOUBLE", timeout=5.0,
-))
+other = HttpLookup(
+    name="other", service=service, request="GET /{q}", keys={"q": "regexp_replace(address, 'r.*', 'X')"},
+    returns="lat DOUBLE", timeout=5.0,
+)
+expression = enrichment("expression", plane, other)
+failing = enrichment("failing", replace(other, keys={"q": "cast(address AS int)"}))
+personal_failing = replace(failing, name="personal_failing", pii=["address"])
+refused = enrichment("refused", plane, replace(other, keys={"q": "no_such_function(address)"}))
 """
-ADDRESSES = [" Main St ", "nowhere", "broken", None, "main st", "Echo"]
+ADDRESSES = ["main st", "nowhere", "broken", None, "main st", "echo"]
 SECRET = "s3cr3t-Zq9"
 
 
@@ -174,7 +180,7 @@ def test_no_secret_is_shown_not_even_one_that_the_service_repeats(project, capsy
     assert SECRET not in printed.out + printed.err
 
 
-def test_nothing_is_written_and_neither_spark_nor_dagster_is_loaded(project, service):
+def test_nothing_is_written_and_with_plain_columns_as_keys_neither_spark_nor_dagster_is_loaded(project, service):
     before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
     code = (
         "import sys; from tidegate.__main__ import main; status = main(['try', 'declared_for_trial:both']); "
@@ -203,7 +209,7 @@ def test_what_a_coroutine_asks_is_shown_too(project, capsys):
     assert main(["try", "declared_for_trial:coroutine"]) == 0
     printed = capsys.readouterr().out
     assert "/count" in printed
-    assert '{"text":" Main St "}' in printed
+    assert '{"text":"main st"}' in printed
     assert '| 200 {"words": 2}' in printed
 
 
@@ -225,7 +231,7 @@ def test_a_request_for_many_rows_is_shown_with_the_row_that_sent_it(project, ser
     printed = capsys.readouterr().out
     assert printed.count(f"POST {service.url}/batch") == 1
     assert printed.count("asked in a request with other rows") == 2
-    assert "x=9.0" in printed
+    assert "x=7.0" in printed
 
 
 def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_for(project, capsys):
@@ -238,12 +244,52 @@ def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_fo
     assert "places/main%20st" in capsys.readouterr().out
 
 
-def test_a_key_that_only_spark_can_tell_is_named_before_the_first_call(project, service, capsys):
-    assert main(["try", "declared_for_trial:only_spark"]) == 2
+@pytest.mark.spark
+def test_a_key_that_is_an_expression_starts_spark_and_one_line_on_stderr_says_so(project, service):
+    command = [sys.executable, "-m", "tidegate", "try", "declared_for_trial:expression", "--rows", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
+    assert done.stderr == "starting Spark to evaluate keys.q: regexp_replace(address, 'r.*', 'X')\n"
+    assert done.returncode == 0
+    assert sorted(service.log) == ["/bX", "/main%20st", "/nowheX"]
+    assert "q=nowheX" in done.stdout
+    assert "[{'seats': 149}]" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["expression", "failing"])
+def test_without_java_an_expression_is_one_sentence_before_the_first_call(project, service, monkeypatch, capsys, name):
+    monkeypatch.setenv("JAVA_HOME", "/no/java")
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)  # another test's may be there
+    assert main(["try", f"declared_for_trial:{name}"]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith("lookup other: keys.q: \"regexp_replace(address, 'a', 'b')\" cannot be told without")
-    assert len(printed.err.splitlines()) == 1
+    assert printed.err == (
+        "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. Nothing was called.\n"
+    )
+    assert service.log == []
+
+
+@pytest.fixture
+def quiet(spark, monkeypatch):
+    """The session of the tests, as silent as one that the command starts."""
+    monkeypatch.setattr(logging.getLogger("SQLQueryContextLogger"), "disabled", True)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("project", "quiet")
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("failing", "Spark could not evaluate the keys: .*'main st'.*"),
+        ("personal_failing", "Spark could not evaluate the keys of these rows. .* --show-personal shows it."),
+        ("personal_failing --show-personal", "Spark could not evaluate the keys: .*'main st'.*"),
+        ("refused", "refused: keys: Spark refuses them: .*`no_such_function`.*"),
+    ],
+)
+def test_a_key_that_spark_cannot_evaluate_is_one_sentence_before_the_first_call(service, capsys, arguments, error):
+    assert main(["try", *f"declared_for_trial:{arguments}".split()]) == (2 if arguments == "refused" else 1)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(error, printed.err.removesuffix("\n"))
     assert service.log == []
 
 
