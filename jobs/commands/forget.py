@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 AT_ONCE = timedelta(0)
 NOT_COVERED = (
     "the input, the services asked, Dagster's own event log, copies and backups of these folders, old versions that an "
-    "object store keeps, the scratch folders of a Spark that was killed (spark.local.dir), and evidence that names a "
-    "row not by its key, of runs whose files were gone before"
+    "object store keeps, and the scratch folders of a Spark that was killed (spark.local.dir)"
 )
 
 
@@ -96,10 +95,7 @@ def forget(
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:
         done = forget_in_ledger(folder, texts_of(in_order(keys, parts, _parts_asked(folder))))
         stored, files = stored + done.keys, files + done.files
-    needles = {part for key in keys for part in key if part} | {*wanted.texts}
-    tables = tuple(
-        _forget_rows(enrichment, wanted, needles, quality, had[enrichment.output.path]) for enrichment in readers
-    )
+    tables = tuple(_forget_rows(enrichment, wanted, quality, had[enrichment.output.path]) for enrichment in readers)
     for enrichment in readers:
         for day, run_id in last_runs(enrichment.output.path).items():
             _refuse_other(enrichment, day, run_id, had[enrichment.output.path])
@@ -137,15 +133,13 @@ def _parts_asked(folder: LedgerFolder) -> list[str]:
     return noted if isinstance(noted, list) else []
 
 
-def _forget_rows(
-    enrichment: Enrichment, keys: KeysOf, needles: set[str], quality: Quality, had: dict[str, str]
-) -> Table:
+def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: dict[str, str]) -> Table:
     """First what names the rows, which only they themselves can tell; then the rows, and what is made from them.
 
     had: the run that had each day last.
     """
     asked = rows_that_asked(enrichment, keys)
-    cleaned = clean_records(enrichment, asked, needles, quality)
+    cleaned = clean_records(enrichment, asked, quality)
     logs = delete_logs(enrichment, asked)
     days, rows = _begin(enrichment, asked.shown), 0
     for day in days:

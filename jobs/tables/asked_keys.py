@@ -36,7 +36,12 @@ def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
     """The days of the published table with a row that asked one of these keys. A day whose files tell no keys, as those
     of an older version, counts as one.
     """
-    return sorted({day for day, file in files_of_days(enrichment) if any(any(found) for found in asked(file, keys))})
+    return sorted({day for day, file in files_of_days(enrichment) if asks(file, keys)})
+
+
+def asks(file: Path, keys: KeysOf) -> bool:
+    """Whether a row of the file asked one of these keys; true where it has rows and tells no keys."""
+    return any(any(found) for found in asked(file, keys))
 
 
 def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:

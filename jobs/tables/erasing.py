@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.schema import DayRecord
 from jobs.tables import publishing
-from jobs.tables.asked_keys import ROWS_AT_ONCE, KeysOf, asked, tells_keys
+from jobs.tables.asked_keys import ROWS_AT_ONCE, KeysOf, asked
 
 if TYPE_CHECKING:
     from jobs.tables.leases import Lease
-
-
-def who_asked(file: Path, row_id: Collection[str], keys: KeysOf) -> list[dict[str, Any]]:
-    """The rows of a file that asked one of the keys: the values of their row_id columns. All where it tells no keys."""
-    spelt = {name.lower(): name for name in pq.read_schema(file).names}
-    columns = [spelt[name.lower()] for name in row_id]
-    rows: list[dict[str, Any]] = []
-    with pq.ParquetFile(file) as opened:
-        if not tells_keys(file, keys.lookup):
-            return list(opened.read(columns).to_pylist())
-        batches = opened.iter_batches(ROWS_AT_ONCE, columns=columns)
-        for batch, found in zip(batches, asked(file, keys), strict=True):
-            rows += batch.filter(pa.array(found, pa.bool_())).to_pylist()
-    return rows
 
 
 def without_rows(record: DayRecord, sources: Iterable[Path], keys: KeysOf, *, run_id: str, lease: Lease) -> int:

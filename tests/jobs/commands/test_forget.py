@@ -109,8 +109,8 @@ def stored(towns, request):
         "weather__answers_in_range", "failed", "warn", f"1 answer out of range; first: number {NUMBER}",
         evidence=({"number": NUMBER, "town": GONE},),
     )  # fmt: skip
-    harmless = dataclasses.replace(evidence, check="late_rows_marked", sentence="1 row", evidence=({"number": 1},))
-    verdict_store.save(towns.publish(FIRST, [1, NUMBER], statuses={NUMBER: "error"}, verdicts=[evidence, harmless]))
+    other = dataclasses.replace(evidence, check="late_rows_marked", sentence="1 row", evidence=({"number": 1},))
+    verdict_store.save(towns.publish(FIRST, [1, NUMBER], statuses={NUMBER: "error"}, verdicts=[evidence, other]))
     towns.publish(SECOND, [2, NUMBER, 3])
     towns.publish(SECOND, [2, NUMBER, 3], run_id="again")  # the run before is an old version now
     records.hold_back(towns.written(SECOND, [2, NUMBER], "held", {}), "held back")
@@ -139,8 +139,9 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in said
     assert GONE not in said
     first = next(record for record in records.load("towns", FIRST) if record.facts.run_id == f"run-{FIRST}")
-    assert [verdict.evidence for verdict in first.verdicts] == [(), ({"number": 1},)]
-    assert first.verdicts[0].sentence == "What was said here named a row that was forgotten."
+    assert [(verdict.status, verdict.evidence, verdict.sentence) for verdict in first.verdicts] == [
+        ("failed", (), "Removed: rows of this day were forgotten, and this may have named one.")
+    ] * 2
 
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     again = capsys.readouterr().out
@@ -217,6 +218,20 @@ def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stay
     (other,) = records.load("towns", FOURTH)
     assert (other.reason, other.verdicts[0].evidence) == ("first: town-5", ({"number": 5, "town": "town-5"},))
     assert records.spark_log("towns", FOURTH, "red too").exists()
+
+
+@pytest.mark.parametrize("vacuumed", [False, True])
+def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, vacuumed):
+    towns.publish(FIRST, [1])
+    named = Verdict("user_check", "passed", "warn", "observed Jane Doe", evidence=({"owner": "Jane Doe"},))
+    red = towns.written(SECOND, [NUMBER], "red", {}, verdicts=[named])
+    verdict_store.save(red)
+    records.hold_back(red, "first: Jane Doe")
+    if vacuumed:
+        old_files.vacuum(TABLE, older_than=forget.AT_ONCE)
+    assert files_that_hold("Jane Doe")
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    assert files_that_hold("Jane Doe") == []
 
 
 def test_a_run_held_back_whose_files_do_not_tell_what_they_asked_counts_as_one_that_asked(stored):
