@@ -13,7 +13,7 @@ from jobs.fingerprint import fingerprint
 from jobs.ledger.request_notes import read_note, write_note
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
-from jobs.preflight import check_services
+from jobs.preflight import check_service
 from jobs.trying.telling import mask
 from tests.jobs.callers.test_http import ask, lookup
 from tidegate import ApiKey, Batch, Enrichment, Env, Input, OAuth2ClientCredentials, Output, Pages, Service
@@ -92,7 +92,7 @@ def test_a_missing_secret_is_named_before_any_call(service, monkeypatch, declare
     monkeypatch.delenv("THE_KEY")
     enrichment = Enrichment(name="e", input=Input(path="raw"), lookups=[declare(service)], output=Output(path="out"))
     with pytest.raises(DeclarationError, match=r"^e: lookup weather: THE_KEY is not set"):
-        asyncio.run(check_services(enrichment))
+        asyncio.run(check_service(enrichment, enrichment.lookups[0]))
 
 
 def with_token(service, monkeypatch, path="/t0k3n-path/token"):
