@@ -76,7 +76,7 @@ $(READY): requirements.txt pyproject.toml $(BIN)/uv
 
 $(CLASSES): $(READY) | java
 	@echo "archiving Spark's classes, so that its programs start faster (a minute, 180 MB)"
-	@$(BIN)/python -m jobs.class_archive
+	@$(BIN)/python -m tools.class_archive
 	@touch $@
 
 java:

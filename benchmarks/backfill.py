@@ -25,7 +25,7 @@ from dagster import DagsterRunStatus, RunsFilter
 from demo import data
 from demo.surroundings import environment
 from demo.weather_service import running
-from jobs.guard import command_under_guard
+from jobs.process.process_guard import command_under_guard
 from orchestration.home import dagster_home
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -40,8 +40,8 @@ from whole_run import write_enriched
 
 from demo import data, weather_service
 from demo.draws import latency
-from jobs.enrich import prepare, write_out
-from jobs.input_day import of_files
+from jobs.input.day import of_files
+from jobs.run.enrich import prepare, write_out
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 IN_FLIGHT = 100
@@ -100,7 +100,7 @@ class Workload:
 
 class Bench:
     def __init__(self, root: Path, share: float) -> None:
-        from jobs.enrich_day import session
+        from jobs.run.enrich_day import session
 
         self.root, self.share = root, share
         data.prepare(root, days=[])

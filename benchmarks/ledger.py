@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.declare.answer_json import dump
+from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import SCHEMA
-from jobs.ledger.codec import dump
 from jobs.ledger.compaction import compact
-from jobs.ledger.declared import Ttl
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select

@@ -25,7 +25,7 @@ os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT}/benchmarks"
 from throughput import enrichment, write_input  # noqa: E402  # the path is set above, for the workers too
 from whole_run import write_enriched  # noqa: E402
 
-from jobs.enrich_day import session  # noqa: E402
+from jobs.run.enrich_day import session  # noqa: E402
 from tidegate import Ledger  # noqa: E402
 
 

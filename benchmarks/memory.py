@@ -57,8 +57,8 @@ def high_water_mark(spark: int) -> int:
 
 def one_line(name: str, rows: int) -> None:
     """Runs in a process of its own: rows through the bridge, and what its largest worker needed."""
-    from jobs.enrich import prepare, write_out
-    from jobs.enrich_day import session
+    from jobs.run.enrich import prepare, write_out
+    from jobs.run.enrich_day import session
 
     spark = session("bench")
     spark.sparkContext.setLogLevel("ERROR")

@@ -30,7 +30,10 @@ from pyspark.sql import DataFrame, SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 from pyspark.sql.types import ArrayType  # noqa: E402
 
-from data_quality import identity, written  # noqa: E402
+from data_quality import (
+    identity,  # noqa: E402
+    run_output,
+)
 from data_quality.day import verdicts  # noqa: E402
 from jobs.schema import DayFacts, DayFigures, Verdict  # noqa: E402
 
@@ -52,7 +55,7 @@ def session(heap: str) -> SparkSession:
 
 
 def lag_window(frame: DataFrame) -> None:
-    by_files = Window.partitionBy("_partition").orderBy(written.POSITION)
+    by_files = Window.partitionBy("_partition").orderBy(run_output.POSITION)
     before = F.lag("_input_seq").over(by_files)
     frame.withColumn("_before", before).where("_before > _input_seq").count()
 
@@ -120,7 +123,7 @@ def main() -> None:
         spark = session(options.heap)
         stored = day.ledger(spark)
         meter = Meter(spark)
-        frame = written.read(spark, facts)
+        frame = run_output.read(spark, facts)
         for _ in range(options.rounds):
             meter.measure("lag window", lambda: lag_window(frame))
             meter.measure("aggregation", lambda: aggregation(frame))

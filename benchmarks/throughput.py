@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from whole_run import write_enriched
 
-from jobs.bridge.partition import PartitionPlan, PartitionRun
-from jobs.input_day import of_files
+from jobs.input.day import of_files
+from jobs.task.runner import PartitionPlan, PartitionRun
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def constants(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterato
 
 class Bench:
     def __init__(self, root: Path, rows: int) -> None:
-        from jobs.enrich_day import session
+        from jobs.run.enrich_day import session
 
         self.root, self.rows = root, rows
         write_input(root / "in", rows)
@@ -112,7 +112,7 @@ class Bench:
     def identity(self) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from jobs.enrich import prepare, written_schema
+        from jobs.run.enrich import prepare, written_schema
 
         prepared, plan = prepare(self.frame(), enrichment())
         written = written_schema(prepared.schema, plan.layout)
@@ -135,7 +135,7 @@ class Bench:
 
 def profile(rows: int, *, shared: bool) -> None:
     """One partition in this process, its input in memory: the loop's thread under cProfile."""
-    from jobs.bridge.batches import BatchLayout
+    from jobs.task.arrow_batches import BatchLayout
 
     declared = enrichment(shared=shared)
     lookups = tuple(declared.lookups)

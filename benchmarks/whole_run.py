@@ -6,9 +6,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.enrich import prepare, write_out
-from jobs.ledger.driving import driven
-from jobs.run_rules import RunRules, ruled
+from jobs.run.enrich import prepare, write_out
+from jobs.run.ledger_session import driven
+from jobs.run.options import RunRules, ruled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

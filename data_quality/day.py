@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 
-from data_quality import answers, history, pictures, written
+from data_quality import answers, history, pictures, run_output
 from data_quality.catalogue import CheckSpec, checks, further
 from data_quality.findings import Finding, plain
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used
@@ -37,7 +37,7 @@ def check(
     stored: gives what the ledger holds of a lookup's answers. A check that could not run is `not_run`, with the reason,
     and stops no other. Nothing is written.
     """
-    frame = written.read(spark, facts)
+    frame = run_output.read(spark, facts)
     found = verdicts(frame, facts, figures, stored)
     try:
         drawn = pictures.count(frame, facts)

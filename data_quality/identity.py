@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, missing, plain, rows
+from data_quality.run_output import read_input
 from data_quality.same_values import UNCHANGED, Same, spelled_once, to_compare
-from data_quality.written import read_input
 from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
 
 CHECK = "every_row_once"

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from data_quality.findings import Finding, identity_columns, missing, rows, rows_at_fault
-from data_quality.written import POSITION, event_time_ms, read_input
+from data_quality.run_output import POSITION, event_time_ms, read_input
 from jobs.schema import (
     INPUT_SEQ,
     LATE,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from data_quality.findings import Finding, identity_columns, missing, plain, rows, rows_at_fault, share
 from data_quality.row_rules import Rule, any_of, rules_of
-from data_quality.written import structure
+from data_quality.run_output import structure
 from jobs import schema
 from jobs.schema import OUTCOMES, DayFacts, DeclaredFacts, LookupFacts
 

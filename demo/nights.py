@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from demo.killing import kill_tree
-from jobs import records
-from jobs.guard import command_under_guard
+from jobs.process.process_guard import command_under_guard
 from jobs.schema import DayRecord
+from jobs.tables import run_records
 from orchestration.home import dagster_home
 from orchestration.outcome import Outcome
 
@@ -24,7 +24,7 @@ LOOK_EVERY = 0.1  # s
 
 def record_of(outcome: Outcome, enrichment: str) -> DayRecord | None:
     """The record of this run, if it got so far; a try that Dagster made anew has the run's id and a number."""
-    of_day = records.load(enrichment, outcome.day)
+    of_day = run_records.load(enrichment, outcome.day)
     return next((record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)), None)
 
 
@@ -45,7 +45,7 @@ class Nights:
         """
         self._outcomes.unlink(missing_ok=True)
         for day in days:
-            records.progress_file(self._enrichment, day).unlink(missing_ok=True)  # of an earlier run
+            run_records.progress_file(self._enrichment, day).unlink(missing_ok=True)  # of an earlier run
         with self._started(days) as process:
             while process.poll() is None:
                 day = days[min(len(self.outcomes()), len(days) - 1)]
@@ -79,5 +79,5 @@ class Nights:
 
     def _progress(self, day: str) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError):
-            return dict(json.loads(records.progress_file(self._enrichment, day).read_text()))
+            return dict(json.loads(run_records.progress_file(self._enrichment, day).read_text()))
         return None

@@ -292,7 +292,9 @@ class LookupFigures(Facts):
     billed: Billed | None = None  # None: no price is declared
     throttled_s: float = 0.0  # that its gate stood closed as the service asked for it; mean over the tasks
     down_s: float = 0.0  # the same, as the service was down
-    limited_by: str = ""  # outage, rate, cpu, concurrency, service, spark (jobs/limits.py); empty: nothing was called
+    limited_by: str = (
+        ""  # outage, rate, cpu, concurrency, service, spark (jobs/run/limiting_factor.py); empty: nothing was called
+    )
 
     @property
     def slots_in_use(self) -> float:

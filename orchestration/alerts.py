@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
+from orchestration.day_status import NO_ALARM, Word, failed_runs, last_number, published_times, words_since
 from orchestration.deadlines import day_due, deadline
 from orchestration.declared import Declared
 from orchestration.home import UI_URL
-from orchestration.standing import NO_ALARM, Word, failed_runs, last_number, published_times, words_since
-from orchestration.starting_again import Clock, utc_now
+from orchestration.restart_sensor import Clock, utc_now
 
 WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: it is named in no message
 LOOK_EVERY = 30  # s

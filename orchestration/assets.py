@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from jobs.declarations import Summary
-from orchestration import columns, enriching, metadata
+from jobs.declare.enrichment import Summary
+from orchestration import columns, day_step, metadata
 from orchestration.checks import check_specs
 from orchestration.declared import Declared
 from orchestration.report_server import served
@@ -53,8 +53,8 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         pool=POOL,
         retry_policy=CRASH,
     )
-    def enriched(context: dg.AssetExecutionContext, spark: SparkProgram) -> Iterator[enriching.Event]:
-        yield from enriching.enrich_day(context, declared, spark)
+    def enriched(context: dg.AssetExecutionContext, spark: SparkProgram) -> Iterator[day_step.Event]:
+        yield from day_step.enrich_day(context, declared, spark)
 
     return enriched
 

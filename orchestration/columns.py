@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
-from jobs.declarations import written_columns
-from jobs.lookups.lookup import Lookup, columns_in
+from jobs.declare.enrichment import written_columns
+from jobs.declare.lookup import Lookup, columns_in
 from jobs.schema import published_answered_at, published_status
 from orchestration.declared import Declared
 

@@ -10,11 +10,11 @@ from typing import Any
 import dagster as dg
 
 from data_quality.next_step import Cure, cure
-from jobs import records
-from jobs.counted import counted
 from jobs.errors import LOG_SAYS_MORE, DeclarationError
-from jobs.nightly import tried
+from jobs.process.day_pipeline import tried
 from jobs.schema import DayRecord, UnwrittenRun
+from jobs.tables import run_records
+from jobs.wording import counted
 from orchestration import metadata
 from orchestration.declared import Declared
 
@@ -33,7 +33,7 @@ class DayEvents:
     @property
     def log(self) -> Path:
         """Takes all that Spark prints."""
-        return records.spark_log(self.declared.name, self.day, self.run_id)
+        return run_records.spark_log(self.declared.name, self.day, self.run_id)
 
     @property
     def report(self) -> str:
@@ -72,7 +72,7 @@ class DayEvents:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         run = UnwrittenRun(self.declared.name, self.day, self.run_id, state, reason, next_step, began, now)
         with suppress(OSError):
-            records.save_unwritten(run)
+            run_records.save_unwritten(run)
 
     def _cause(self, state: str, reason: str) -> str:
         """The same words for all days that fail for the same reason: whoever is told once per cause counts by it."""
@@ -152,7 +152,7 @@ def render_report(enrichment: str) -> None:
     """The page of every day of the enrichment and its index, from all records there are; no day fails for them."""
     from data_quality import report
 
-    latest, unwritten = records.latest(enrichment), records.unwritten(enrichment)
+    latest, unwritten = run_records.latest(enrichment), run_records.unwritten(enrichment)
     warning = tried(
         lambda: report.render(enrichment, latest, REPORTS / enrichment, unwritten), "the report is not written"
     )

@@ -13,10 +13,10 @@ from types import ModuleType
 
 import dagster as dg
 
-from jobs.declarations import Enrichment
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.table_conflicts import clash
 from jobs.errors import DeclarationError
 from jobs.schema import DeclaredFacts
-from jobs.written_tables import clash
 
 
 @dataclass(frozen=True)

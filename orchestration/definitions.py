@@ -9,15 +9,15 @@ from orchestration.alerts import alerts
 from orchestration.assets import dead_letters_asset, enriched_asset, raw_asset, summary_asset
 from orchestration.dead_runs import dead_runs_sensor, signing_executor
 from orchestration.declared import Declared, enrichments_in, with_distinct_inputs
-from orchestration.in_time import in_time_checks
-from orchestration.late_files import input_sensor
+from orchestration.external_publications import published_elsewhere
+from orchestration.freshness import in_time_checks
+from orchestration.input_sensor import input_sensor
+from orchestration.maintenance import upkeep
 from orchestration.modes import REMAP, REPLAY
 from orchestration.months import month_job
-from orchestration.published_elsewhere import published_elsewhere
 from orchestration.resources import SparkProgram, spark_program
+from orchestration.restart_sensor import starting_again
 from orchestration.schedules import day_job, nightly_schedule
-from orchestration.starting_again import starting_again
-from orchestration.upkeep import upkeep
 
 
 def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.Definitions:

@@ -6,9 +6,9 @@ from typing import Any
 
 import dagster as dg
 
-from jobs import records
 from jobs.errors import TidegateError
 from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupFigures
+from jobs.tables import run_records
 from orchestration import columns
 from orchestration.declared import Declared
 from orchestration.report_server import served
@@ -81,7 +81,7 @@ def _declaration(declared: DeclaredFacts) -> str:
 
 def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) -> str:
     """The fields that the run before this one, of whatever day, was declared otherwise in."""
-    known = records.latest(record.facts.declared.enrichment) if latest is None else latest
+    known = run_records.latest(record.facts.declared.enrichment) if latest is None else latest
     earlier = [one for one in known if one.facts.started_at < record.facts.started_at]
     before = max(earlier, key=lambda one: one.facts.started_at, default=None)
     if before is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.declarations import Enrichment
+from jobs.declare.enrichment import Enrichment
 from jobs.schema import DayRecord
 
 TAG = "tidegate/mode"  # of a run; without it the day is run as every night

@@ -12,22 +12,22 @@ from typing import Any
 import dagster as dg
 from dagster import MAX_RUNTIME_SECONDS_TAG
 
-from jobs import records
-from jobs.counted import counted
-from jobs.enrich_day import run_id_of
 from jobs.errors import DayTaken, DeclarationError
+from jobs.process.spark_submit import Ended
+from jobs.run.enrich_day import run_id_of
 from jobs.schema import DayRecord
-from jobs.spark_program import Ended
+from jobs.tables import run_records
 from jobs.tables.leases import WAIT, Lease, leased
+from jobs.wording import counted
 from orchestration import metadata, modes
 from orchestration.assets import CRASH, POOL
 from orchestration.checks import check_evaluations, target_of
 from orchestration.day_events import render_report, require_storing, run_again
+from orchestration.day_status import ENRICHMENT
+from orchestration.day_step import DayRun
 from orchestration.declared import Declared
-from orchestration.enriching import DayRun
-from orchestration.late_files import files_of
+from orchestration.input_sensor import files_of
 from orchestration.resources import SparkProgram
-from orchestration.standing import ENRICHMENT
 
 MONTH = "%Y-%m"
 LONGEST = 86_400  # s; thirty days may take longer than the longest run of one day
@@ -96,13 +96,13 @@ def days_to_run(declared: Declared, month: str, run_id: str, *, again: bool) -> 
 
 def has_published(declared: Declared, day: str, run_id: str) -> bool:
     """Whether the run of Dagster has published the day, in whichever of its tries."""
-    of_run = [record for record in records.load(declared.name, day) if record.facts.run_id.startswith(run_id)]
+    of_run = [record for record in run_records.load(declared.name, day) if record.facts.run_id.startswith(run_id)]
     return any(record.state == "published" for record in of_run)
 
 
 def is_up_to_date(declared: Declared, day: str) -> bool:
     """Whether the day is published as it is declared now, from the files that there are now."""
-    done = [record for record in records.load(declared.name, day) if record.state == "published"]
+    done = [record for record in run_records.load(declared.name, day) if record.state == "published"]
     if not done or done[-1].facts.declared.fingerprint != declared.facts.fingerprint:
         return False
     files = files_of(declared, day)

@@ -10,9 +10,9 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.guard import die_with_parent
+from jobs.process.process_guard import die_with_parent
+from jobs.process.spark_submit import Ended, SparkSubmit, ended, spark_submit_from_environment
 from jobs.schema import DayRecord
-from jobs.spark_program import Ended, SparkSubmit, ended, spark_submit_from_environment
 from jobs.tables.leases import Lease
 from orchestration.messages import WholeLineReader
 
@@ -20,7 +20,7 @@ HEAR_EVERY = 0.25  # s; between two looks at what the program of several days sa
 
 
 class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Runs `jobs/enrich_day.py` for one day with spark-submit, in a session of its own under a guard.
+    """Runs `jobs/run/enrich_day.py` for one day with spark-submit, in a session of its own under a guard.
 
     master, conf: as spark-submit takes them; java_options: for the driver; environment: for driver and executors, on
     top of ours. checks: the hook that judges the written files, module:function. grace: s between SIGTERM and SIGKILL.

@@ -11,9 +11,9 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 from jobs.errors import TidegateError
 from orchestration.checks import withdraw_planned
 from orchestration.day_events import DayEvents, render_report, run_again
+from orchestration.day_status import CANCELLED, ENRICHMENT, FAILED, RUNNING, TRIED_AGAIN, last_word
 from orchestration.declared import Declared
-from orchestration.published_elsewhere import NOTHING_YET, publications
-from orchestration.standing import CANCELLED, ENRICHMENT, FAILED, RUNNING, TRIED_AGAIN, last_word
+from orchestration.external_publications import NOTHING_YET, publications
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 AS_IT_WAS = "it ended without a word"

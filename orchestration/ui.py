@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jobs.guard import command_under_guard
+from jobs.process.process_guard import command_under_guard
 from orchestration.home import UI_URL, dagster_home
 from orchestration.report_server import REPORTS_PORT, REPORTS_URL
 

@@ -7,7 +7,7 @@ import sys
 import hypothesis
 import pytest
 
-from jobs.class_archive import java_options
+from jobs.process.spark_submit import archived_classes
 
 # Machines are busy: a slow example says nothing. `make test` draws the same examples each time, so that it is green or
 # red for what was changed; `make proof` draws new ones.
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items):
 
 
 # for every Java that the tests start: most end before their code is worth compiling well
-QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}"
+QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archived_classes()}"
 os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK_JAVA} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
 
 
@@ -40,7 +40,7 @@ def spark():
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.python.sql.dataFrameDebugging.enabled", "false")  # as jobs.enrich_day
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")  # as jobs.run.enrich_day
         .config("spark.sql.lightweightPlanChangeValidation", "false")  # Spark's own rules are not ours to test
         .config("spark.sql.ui.explainMode", "simple")  # plans as text, which nobody reads here
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -54,8 +54,8 @@ def spark():
 
 @pytest.fixture(scope="session")
 def postgres():
-    """A real PostgreSQL on loopback, started when the first test asks for it: tests/postgres_server.py."""
-    from tests.postgres_server import PostgresServer
+    """A real PostgreSQL on loopback, started when the first test asks for it: tests/support/postgres_server.py."""
+    from tests.support.postgres_server import PostgresServer
 
     with PostgresServer.running() as server:
         yield server
@@ -63,8 +63,8 @@ def postgres():
 
 @pytest.fixture
 def service():
-    """A real HTTP service on loopback that does what the test scripts: tests/scripted_service.py."""
-    from tests.scripted_service import ScriptedService
+    """A real HTTP service on loopback that does what the test scripts: tests/support/scripted_service.py."""
+    from tests.support.scripted_service import ScriptedService
 
     scripted = ScriptedService()
     scripted.start()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.declarations import load
-from jobs.preflight import check_columns
+from jobs.declare.enrichment import load
+from jobs.run.preflight import check_columns
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

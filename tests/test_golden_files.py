@@ -10,18 +10,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs import records
-from jobs.check import check_package
+from jobs.commands.check import check_package
 from jobs.commands.replay import letters_of
-from jobs.enrich_day import run_day
+from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import as_answers
-from jobs.ledger.declared import FOR_EVER
-from jobs.ledger.estimate import estimate
 from jobs.ledger.keys import key_text
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
-from jobs.tables import audit
+from jobs.run.enrich_day import run_day
+from jobs.run.estimate import estimate
+from jobs.tables import audit, run_records
 from tests.golden.declared.golden import order, towns, weather
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -69,7 +68,7 @@ def test_the_days_of_a_table_of_format_1_are_read_with_their_audit_letters_and_r
     ]
     assert DeltaTable(audit.table_of(towns.output.path)).to_pyarrow_table().num_rows == len(rows)
     assert sorted(letters_of(towns, FIRST)["_key"].to_pylist()) == ['["town-3"]', "[4]"]
-    assert [record.state for record in records.latest("towns")] == ["published", "published"]
+    assert [record.state for record in run_records.latest("towns")] == ["published", "published"]
 
 
 @pytest.mark.spark

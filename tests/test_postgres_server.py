@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer, binaries
+from tests.support.postgres_server import PostgresServer, binaries
 
 ROOT = Path(__file__).parent.parent
 
@@ -32,7 +32,7 @@ def test_it_answers_and_leaves_nothing(folder):
 
 def test_it_ends_when_the_tests_are_killed():
     code = (
-        "import time; from tests.postgres_server import PostgresServer\n"
+        "import time; from tests.support.postgres_server import PostgresServer\n"
         "with PostgresServer.running() as server:\n"
         "    print(server.folder, flush=True); time.sleep(60)"
     )

@@ -1,15 +1,18 @@
 """Tidegate: nightly tables enriched from slow or paid outside systems. Users import from here only."""
 
-from jobs.declarations import Enrichment, EventTime, Expectation, Input, Output, Summary, Tolerance
-from jobs.environment import Env
+from jobs.declare.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
+from jobs.declare.batch import Batch, Pages
+from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row, lookup
+from jobs.declare.enrichment import Enrichment, EventTime, Expectation, Input, Output, Summary, Tolerance
+from jobs.declare.env import Env
+from jobs.declare.function_lookup import AsyncFunctionLookup
+from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.ledger_settings import Ledger, Ttl
+from jobs.declare.lookup import Lookup
+from jobs.declare.prices import Price
+from jobs.declare.services import Cache, Outage, Retry, Service
+from jobs.declare.sql_lookup import SqlLookup
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
-from jobs.ledger.declared import Ledger, Ttl
-from jobs.lookups import AsyncFunctionLookup, CoroutineLookup, Http, HttpLookup, Lookup, Row, SqlLookup
-from jobs.lookups.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
-from jobs.lookups.batch import Batch, Pages
-from jobs.lookups.coroutine import lookup
-from jobs.lookups.prices import Price
-from jobs.lookups.services import Cache, Outage, Retry, Service
 
 __all__ = [
     "ApiKey",

@@ -13,13 +13,13 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.declare.answer_json import load
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
-from jobs.ledger.codec import load
 
 if TYPE_CHECKING:
-    from jobs.callers.caller import Caller
-    from jobs.lookups import Lookup
+    from jobs.clients.client import Caller
+    from jobs.declare.lookup import Lookup
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
 NUMBER = '" row"'  # of the answer; an answer may have a column rowid of its own

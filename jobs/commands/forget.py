@@ -14,15 +14,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs import durable, records
+from jobs import durable
 from jobs.commands.forgotten_evidence import clean_records, delete_logs, rows_that_asked
 from jobs.commands.forgotten_keys import in_order, texts_of
 from jobs.commands.remap import last_published
 from jobs.commands.vacuum import vacuum
 from jobs.errors import DayTaken, DeclarationError
-from jobs.ledger.forgetting import forget as forget_in_ledger
-from jobs.ledger.request_notes import read_note, versions
-from jobs.tables import audit, by_run, dead_letters
+from jobs.ledger.erasure import forget as forget_in_ledger
+from jobs.ledger.request_manifest import read_note, versions
+from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.asked_keys import KeysOf, files_of_days, tells_keys
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases import at_work, last_runs, leased
@@ -31,9 +31,9 @@ from jobs.tables.summaries import summarize
 
 if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
-    from jobs.declarations import Enrichment
+    from jobs.declare.enrichment import Enrichment
     from jobs.ledger.store import LedgerFolder
-    from jobs.nightly import Quality
+    from jobs.process.day_pipeline import Quality
 
 AT_ONCE = timedelta(0)
 NOT_COVERED = (
@@ -156,7 +156,7 @@ def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: di
 
 def _begun(enrichment: Enrichment) -> Path:
     """Names the days of a `forget` that is not at its end: what is made from a day may still hold what it has lost."""
-    return records.ROOT / enrichment.name / "forgetting.json"
+    return run_records.ROOT / enrichment.name / "forgetting.json"
 
 
 def _begin(enrichment: Enrichment, days: Iterable[str]) -> list[str]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs import durable, records
+from jobs import durable
 from jobs.commands.remap import last_published
+from jobs.tables import run_records
 from jobs.tables.asked_keys import asks, files_of_days
 
 if TYPE_CHECKING:
-    from jobs.declarations import Enrichment
-    from jobs.nightly import Quality
+    from jobs.declare.enrichment import Enrichment
+    from jobs.process.day_pipeline import Quality
     from jobs.tables.asked_keys import KeysOf
 
 FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named one."
@@ -41,7 +42,7 @@ class Asked:
 def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> Asked:
     """Find the days that asked one of the keys in the files of all runs that are still there."""
     found, shown = Asked(), _shown(enrichment)
-    for record in records.load(enrichment.name):
+    for record in run_records.load(enrichment.name):
         run = record.facts.day, record.facts.run_id
         files = shown.get(run, [Path(name) for name in record.facts.files])
         if all(map(durable.is_there, files)):
@@ -69,17 +70,17 @@ def clean_records(enrichment: Enrichment, asked: Asked, quality: Quality) -> int
         How many records were changed or deleted.
     """
     cleaned = 0
-    for torn in records.torn(enrichment.name):  # it may hold anything, and says nothing
+    for torn in run_records.torn(enrichment.name):  # it may hold anything, and says nothing
         torn.unlink(missing_ok=True)
         cleaned += 1
-    for record in records.load(enrichment.name):
+    for record in run_records.load(enrichment.name):
         if not asked.may_be_named(record.facts.day, record.facts.run_id):
             continue
         verdicts = tuple(dataclasses.replace(one, evidence=(), sentence=FORGOTTEN) for one in record.verdicts)
         new = dataclasses.replace(record, verdicts=verdicts, reason=record.reason and FORGOTTEN)
         if new != record:
             quality.keep(new)
-            records.save(new)  # last: while it is not done, this is done again
+            run_records.save(new)  # last: while it is not done, this is done again
             cleaned += 1
     return cleaned
 
@@ -87,11 +88,11 @@ def clean_records(enrichment: Enrichment, asked: Asked, quality: Quality) -> int
 def delete_logs(enrichment: Enrichment, asked: Asked) -> int:
     """Take away the logs of Spark that may name such a row, and all progress; gives how many logs."""
     deleted = 0
-    for day, run_id, log in records.spark_logs(enrichment.name):
+    for day, run_id, log in run_records.spark_logs(enrichment.name):
         if asked.may_be_named(day, run_id):
             log.resolve().unlink(missing_ok=True)  # the days of a month share one, in the folder of its first
             log.unlink(missing_ok=True)
             deleted += 1
-    for progress in records.progress_files(enrichment.name):  # ends with why a run failed, of use while it lasts
+    for progress in run_records.progress_files(enrichment.name):  # ends with why a run failed, of use while it lasts
         progress.unlink(missing_ok=True)
     return deleted

@@ -14,7 +14,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.keys import key_text
 
 if TYPE_CHECKING:
-    from jobs.lookups import Lookup
+    from jobs.declare.lookup import Lookup
 
 
 def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:

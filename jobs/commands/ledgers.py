@@ -11,8 +11,8 @@ from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 
 if TYPE_CHECKING:
-    from jobs.declarations import Enrichment
-    from jobs.lookups import Lookup
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
 
 
 @dataclass(frozen=True)

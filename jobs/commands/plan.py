@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs.quiet_spark import quiet_session
+from jobs.run.quiet_spark import quiet_session
 
 if TYPE_CHECKING:
-    from jobs.declarations import Enrichment
-    from jobs.ledger.estimate import Estimate
+    from jobs.declare.enrichment import Enrichment
+    from jobs.run.estimate import Estimate
 
 
 def plan(enrichment: Enrichment, days: Sequence[str]) -> Estimate:
@@ -19,6 +19,6 @@ def plan(enrichment: Enrichment, days: Sequence[str]) -> Estimate:
     SparkFailed, in one sentence, when Spark cannot start or cannot count.
     """
     with quiet_session(f"plan {enrichment.name}", "count the keys") as spark:
-        from jobs.ledger.estimate import estimate  # loads Spark's functions
+        from jobs.run.estimate import estimate  # loads Spark's functions
 
         return estimate(spark, enrichment, days)

@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 
 from jobs.commands.condition import Condition
 from jobs.commands.marks import mark_expired
+from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
 from jobs.ledger.compaction import open_compacted
-from jobs.ledger.declared import FOR_EVER
-from jobs.ledger.generations import COMPACTED, contents
-from jobs.ledger.matching import read_parts
+from jobs.ledger.manifest import COMPACTED, contents
+from jobs.ledger.scan import read_parts
 from jobs.ledger.selection import select
 from jobs.tables.asked_keys import KeysOf, days_that_asked
 
 if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
-    from jobs.declarations import Enrichment
+    from jobs.declare.enrichment import Enrichment
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: other answers of these days are used, whatever their age
 ROWS_AT_ONCE = 10_000

@@ -11,15 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import durable, records, schema
-from jobs.counted import counted
+from jobs import durable, schema
 from jobs.errors import DeclarationError
+from jobs.tables import run_records
 from jobs.tables.delta_log import table_at
+from jobs.wording import counted
 
 if TYPE_CHECKING:
     from jobs.commands.target import Target
-    from jobs.declarations import Enrichment
-    from jobs.nightly import DayOutcome
+    from jobs.declare.enrichment import Enrichment
+    from jobs.process.day_pipeline import DayOutcome
     from jobs.schema import DayRecord
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
@@ -54,7 +55,7 @@ def remap(target: Target, days: Iterable[str]) -> Iterator[DayOutcome]:
 
 def last_published(enrichment: str, day: str) -> DayRecord | None:
     """The record of the run whose files readers see."""
-    published = [record for record in records.load(enrichment, day) if record.state == "published"]
+    published = [record for record in run_records.load(enrichment, day) if record.state == "published"]
     seen = _runs_seen(published[0]) if published else set()
 
     def order(record: DayRecord) -> tuple[bool, str, int]:

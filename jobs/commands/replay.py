@@ -12,25 +12,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import durable, records, schema
+from jobs import durable, schema
 from jobs.commands.condition import columns_of
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
+from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS, as_answers
-from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.selection import select
-from jobs.tables import dead_letters
+from jobs.tables import dead_letters, run_records
 from jobs.tables.asked_keys import asked_texts, files_of_days, tells_keys
 
 if TYPE_CHECKING:
-    from jobs.callers.caller import Caller
+    from jobs.clients.client import Caller
     from jobs.commands.ledgers import Kept
     from jobs.commands.target import Target
-    from jobs.declarations import Enrichment
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
     from jobs.ledger.answers import StoredAnswer
-    from jobs.lookups import Lookup
-    from jobs.nightly import DayOutcome
+    from jobs.process.day_pipeline import DayOutcome
     from jobs.schema import DayRecord
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: an answer is an answer, whatever its age
@@ -116,7 +116,7 @@ def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
 
 def _last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
     """The one that a replay completes: the published one, unless one was held back since."""
-    runs = [record for record in records.load(enrichment.name, day) if record.state != "written"]
+    runs = [record for record in run_records.load(enrichment.name, day) if record.state != "written"]
     return runs[-1] if runs else None
 
 
@@ -163,10 +163,10 @@ class _AskedAgain:
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> _AskedAgain:
-        from jobs.ledger.hits import run_of_keys  # loads Spark: not for those who only look at letters
+        from jobs.run.hits import run_of_keys  # loads Spark: not for those who only look at letters
 
         last = _last_run(enrichment, day)
-        runs = [run for of_day, run, _ in records.spark_logs(enrichment.name) if last is not None and of_day == day]
+        runs = [run for of_day, run, _ in run_records.spark_logs(enrichment.name) if last is not None and of_day == day]
         since = 0 if last is None else round(dt.datetime.fromisoformat(last.facts.finished_at).timestamp() * 1e6)
         return cls(since, frozenset({*runs, *map(run_of_keys, runs)}))
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.nightly import Accept, DayOutcome, Quality, Watch, run_day
-from jobs.spark_program import SparkSubmit
+from jobs.process.day_pipeline import Accept, DayOutcome, Quality, Watch, run_day
+from jobs.process.spark_submit import SparkSubmit
 from jobs.tables.leases import WAIT
 
 if TYPE_CHECKING:
-    from jobs.declarations import Enrichment
+    from jobs.declare.enrichment import Enrichment
 
 
 @dataclass(frozen=True)

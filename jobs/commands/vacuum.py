@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from jobs.declare.table_conflicts import tables_of
 from jobs.tables import old_files
-from jobs.written_tables import tables_of
 
 if TYPE_CHECKING:
-    from jobs.declarations import Enrichment
+    from jobs.declare.enrichment import Enrichment
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
-from jobs.ledger.hits import RUNS
 from jobs.ledger.store import one_line
+from jobs.run.hits import RUNS
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder

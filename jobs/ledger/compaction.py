@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import LedgerError
-from jobs.ledger.generations import (
+from jobs.ledger.manifest import (
     COMPACTED,
     COMPLETE,
     CompactedFile,
@@ -33,13 +33,13 @@ from jobs.ledger.generations import (
     name_after,
     whole_generations,
 )
-from jobs.ledger.matching import Wanted, read_parts
 from jobs.ledger.merging import Drop, SortedFile, in_order, merged
-from jobs.ledger.newest import EXPIRED, Ints, Mask, outcome_codes, outlived, superseded, times_of
+from jobs.ledger.resolution import EXPIRED, Ints, Mask, outcome_codes, outlived, superseded, times_of
+from jobs.ledger.scan import Wanted, read_parts
 from jobs.ledger.store import PARTS, NotOurs, as_parquet, one_line
 
 if TYPE_CHECKING:
-    from jobs.ledger.declared import Ttl
+    from jobs.declare.ledger_settings import Ttl
     from jobs.ledger.store import LedgerFolder
 
 GRACE = timedelta(days=1)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.ledger.answers import SCHEMA
-from jobs.ledger.newest import Ints, Mask, newest_rows
+from jobs.ledger.resolution import Ints, Mask, newest_rows
 
 Drop = Callable[[Ints, pa.Table, int], Mask]  # numbers of keys, rows, count of keys -> the rows to leave out
 

@@ -6,10 +6,10 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from jobs.fingerprint import plain
+from jobs.declare.fingerprint import plain
 
 if TYPE_CHECKING:
-    from jobs.lookups import Lookup
+    from jobs.declare.lookup import Lookup
 
 
 def request_facts(lookup: Lookup) -> dict[str, Any]:

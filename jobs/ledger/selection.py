@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA
-from jobs.ledger.generations import Contents, contents
-from jobs.ledger.matching import FOUND, REST, ROWS_AT_ONCE, ReadFigures, Wanted, matches
-from jobs.ledger.newest import decide, newest_rows
+from jobs.ledger.manifest import Contents, contents
+from jobs.ledger.resolution import decide, newest_rows
+from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, ReadFigures, Wanted, matches
 
 if TYPE_CHECKING:
-    from jobs.ledger.declared import Ttl
+    from jobs.declare.ledger_settings import Ttl
     from jobs.ledger.store import LedgerFolder
 
 VANISHED_AT_MOST = 5  # times that a compaction takes files away under one reader
@@ -48,7 +48,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     - else the newest error or timeout, if no answer is newer, within the time to live of errors.
 
     "expired" voids every record of its key up to its own time, "asked" too. A record whose time is still to come counts
-    as older than all others (jobs/ledger/newest.py). wanted: key texts, in any order, doubles
+    as older than all others (jobs/ledger/resolution.py). wanted: key texts, in any order, doubles
     allowed. Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be
     read.
     """

@@ -1,7 +1,7 @@
 """The folder of one lookup's answers at any filesystem URL: immutable parts, one write each, nothing else needed.
 
     <root>/<lookup>/<request fingerprint>/parts/<run_id>/<partition>-<attempt>-<token>-<seq>.parquet
-    <root>/<lookup>/<request fingerprint>/compacted/<generation>/...        (jobs/ledger/generations.py)
+    <root>/<lookup>/<request fingerprint>/compacted/<generation>/...        (jobs/ledger/manifest.py)
 
 What cannot be read is skipped with a warning and never believed: a part that a crash or a full disk tore, a file of
 somebody else's. A part of a newer format stops with a sentence, as skipping it would pay for its answers again.

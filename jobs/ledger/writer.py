@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredOutcome
-from jobs.ledger.columns import Columns
+from jobs.ledger.record_buffer import Columns
 from jobs.ledger.store import LedgerFolder
 
 if TYPE_CHECKING:
-    from jobs.callers.caller import Key
+    from jobs.clients.client import Key
 
 LARGEST_SHARE = 0.01  # of its time that the thread spends writing, while nobody waits for it
 

@@ -16,7 +16,7 @@ from jobs.ledger.keys import key_text
 from jobs.tables.delta_log import table_at
 
 if TYPE_CHECKING:
-    from jobs.declarations import Enrichment
+    from jobs.declare.enrichment import Enrichment
 
 ROWS_AT_ONCE = 1 << 16
 

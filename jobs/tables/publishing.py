@@ -18,10 +18,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
-from jobs import records, schema
+from jobs import schema
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
-from jobs.tables import audit, by_run, dead_letters
+from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.delta_log import lasting, table_at, to_disk
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
@@ -52,7 +52,9 @@ def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
                 until_named.enter_context(lasting(table))
             version = _committed(record)
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        return records.save(dataclasses.replace(record, state="published", published_version=version, published_at=now))
+        return run_records.save(
+            dataclasses.replace(record, state="published", published_version=version, published_at=now)
+        )
 
 
 def _committed(record: DayRecord) -> int:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs import records
+from jobs.tables import run_records
 from jobs.tables.asked_keys import files_of_days
 from jobs.tables.delta_log import LOG, table_at
 
 if TYPE_CHECKING:
-    from jobs.declarations import Enrichment
+    from jobs.declare.enrichment import Enrichment
     from jobs.schema import DayRecord
 
 
@@ -38,7 +38,7 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
 def _published(enrichment: Enrichment) -> dict[str, DayRecord]:
     """The last published record of each day of the table, by day."""
     last: dict[str, DayRecord] = {}
-    found = [record for record in records.load(enrichment.name) if record.state == "published"]
+    found = [record for record in run_records.load(enrichment.name) if record.state == "published"]
     for record in sorted(found, key=lambda record: (record.published_at or "", record.published_version or 0)):
         if record.facts.declared.table == enrichment.output.path:
             last[record.facts.day] = record

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from jobs.declarations import Enrichment, Summary
+from jobs.declare.enrichment import Enrichment, Summary
 from jobs.tables.by_run import NO_STATISTICS
 from jobs.tables.delta_log import lasting, table_at
 from jobs.tables.publishers import alone_with, storing

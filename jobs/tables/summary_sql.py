@@ -14,9 +14,9 @@ from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
 from jobs import schema
-from jobs.declarations import Enrichment, Summary
+from jobs.declare.enrichment import Enrichment, Summary
 from jobs.errors import DeclarationError, TidegateError
-from jobs.input_day import InputDay
+from jobs.input.day import InputDay
 from jobs.tables.delta_log import table_at
 from jobs.tables.publishers import said_by_delta
 

@@ -19,7 +19,7 @@ import psutil
 import pyspark
 import pytest
 
-from jobs.guard import command_under_guard
+from jobs.process.process_guard import command_under_guard
 
 UP_WITHIN = 120.0  # s; a bound on a loaded machine, not a promise
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a third less CPU: these programs end too soon

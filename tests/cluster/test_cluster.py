@@ -18,12 +18,13 @@ import venv_pack
 from packaging.requirements import Requirement
 
 from demo import weather_service as weather
-from jobs import records, schema
-from jobs.packing import NEEDED, package
+from jobs import schema
+from jobs.process.packing import NEEDED, package
+from jobs.tables import run_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "jobs" / "enrich_day.py"
+PROGRAM = ROOT / "jobs/run/enrich_day.py"
 DAY = "2013-01-10"
 FLIGHTS = ("--enrichment", "enrichments.flights:flights", "--day", DAY)
 EXECUTORS_NEED = (
@@ -144,7 +145,7 @@ def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project
     packages = package(project / "packages.zip")
     elsewhere = {"spark.driver.host": own_address(), "spark.driver.bindAddress": "0.0.0.0"}  # as from another host
     said = Output(cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM, conf=elsewhere)).to_the_end()
-    (record,) = records.load("flights_enriched", DAY)
+    (record,) = run_records.load("flights_enriched", DAY)
     rows = every_row_once(day_in_files, record)
     assert {row[schema.PARTITION] for row in rows} == {0, 1}
     own_answers(rows, project)
@@ -166,7 +167,7 @@ def test_the_day_runs_on_a_cluster_whose_master_workers_and_drivers_share_a_secr
     cluster.start(SPARK_CONF_DIR=str(conf), **environment)
     files = ("--py-files", str(package(project / "packages.zip")))
     said = Output(cluster.submit(*files, *FLIGHTS, program=PROGRAM, SPARK_CONF_DIR=str(conf))).to_the_end()
-    (record,) = records.load("flights_enriched", DAY)
+    (record,) = run_records.load("flights_enriched", DAY)
     own_answers(every_row_once(day_in_files, record), project)
     assert "is not reached" not in said
 
@@ -181,7 +182,7 @@ def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_a
     wait_for(lambda: len(service.calls()) > 0.25 * day_in_files.num_rows, output)
     killed = cluster.kill_a_worker()
     said = output.to_the_end()
-    (record,) = records.load("flights_enriched", DAY)
+    (record,) = run_records.load("flights_enriched", DAY)
     rows = every_row_once(day_in_files, record)
     own_answers(rows, project)
     assert f"{len(rows)}/{len(rows)} rows" in said  # the second attempt took over what the first had told
@@ -220,7 +221,7 @@ def test_the_whole_environment_travels_as_an_archive(project, day_in_files, serv
     cluster = new_cluster(python=Path("environment/bin/python"))  # in the folder that Spark makes for the executor
     cluster.start(**environment)
     Output(cluster.submit("--archives", f"{archive}#environment", *FLIGHTS, program=PROGRAM)).to_the_end()
-    (record,) = records.load("flights_enriched", DAY)
+    (record,) = run_records.load("flights_enriched", DAY)
     own_answers(every_row_once(day_in_files, record), project)
 
 

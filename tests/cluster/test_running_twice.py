@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs import records, schema
+from jobs import schema
 from jobs.ledger.store import LedgerFolder
-from jobs.packing import package
-from jobs.run_rules import RunRules, ledger_of
+from jobs.process.packing import package
+from jobs.run.options import RunRules, ledger_of
+from jobs.tables import run_records
 from tests.cluster.conftest import bare_python
 from tests.cluster.test_cluster import Output
 
@@ -46,7 +47,7 @@ import sys
 from pyspark.sql import SparkSession
 
 SparkSession.builder.getOrCreate()
-from jobs.enrich_day import main
+from jobs.run.enrich_day import main
 
 sys.exit(main())
 """
@@ -114,7 +115,7 @@ def run(tmp_path, monkeypatch, service, cluster):
         paths = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
         files = ("--py-files", str(package(tmp_path / "packages.zip")))
         Output(cluster.submit(*files, *day, program=program, conf=SPECULATION, **paths)).to_the_end()
-        (record,) = records.load("scored", DAY)
+        (record,) = run_records.load("scored", DAY)
         return record, answers
 
     yield run
@@ -140,7 +141,7 @@ def second_attempts():
 
 
 def test_the_program_lets_no_task_run_twice_whatever_the_users_settings_say(run):
-    record, answers = run(ROOT / "jobs" / "enrich_day.py", the_first_is_faster)
+    record, answers = run(ROOT / "jobs/run/enrich_day.py", the_first_is_faster)
     is_as_undisturbed(record)
     assert second_attempts() == []
     assert set(answers.calls.values()) == {1}

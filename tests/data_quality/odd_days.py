@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from aiohttp import web
 
-from jobs.enrich_day import run_day
-from jobs.ledger.hits import folder_of
-from jobs.run_rules import RunRules, ledger_of
+from jobs.run.enrich_day import run_day
+from jobs.run.hits import folder_of
+from jobs.run.options import RunRules, ledger_of
 from tidegate import (
     AsyncFunctionLookup,
     Cache,

@@ -12,12 +12,12 @@ from odd_days import DAY, KINDS, NOON, Moody, run
 
 from data_quality import identity
 from data_quality.day import check
+from jobs.declare.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
-from jobs.ledger.codec import dump
-from jobs.ledger.hits import folder_of
 from jobs.ledger.keys import key_text
-from jobs.ledger.written_answers import stored_answers
-from jobs.run_rules import RunRules, ledger_of
+from jobs.run.hits import folder_of
+from jobs.run.options import RunRules, ledger_of
+from jobs.run.written_answers import stored_answers
 from jobs.schema import DayFacts, DeclaredFacts, LookupFacts
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service, Tolerance
 

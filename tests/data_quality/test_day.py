@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from data_quality import order
 from data_quality.day import check, verdicts
 from data_quality.findings import Finding
-from data_quality.written import _in_order_of_writing, read
+from data_quality.run_output import _in_order_of_writing, read
 from jobs.schema import DayFigures, DayRecord, ExpectationFacts, LookupFigures, RequestFigures
 
 pytestmark = pytest.mark.spark

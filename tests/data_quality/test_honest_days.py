@@ -9,7 +9,7 @@ from honest_day import ATTEMPT, DAY, WEATHER, Day, declare, honest_day, input_ta
 from operator_day import operator_day
 
 from data_quality.day import check, verdicts
-from data_quality.written import read
+from data_quality.run_output import read
 from jobs.schema import LookupFacts, RequestFigures
 
 pytestmark = pytest.mark.spark

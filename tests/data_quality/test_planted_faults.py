@@ -7,7 +7,7 @@ from honest_day import honest_day
 from planted_faults import FAULTS, PLACES, Day, Fault, Planted
 
 from data_quality.day import verdicts
-from data_quality.written import read
+from data_quality.run_output import read
 from jobs.schema import Verdict
 
 NO_HISTORY = {"input_day_complete"}  # a warning that says "not run": there are no earlier days

@@ -9,7 +9,7 @@ from odd_days import DAY, Moody, declare, folders, give_input, run
 from data_quality.catalogue import checks
 from jobs.commands.marks import mark_expired
 from jobs.ledger.compaction import clean_up, compact
-from jobs.run_rules import RunRules
+from jobs.run.options import RunRules
 
 pytestmark = pytest.mark.spark
 

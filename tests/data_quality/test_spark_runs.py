@@ -9,9 +9,9 @@ import pytest
 from honest_day import DAY, input_table
 
 from data_quality.day import check
-from jobs.enrich import carry_out, prepare
-from jobs.figures import count
-from jobs.lookups.services import Retry
+from jobs.declare.services import Retry
+from jobs.run.enrich import carry_out, prepare
+from jobs.run.metrics import count
 from jobs.schema import DayFacts
 from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Tolerance
 

@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from tests.support.ledgers import folder, ledgers, objects, remote  # noqa: F401  # fixtures
+
 
 def eventually(condition, seconds=10.0):
     """Wait until what another thread or process does has come true; the time is a bound, not a promise."""

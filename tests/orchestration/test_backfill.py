@@ -13,7 +13,7 @@ from dagster import DagsterEventType, DagsterRunStatus, RunsFilter
 from deltalake import DeltaTable
 
 from demo import data
-from tests.orchestration.daemons import BIN, WORKSPACE, daemon
+from tests.support.daemons import BIN, WORKSPACE, daemon
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 

@@ -8,16 +8,16 @@ import dagster as dg
 import pytest
 
 from data_quality import catalogue
-from jobs.enrich_day import run_id_of
+from jobs.process.spark_submit import Ended
+from jobs.run.enrich_day import run_id_of
 from jobs.schema import Verdict
-from jobs.spark_program import Ended
+from orchestration.day_status import last_word
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
-from orchestration.published_elsewhere import published_elsewhere
+from orchestration.external_publications import published_elsewhere
 from orchestration.resources import SparkProgram
-from orchestration.standing import last_word
 from tests.jobs.commands.conftest import towns_in
-from tests.orchestration.check_partitions import checks_of_days
+from tests.support.check_partitions import checks_of_days
 
 BUTTON, NIGHTLY, COMMAND, RED = "2013-01-10", "2013-01-11", "2013-01-12", "2013-01-13"
 OF_MONTH, RED_OF_MONTH = "2013-02-01", "2013-02-02"

@@ -17,9 +17,9 @@ from dagster import DagsterRunStatus, RunsFilter
 from deltalake import DeltaTable
 
 from demo.weather_service import running
-from jobs import records
-from orchestration.standing import UNFINISHED
-from tests.orchestration.daemons import BIN, WORKSPACE, daemon
+from jobs.tables import run_records
+from orchestration.day_status import UNFINISHED
+from tests.support.daemons import BIN, WORKSPACE, daemon
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
@@ -41,7 +41,7 @@ def wait_for(condition) -> None:
 
 def in_the_middle(day: str) -> bool:
     with contextlib.suppress(FileNotFoundError):
-        event = json.loads(records.progress_file("flights_enriched", day).read_text())
+        event = json.loads(run_records.progress_file("flights_enriched", day).read_text())
         return event["kind"] == "progress" and event["rows"] > 0.1 * event["rows_total"]
     return False
 

@@ -6,8 +6,7 @@ import pytest
 
 from data_quality.catalogue import further
 from enrichments.flights import flights
-from jobs import records
-from jobs.declarations import Expectation
+from jobs.declare.enrichment import Expectation
 from jobs.schema import (
     OUTCOMES,
     Billed,
@@ -19,6 +18,7 @@ from jobs.schema import (
     RequestFigures,
     Verdict,
 )
+from jobs.tables import run_records
 from orchestration.day_events import mend
 from orchestration.declared import Declared
 from orchestration.metadata import figures_metadata, runbook
@@ -83,7 +83,7 @@ def test_a_lookup_that_was_never_called_has_no_times_and_no_costs():
 
 def test_a_changed_declaration_is_told_at_the_first_run_that_has_it():
     assert figures_metadata(record())["declaration_changed"] == "first run"
-    records.save(record("before", "2026-11-19T02:15:00+00:00"))
+    run_records.save(record("before", "2026-11-19T02:15:00+00:00"))
     assert figures_metadata(record())["declaration_changed"] == "no"
     weather = dataclasses.replace(flights.lookups[0], timeout=9.0, version=2)
     changed = dataclasses.replace(flights, lookups=[weather, flights.lookups[1]], publish_by="07:00").facts()

@@ -19,17 +19,17 @@ from deltalake import DeltaTable
 
 from demo.weather_service import running
 from enrichments.flights import flights
-from jobs import records
-from jobs.declarations import load
-from jobs.enrich_day import STOPPED, run_id_of
+from jobs.declare.enrichment import load
+from jobs.process.spark_submit import Ended
+from jobs.run.enrich_day import STOPPED, run_id_of
 from jobs.schema import DayFacts, DayFigures, DayRecord
-from jobs.spark_program import Ended
+from jobs.tables import run_records
 from jobs.tables.leases import leased
+from orchestration.day_status import unfinished_runs
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.months import days_of, is_up_to_date, months
 from orchestration.resources import SparkProgram, spark_program
-from orchestration.standing import unfinished_runs
 from tests.orchestration.test_hard_stops import (
     IN_TIME,
     in_the_middle,
@@ -86,7 +86,7 @@ def test_a_day_is_up_to_date_while_it_is_published_as_it_is_declared_and_deliver
     assert not is_up_to_date(declared, day)
     started = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=1)).isoformat()  # the clock of files has coarse ticks
     facts = DayFacts(declared.facts, day, "r", (), (), "", (), (), started, "")
-    records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
+    run_records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
     assert is_up_to_date(declared, day)
     changed = Declared("a:flights", dataclasses.replace(flights, publish_by="07:00"))
     assert not is_up_to_date(changed, day)
@@ -116,7 +116,7 @@ class SparkThatCrashesOnce(SparkProgram):
         facts = DayFacts(
             declared.facts, days[0], run_id_of(run_id, days[0]), (), (), "", (), (), "2013-02-01T00:00:00+00:00", ""
         )
-        records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
+        run_records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
         return Ended(-signal.SIGKILL, None, "killed")
 
 
@@ -256,7 +256,7 @@ def test_days_of_a_month_are_published_one_by_one_from_one_spark_a_bad_one_is_na
     assert states(dagster_project, run) == {
         DAYS[0]: ["running", "published"], DAYS[1]: ["running", "held back"], DAYS[2]: ["running", "published"],
     }  # fmt: skip
-    of_days = {day: records.load(KEY, day)[-1] for day in DAYS}
+    of_days = {day: run_records.load(KEY, day)[-1] for day in DAYS}
     told = {
         event.materialization.partition: event.materialization.metadata
         for event in dagster_project.events(run.run_id, DagsterEventType.ASSET_MATERIALIZATION)
@@ -267,7 +267,7 @@ def test_days_of_a_month_are_published_one_by_one_from_one_spark_a_bad_one_is_na
     red = {(one.partition, one.check_name) for one in evaluations if not one.passed and one.blocking}
     assert {day for day, _ in red} == {DAYS[1]}
     assert (DAYS[1], "every_row_once") in red
-    logs = {records.spark_log(KEY, day, one.facts.run_id).resolve() for day, one in of_days.items()}
+    logs = {run_records.spark_log(KEY, day, one.facts.run_id).resolve() for day, one in of_days.items()}
     assert len(logs) == 1
     assert next(iter(logs)).is_file()
 

@@ -19,12 +19,12 @@ from data_quality import catalogue
 from demo.table import counted_by_us
 from demo.weather_service import running
 from enrichments.flights import flights
-from jobs import records
-from jobs.declarations import load
+from jobs.declare.enrichment import load
+from jobs.tables import run_records
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.resources import spark_program
-from tests.orchestration.check_partitions import checks_of_days
+from tests.support.check_partitions import checks_of_days
 
 pytestmark = pytest.mark.spark
 
@@ -113,7 +113,7 @@ def test_progress_is_in_the_run_log_and_spark_itself_in_a_file(dagster_project, 
     lines = dagster_project.log(published.run_id)
     assert [line for line in lines if " of 932 rows" in line]
     assert [line for line in lines if "WARN" in line] == []
-    log = records.spark_log("flights_enriched", "2013-01-10", published.run_id)
+    log = run_records.spark_log("flights_enriched", "2013-01-10", published.run_id)
     assert "932 rows" in log.read_text()
 
 
@@ -124,7 +124,7 @@ def test_report_and_spark_log_are_where_their_links_point(dagster_project, publi
 
 
 def test_the_services_own_log_agrees_with_the_audit_by_key(dagster_project, published):
-    (record,) = records.load("flights_enriched", "2013-01-10")
+    (record,) = run_records.load("flights_enriched", "2013-01-10")
     assert counted_by_us([record]) == collections.Counter(call.key for call in dagster_project.service.calls())
 
 
@@ -176,7 +176,7 @@ def held_back(project, day: str, name: str, fault: str) -> dict:
     assert last["state"] == "held back"
     assert last["readers_see"].startswith(f"nothing of {day}; newest day")
     assert last["reason"] in outcome.reason
-    (record,) = records.load("flights_enriched", day)
+    (record,) = run_records.load("flights_enriched", day)
     assert record.state == "held back"
     assert Path(f"data/reports/flights_enriched/{day}/index.html").is_file()
     judged = project.judged(outcome.run_id)
@@ -295,7 +295,7 @@ def impatient_definitions(root: Path) -> dg.Definitions:
 @contextlib.contextmanager
 def killed_at(share: float, service, day: str):
     """Kills the service once this share of the day's rows is done."""
-    progress = records.progress_file("flights_enriched", day)
+    progress = run_records.progress_file("flights_enriched", day)
     over = threading.Event()
 
     def watch() -> None:

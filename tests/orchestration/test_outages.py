@@ -14,15 +14,15 @@ from dagster._core.events import AssetObservationData
 from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
-from jobs import records
 from jobs.schema import DayFacts, DayFigures, DayRecord, Verdict
+from jobs.tables import run_records
 from orchestration.alerts import WEBHOOK, alerts
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
-from orchestration.in_time import in_time_checks
+from orchestration.freshness import in_time_checks
 from orchestration.resources import SparkProgram
+from orchestration.restart_sensor import starting_again
 from orchestration.schedules import day_job
-from orchestration.starting_again import starting_again
 
 DAY = "2026-11-19"
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
@@ -61,7 +61,7 @@ def publish(time: str, *, day: str = DAY, of: Declared = DECLARED, passed: str =
     facts = DayFacts(of.facts, day, f"published {time}", (), (), "", (), (), at(time).isoformat(), "")
     figures, published_at = DayFigures(0, 0, 0, ()), at(time).isoformat()
     record = DayRecord(facts, figures, tuple(verdicts), state="published", published_at=published_at)
-    records.save(record)
+    run_records.save(record)
 
 
 # -- started again -----------------------------------------------------------------------------------------------------

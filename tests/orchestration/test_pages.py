@@ -7,7 +7,7 @@ import pytest
 
 from data_quality import catalogue
 from enrichments.flights import flights
-from tests.orchestration.pages import shows, web_page
+from tests.support.pages import shows, web_page
 
 pytestmark = pytest.mark.ui
 

@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable
 
 from demo import data
-from tests.orchestration.pages import keep, materialize, shows, wait_for, web_page
 from tests.orchestration.test_backfill import BAD, FOUND, PLANE, WEEK, ended_runs
 from tests.orchestration.test_pages_of_runs import finished
+from tests.support.pages import keep, materialize, shows, wait_for, web_page
 
 pytestmark = pytest.mark.ui
 

@@ -5,8 +5,8 @@ import urllib.request
 import pytest
 from deltalake import DeltaTable
 
-from tests.orchestration.pages import keep, materialize, shows, wait_for, web_page
 from tests.orchestration.test_nightly_run import ROW_DOUBLED, house_definitions, with_fault
+from tests.support.pages import keep, materialize, shows, wait_for, web_page
 
 pytestmark = pytest.mark.ui
 

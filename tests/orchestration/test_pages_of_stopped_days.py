@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from demo.weather_service import running
-from tests.orchestration.pages import free_port, keep, materialize, shows, wait_for, web_page
 from tests.orchestration.test_hard_stops import in_the_middle, processes_of_spark, starts_of_spark
+from tests.support.pages import free_port, keep, materialize, shows, wait_for, web_page
 
 pytestmark = pytest.mark.ui
 

@@ -11,12 +11,12 @@ from dagster._core.events import AssetObservationData
 from dagster._core.storage.tags import WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
 
-from jobs import records
+from jobs.tables import run_records
 from orchestration.alerts import Told, news
 from orchestration.day_events import DayEvents
+from orchestration.day_status import last_word
 from orchestration.dead_runs import STARTED_BY, dead_runs_sensor, identity
 from orchestration.silent_ends import tell_silent_ends
-from orchestration.standing import last_word
 from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at
 
 
@@ -126,7 +126,7 @@ def test_a_run_that_ended_without_a_word_counts_as_one_that_has_seen_its_files(i
     run = a_run(instance)
     instance.report_run_failed(run)
     look(instance)
-    (kept,) = records.unwritten(DECLARED.name, DAY)
+    (kept,) = run_records.unwritten(DECLARED.name, DAY)
     assert (kept.run_id, kept.state) == (run.run_id, "failed")
     assert kept.started_at <= kept.ended_at
 

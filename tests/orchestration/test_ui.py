@@ -6,7 +6,7 @@ import pytest
 
 from orchestration import ui
 from orchestration.report_server import REPORTS_PORT
-from tests.orchestration.pages import free_port
+from tests.support.pages import free_port
 
 WEATHER_PORT = "TIDEGATE_WEATHER_PORT"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from jobs.check import check_package
+from jobs.commands.check import check_package
 from jobs.errors import DeclarationError
 from tidegate.__main__ import main
 

@@ -7,7 +7,7 @@ import pytest
 
 from enrichments.flights import flights
 from jobs.errors import DeclarationError
-from jobs.nightly import DayOutcome
+from jobs.process.day_pipeline import DayOutcome
 from jobs.schema import DayFacts, DayFigures, DayRecord, LookupFigures
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS

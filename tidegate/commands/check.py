@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jobs.declarations import require_day
+from jobs.declare.enrichment import require_day
 from tidegate.commands.command import RIGHT, WRONG, Command
 
 
@@ -15,7 +15,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.check import check_package
+    from jobs.commands.check import check_package
 
     day = options.day and require_day(options.day)
     right = True

@@ -10,10 +10,10 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from jobs.declarations import Enrichment, load, require_day
+from jobs.declare.enrichment import Enrichment, load, require_day
 from jobs.errors import DeclarationError
 
-RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/enrich_day.py
+RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/run/enrich_day.py
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from jobs.counted import counted
+from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package, all_declared
 
 

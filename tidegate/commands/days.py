@@ -8,20 +8,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.counted import counted
-from jobs.enrich_day import STOPPED as STOPPED_BY_SERVICE
-from jobs.enrich_day import WRONG as WRONG_DECLARATION
+from jobs.declare.table_conflicts import clash
 from jobs.errors import DeclarationError, TidegateError
-from jobs.nightly import DayOutcome, Quality
-from jobs.spark_program import spark_submit_from_environment
+from jobs.process.day_pipeline import DayOutcome, Quality
+from jobs.process.spark_submit import spark_submit_from_environment
+from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
+from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.tables.leases import WAIT
-from jobs.written_tables import clash
+from jobs.wording import counted
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, beside, named
 from tidegate.commands.stages import CLEAR, Stages
 
 if TYPE_CHECKING:
     from jobs.commands.target import Target
-    from jobs.declarations import Enrichment
+    from jobs.declare.enrichment import Enrichment
     from jobs.schema import DayRecord
 
 REPORTS = Path("data/reports")
@@ -75,9 +75,11 @@ def quality() -> Quality:
 
     def render(enrichment: str) -> None:
         from data_quality import report
-        from jobs import records
+        from jobs.tables import run_records
 
-        report.render(enrichment, records.latest(enrichment), REPORTS / enrichment, records.unwritten(enrichment))
+        report.render(
+            enrichment, run_records.latest(enrichment), REPORTS / enrichment, run_records.unwritten(enrichment)
+        )
 
     return Quality("data_quality.day:check", keep, render, ready)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from jobs.counted import counted
 from jobs.errors import DeclarationError
+from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package, all_declared
 from tidegate.commands.days import quality
 
 if TYPE_CHECKING:
     from jobs.commands.forget import Certificate
-    from jobs.lookups import Lookup
+    from jobs.declare.lookup import Lookup
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from jobs.counted import counted
-from jobs.declarations import require_day
+from jobs.declare.enrichment import require_day
+from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package, all_declared
 from tidegate.commands.days import add_wait, target, tell
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from jobs.counted import counted
-from jobs.declarations import Enrichment, require_day
+from jobs.declare.enrichment import Enrichment, require_day
 from jobs.errors import DeclarationError
+from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package, all_declared
 from tidegate.commands.days import add_wait, target, tell
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from jobs.declarations import require_day
+from jobs.declare.enrichment import require_day
 from tidegate.commands.command import RIGHT, Command, add_enrichment
 from tidegate.commands.days import add_wait, target_of, tell
 

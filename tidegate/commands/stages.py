@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from jobs.counted import counted
+from jobs.wording import counted
 
 CLEAR = "\r\x1b[K"
 EVERY = 30.0  # s between two lines on the same stage, where the output is no terminal
@@ -41,7 +41,7 @@ class Stages:
 
 def stage_line(event: dict[str, Any]) -> str:
     """What an event says of the run; empty for one that ends it, as its day is printed then."""
-    from jobs.terminal import progress_line
+    from jobs.process.terminal import progress_line
 
     said = ""
     match event.get("kind"):

@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 
-from jobs.declarations import require_day
+from jobs.declare.enrichment import require_day
 from jobs.errors import DeclarationError
 from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, enrichment_of
 
@@ -20,11 +20,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.check import last_day
-    from jobs.preflight import preflight
-    from jobs.trying import telling
-    from jobs.trying.keys import keys_of
-    from jobs.trying.trial import first_rows, tried
+    from jobs.commands import preview_text
+    from jobs.commands.check import last_day
+    from jobs.commands.preview import first_rows, tried
+    from jobs.commands.preview_keys import keys_of
+    from jobs.run.preflight import preflight
 
     enrichment = enrichment_of(options)
     if options.rows < 1:
@@ -45,14 +45,14 @@ def _run(options: argparse.Namespace) -> int:
     width = shutil.get_terminal_size((120, 24)).columns
     right = True
     for lookup, of_lookup in zip(lookups, keys, strict=True):
-        print(telling.heading(lookup.name, lookup.service_name, lookup.address, rows.num_rows, day))
+        print(preview_text.heading(lookup.name, lookup.service_name, lookup.address, rows.num_rows, day))
         hidden = lookup.reads(enrichment.pii) and not options.show_personal
-        done, masked = [], telling.mask(lookup)
+        done, masked = [], preview_text.mask(lookup)
         for row in tried(lookup, of_lookup):
             done.append(row)
-            for line in telling.told(row, width, together=lookup.batch_size > 1, hidden=hidden):
+            for line in preview_text.told(row, width, together=lookup.batch_size > 1, hidden=hidden):
                 print(masked(line), flush=True)
-        print(f"      {telling.summary(done)}\n")
+        print(f"      {preview_text.summary(done)}\n")
         right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
     return RIGHT if right else FAILED
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from datetime import timedelta
 
-from jobs.counted import counted
 from jobs.errors import DeclarationError
+from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_enrichment, enrichment_of
 
 DAYS = 7

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import schema
+from jobs.declare.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
-from jobs.ledger.codec import dump
 from jobs.ledger.keys import key_text
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
-from jobs import enrich_day
-from jobs.spark_program import SparkSubmit
+from jobs.process.spark_submit import SparkSubmit
+from jobs.run import enrich_day
 from jobs.tables.leases import leased
 from tidegate.__main__ import main
 

@@ -13,19 +13,19 @@ import pytest
 from deltalake import DeltaTable
 
 from data_quality import report, verdict_store
-from jobs import durable, records
+from jobs import durable
 from jobs.commands import forget, forgotten_keys
 from jobs.commands.ledgers import kept_by
 from jobs.commands.remap import last_published
+from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.compaction import compact
-from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.keys import key_text
-from jobs.ledger.request_notes import write_note
+from jobs.ledger.request_manifest import write_note
 from jobs.ledger.selection import select
 from jobs.schema import Verdict
-from jobs.tables import audit, by_run, dead_letters, old_files, publishing
+from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_records
 from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
 from tidegate.__main__ import main
@@ -113,8 +113,8 @@ def stored(towns, request):
     verdict_store.save(towns.publish(FIRST, [1, NUMBER], statuses={NUMBER: "error"}, verdicts=[evidence, other]))
     towns.publish(SECOND, [2, NUMBER, 3])
     towns.publish(SECOND, [2, NUMBER, 3], run_id="again")  # the run before is an old version now
-    records.hold_back(towns.written(SECOND, [2, NUMBER], "held", {}), "held back")
-    log = records.spark_log("towns", FIRST, f"run-{FIRST}")
+    run_records.hold_back(towns.written(SECOND, [2, NUMBER], "held", {}), "held back")
+    log = run_records.spark_log("towns", FIRST, f"run-{FIRST}")
     log.write_text(f"a row of {GONE}")
     for day in (FIRST, SECOND):
         summarize(towns.enrichment, towns.enrichment.summaries[0], day)
@@ -138,7 +138,7 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert said.startswith("Forgotten: 1 key of lookup weather\n  ledger: 1 of them stored; ")
     assert f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in said
     assert GONE not in said
-    first = next(record for record in records.load("towns", FIRST) if record.facts.run_id == f"run-{FIRST}")
+    first = next(record for record in run_records.load("towns", FIRST) if record.facts.run_id == f"run-{FIRST}")
     assert [(verdict.status, verdict.evidence, verdict.sentence) for verdict in first.verdicts] == [
         ("failed", (), "Removed: rows of this day were forgotten, and this may have named one.")
     ] * 2
@@ -188,9 +188,9 @@ def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_a
 
 def test_a_log_that_the_days_of_a_month_share_goes_too(stored):
     stored.publish("2013-01-01", [5], run_id="month")  # a day that asked for other keys
-    shared = records.spark_log("towns", "2013-01-01", "month")
+    shared = run_records.spark_log("towns", "2013-01-01", "month")
     shared.write_text(f"a row of {GONE}")
-    records.spark_log("towns", SECOND, "again").symlink_to(shared.resolve())
+    run_records.spark_log("towns", SECOND, "again").symlink_to(shared.resolve())
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert files_that_hold(GONE) == []
 
@@ -201,23 +201,23 @@ def held_back(towns, day, number, *, run_id):
     named = Verdict("every_row_once", "failed", "error", f"first: {name}", evidence=({"number": number, "town": name},))
     record = towns.written(day, [number, 6], run_id, {}, verdicts=[named])
     verdict_store.save(record)
-    records.hold_back(record, f"first: {name}")
-    records.spark_log("towns", day, run_id).write_text(f"a row of {name}")
+    run_records.hold_back(record, f"first: {name}")
+    run_records.spark_log("towns", day, run_id).write_text(f"a row of {name}")
 
 
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stays(stored, vacuumed):
     held_back(stored, THIRD, NUMBER, run_id="red")
-    records.progress_file("towns", THIRD).write_text(f'{{"kind": "stopped", "reason": "a row of {GONE}"}}')
+    run_records.progress_file("towns", THIRD).write_text(f'{{"kind": "stopped", "reason": "a row of {GONE}"}}')
     if vacuumed:
         old_files.vacuum(TABLE, older_than=forget.AT_ONCE)
     held_back(stored, FOURTH, 5, run_id="red too")
-    records.spark_log("towns", FOURTH, "killed").write_text(f"a row of {GONE}")  # it left no record
+    run_records.spark_log("towns", FOURTH, "killed").write_text(f"a row of {GONE}")  # it left no record
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert files_that_hold(GONE) == files_that_hold(str(NUMBER)) == []
-    (other,) = records.load("towns", FOURTH)
+    (other,) = run_records.load("towns", FOURTH)
     assert (other.reason, other.verdicts[0].evidence) == ("first: town-5", ({"number": 5, "town": "town-5"},))
-    assert records.spark_log("towns", FOURTH, "red too").exists()
+    assert run_records.spark_log("towns", FOURTH, "red too").exists()
 
 
 @pytest.mark.parametrize("vacuumed", [False, True])
@@ -226,7 +226,7 @@ def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, va
     named = Verdict("user_check", "passed", "warn", "observed Jane Doe", evidence=({"owner": "Jane Doe"},))
     red = towns.written(SECOND, [NUMBER], "red", {}, verdicts=[named])
     verdict_store.save(red)
-    records.hold_back(red, "first: Jane Doe")
+    run_records.hold_back(red, "first: Jane Doe")
     if vacuumed:
         old_files.vacuum(TABLE, older_than=forget.AT_ONCE)
     assert files_that_hold("Jane Doe")
@@ -240,12 +240,12 @@ def test_a_run_held_back_whose_files_do_not_tell_what_they_asked_counts_as_one_t
         rows = pq.ParquetFile(file).read().drop_columns(["_weather_key"])
         pq.write_table(rows, file, row_group_size=1)
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
-    assert [verdict.evidence for record in records.load("towns", THIRD) for verdict in record.verdicts] == [()]
-    assert not records.spark_log("towns", THIRD, "old").exists()
+    assert [verdict.evidence for record in run_records.load("towns", THIRD) for verdict in record.verdicts] == [()]
+    assert not run_records.spark_log("towns", THIRD, "old").exists()
 
 
 def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest_stays(stored):
-    crashed = records.save(stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})).facts
+    crashed = run_records.save(stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})).facts
     stored.publish(FOURTH, [5], statuses={5: "error"})
     audit.write(crashed)
     dead_letters.write(crashed)  # and here the process ends

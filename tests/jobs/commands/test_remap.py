@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from jobs import records
 from jobs.commands.remap import last_published, lost_answers, published_days, remap
 from jobs.commands.target import Target
 from jobs.errors import DeclarationError
+from jobs.tables import run_records
 from tidegate.__main__ import main
 
 FIRST, SECOND, THIRD = "2013-01-10", "2013-01-11", "2013-01-12"
@@ -26,7 +26,7 @@ def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
 def test_the_published_run_is_the_one_whose_files_readers_see_whatever_a_clock_said(towns):
     first = towns.publish(FIRST, [1, 2], run_id="first")
     towns.publish(FIRST, [1, 2, 3], run_id="second")
-    records.save(dataclasses.replace(first, published_at="2099-01-01T00:00:00+00:00"))  # by a clock put back since
+    run_records.save(dataclasses.replace(first, published_at="2099-01-01T00:00:00+00:00"))  # by a clock put back since
     assert last_published("towns", FIRST).facts.run_id == "second"
 
 
@@ -69,7 +69,7 @@ def test_the_days_are_those_that_readers_see(towns):
 def test_the_last_run_is_the_last_one_also_when_somebody_deleted_the_table_in_between(towns):
     for run_id in ("first", "second"):
         record = towns.publish(FIRST, [1], run_id=run_id)
-        records.save(dataclasses.replace(record, published_at="2013-01-11T00:00:00+00:00"))
+        run_records.save(dataclasses.replace(record, published_at="2013-01-11T00:00:00+00:00"))
     shutil.rmtree("data/published")
     assert towns.publish(FIRST, [1], run_id="afresh").published_version < record.published_version
     assert last_published("towns", FIRST).facts.run_id == "afresh"

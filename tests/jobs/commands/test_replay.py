@@ -6,14 +6,14 @@ import time
 import pyarrow as pa
 import pytest
 
-from jobs import records
 from jobs.commands.marks import mark_expired
 from jobs.commands.replay import letters_of, prepare, replay, void_what_failed
 from jobs.commands.target import Target
+from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
-from jobs.ledger.declared import FOR_EVER
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
+from jobs.tables import run_records
 from tidegate.__main__ import main
 
 DAY = "2013-01-10"
@@ -33,7 +33,7 @@ def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(to
     assert letters_of(towns.enrichment, DAY)["_key"].to_pylist() == ['["town-3"]']
     later = towns.written(DAY, [1, 2, 3], "later", {1: "timeout", 2: "not_asked"})
     facts = dataclasses.replace(later.facts, started_at=f"{DAY}T09:00:00+00:00")
-    records.hold_back(dataclasses.replace(later, facts=facts), "too many")
+    run_records.hold_back(dataclasses.replace(later, facts=facts), "too many")
     assert sorted(letters_of(towns.enrichment, DAY)["_key"].to_pylist()) == ['["town-1"]', '["town-2"]']
 
 
@@ -53,7 +53,7 @@ def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(t
     towns.store({1: None, 2: None, 3: None})
     towns.publish(DAY, [1, 2, 3], statuses={1: "miss", 2: "miss", 3: "miss"})
     letters = letters_of(towns.enrichment, DAY)
-    records.replace(records.spark_log("towns", DAY, "killed"), "")
+    run_records.replace(run_records.spark_log("towns", DAY, "killed"), "")
     towns.store({1: None}, at=f"{DAY}T04:00:00+00:00", run_id=f"killed{suffix}")
     towns.store({2: None}, at=f"{DAY}T04:00:00+00:00", run_id="of-another-day")
     assert void_what_failed(towns.enrichment, DAY, letters) == 2

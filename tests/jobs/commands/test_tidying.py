@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.ledger.declared import FOR_EVER
+from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from tidegate.__main__ import main

@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger import keyed_file, store
 from jobs.ledger.answers import StoredAnswer, as_table
-from jobs.ledger.declared import Ttl
-from jobs.ledger.hits import folder_of, with_index
 from jobs.ledger.index import AnswerIndex, write_index
-from jobs.ledger.task_plan import LedgerPlan
+from jobs.ledger.plan import LedgerPlan
+from jobs.run.hits import folder_of, with_index
 
 
 def answers(count):

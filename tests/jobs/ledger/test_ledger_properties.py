@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import OUTCOMES, StoredAnswer, as_answers
 from jobs.ledger.compaction import clean_up, compact
-from jobs.ledger.declared import Ttl
-from jobs.ledger.forgetting import forget
+from jobs.ledger.erasure import forget
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 

@@ -7,11 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.environment import Env
+from jobs.declare.auth import ApiKey
+from jobs.declare.env import Env
+from jobs.declare.function_lookup import AsyncFunctionLookup
+from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.services import Cache, Outage, Retry, Service
+from jobs.declare.sql_lookup import SqlLookup
 from jobs.ledger.requests import request_facts, request_fingerprint
-from jobs.lookups import AsyncFunctionLookup, HttpLookup, SqlLookup
-from jobs.lookups.auth import ApiKey
-from jobs.lookups.services import Cache, Outage, Retry, Service
 
 
 class Scores:
@@ -115,10 +117,10 @@ def test_the_facts_hold_no_secret():
 
 def test_the_fingerprint_is_16_hex_digits_and_the_same_in_every_process():
     code = """
-from jobs.environment import Env
+from jobs.declare.env import Env
 from jobs.ledger.requests import request_fingerprint
-from jobs.lookups import HttpLookup
-from jobs.lookups.services import Service
+from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.services import Service
 print(request_fingerprint(HttpLookup(name="weather", service=Service(name="weather_api", url=Env("WEATHER_URL"),
       max_concurrency=10), request="GET /v1/{origin}/{hour}", keys={"origin": "a", "hour": "b"},
       returns="x INT", timeout=None)), end="")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
-from jobs.ledger import compaction, generations, matching, selection
+from jobs.ledger import compaction, manifest, scan, selection
 from jobs.ledger.answers import as_answers, as_table
 from jobs.ledger.compaction import clean_up, compact
-from jobs.ledger.declared import Ttl
 from jobs.ledger.selection import select
 
 SECOND = 1_000_000  # µs
@@ -168,7 +168,7 @@ def test_torn_parts_are_named_and_a_torn_compacted_file_too(large, ledgers, capl
 
 def test_a_newer_format_of_a_part_or_a_generation_stops_with_a_sentence(folder, ledgers, monkeypatch):
     folder.write_part("r", "0", [ledgers.stored("k")])
-    monkeypatch.setattr(generations, "FORMAT", 2)
+    monkeypatch.setattr(manifest, "FORMAT", 2)
     compact(folder)
     monkeypatch.undo()
     with pytest.raises(LedgerError, match=r"complete.json has format 2, and this Tidegate reads up to 1: upgrade it"):
@@ -203,7 +203,7 @@ def test_a_file_that_vanished_while_it_was_to_be_read_makes_the_reader_list_agai
 
 
 def test_many_records_of_the_wanted_keys_are_reduced_on_the_way(folder, ledgers, monkeypatch):
-    monkeypatch.setattr(matching, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(scan, "ROWS_AT_ONCE", 10)
     monkeypatch.setattr(selection, "ROWS_AT_ONCE", 10)
     for number in range(30):
         folder.write_part("r", str(number), [ledgers.stored(f"k{n}", at=number * 10 + n) for n in range(5)])

@@ -19,20 +19,21 @@ from jobs.commands import compact as compact_command
 from jobs.commands import refresh
 from jobs.commands.ledgers import Kept
 from jobs.commands.replay import void_what_failed
+from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError
-from jobs.ledger import compaction, hits, keyed_file, store
+from jobs.ledger import compaction, keyed_file, store
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.compaction import clean_up
-from jobs.ledger.declared import FOR_EVER
-from jobs.ledger.forgetting import forget
-from jobs.ledger.hits import begin_run, end_run, with_index
+from jobs.ledger.erasure import forget
 from jobs.ledger.keys import key_text
-from jobs.ledger.request_notes import versions, write_note
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.request_manifest import versions, write_note
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.task_plan import LedgerPlan
-from tests.jobs.bridge.test_partition import Function, batch, collected, lookup, plan
+from jobs.run import hits
+from jobs.run.hits import begin_run, end_run, with_index
+from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service
 
 NOW_US = 1_000_000_000

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
-from jobs.ledger.at_task import TaskLedger, last_words, without_expired
-from jobs.ledger.declared import Ttl
-from jobs.ledger.task_plan import LedgerPlan
+from jobs.ledger.plan import LedgerPlan
+from jobs.task.task_ledger import TaskLedger, last_words, without_expired
 
 
 def test_while_an_answer_of_a_turn_cannot_be_stored_no_batch_is_safe(tmp_path):

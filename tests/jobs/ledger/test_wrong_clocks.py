@@ -5,9 +5,9 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
+from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.compaction import clean_up, compact
-from jobs.ledger.declared import Ttl
-from jobs.ledger.newest import SKEW
+from jobs.ledger.resolution import SKEW
 from jobs.ledger.selection import select
 
 NOW_US = 1_700_000_000_000_000

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from jobs import records, schema
+from jobs import schema
 from jobs.errors import PublishConflict
 from jobs.ledger.keys import key_text
 from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, LookupFigures, Verdict
-from jobs.tables import dead_letters, publishing
+from jobs.tables import dead_letters, publishing, run_records
 
 TABLE = "data/published/flights"
 LETTERS = f"{TABLE}__dead_letters"
@@ -140,11 +140,11 @@ def test_only_the_published_run_of_a_day_has_letters():
 def test_a_day_held_back_has_its_letters_in_its_record_and_not_in_the_table():
     publishing.publish(written("a", OK, LATE))
     red = Verdict("weather__errors_tolerated", "failed", "error", "50 % of the rows ended as error")
-    held = records.hold_back(written("b", OK, BROKEN, verdicts=(red,)), red.sentence)
+    held = run_records.hold_back(written("b", OK, BROKEN, verdicts=(red,)), red.sentence)
     with pytest.raises(PublishConflict):
         publishing.publish(held)
     assert stand() == [(FIRST, "a", 2, "timeout")]
-    (record,) = [one for one in records.load("flights", FIRST) if one.facts.run_id == "b"]
+    (record,) = [one for one in run_records.load("flights", FIRST) if one.facts.run_id == "b"]
     assert record.dead_letters == 1
     assert [batch.num_rows for batch in dead_letters.letters(record.facts)] == [1]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs import records
-from jobs.check import check_package
+from jobs.commands.check import check_package
 from jobs.commands.remap import published_days
 from jobs.errors import TidegateError
+from jobs.tables import run_records
 from jobs.tables.delta_log import table_at
 from tests.jobs.commands.conftest import towns_in
 
@@ -108,5 +108,5 @@ def test_all_that_readers_of_a_published_day_need_is_on_the_disk_before_its_reco
     assert any("towns__audit" in str(path) for path in files)
     (data,) = map(Path, record.facts.files)
     entry = last_entry().absolute()
-    kept = records.folder("towns", FIRST).absolute()
+    kept = run_records.folder("towns", FIRST).absolute()
     assert order.index(data) < order.index(entry) < order.index(kept)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
-from jobs.guard import command_under_guard
+from jobs.process.process_guard import command_under_guard
 from jobs.tables import leases
 from jobs.tables.leases import leased
 
@@ -16,7 +16,7 @@ DAY = "2013-01-10"
 # A step as Dagster runs it: takes the lease, starts its command under a guard, and tells who is who.
 STEP = """
 import subprocess, sys, time
-from jobs.guard import command_under_guard
+from jobs.process.process_guard import command_under_guard
 from jobs.tables.leases import leased
 with leased(sys.argv[1], "2013-01-10", "first", wait=0) as lease:
     guard = subprocess.Popen(command_under_guard(sys.argv[2:], grace=3), start_new_session=True, pass_fds=[lease.file])

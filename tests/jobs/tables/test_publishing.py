@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from jobs import records, schema
+from jobs import schema
 from jobs.errors import PublishConflict, TidegateError
 from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, Verdict
-from jobs.tables import audit, publishing
+from jobs.tables import audit, publishing, run_records
 from jobs.tables.old_files import vacuum
 from jobs.tables.summaries import summarize
 from tidegate import Enrichment, HttpLookup, Input, Output, Service, Summary
@@ -111,7 +111,7 @@ def test_the_first_day_makes_the_table_with_the_columns_of_consumers_only():
 
 def test_a_published_day_is_kept_in_its_record():
     record = publishing.publish(run("a"))
-    assert records.load("flights", FIRST) == [record]
+    assert run_records.load("flights", FIRST) == [record]
     assert record.published_at is not None
 
 
@@ -324,9 +324,9 @@ def test_what_the_disk_refuses_is_told_in_one_sentence_and_the_same_again_publis
 
 def test_a_record_that_cannot_be_written_leaves_the_one_before_and_nothing_else(tmp_path):
     kept = tmp_path / "record.json"
-    records.replace(kept, "before")
+    run_records.replace(kept, "before")
     with no_file_of_more_than(0), pytest.raises(OSError, match=f"too large: '{kept}'"):
-        records.replace(kept, "after")
+        run_records.replace(kept, "after")
     assert kept.read_text() == "before"
     assert list(tmp_path.iterdir()) == [kept]
 

@@ -1,1 +1,0 @@
-"""From a Spark partition to the async wait operator and back: what runs inside every task."""

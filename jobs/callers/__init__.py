@@ -1,1 +1,0 @@
-"""The executor's side of the lookups: what makes a call, and what can go wrong with it."""

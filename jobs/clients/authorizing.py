@@ -1,0 +1,337 @@
+"""Authentication on an executor: the headers of each request, and one token per process, asked for one at a time.
+
+Secrets are read here, when a task starts. They leave in headers and in the request for a token, nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, quote_plus
+
+import aiohttp
+
+from jobs.clients.client import CallFailed
+from jobs.clients.connections import QUIET_AT_LEAST, WatchedConnection, WatchedConnector
+from jobs.declare.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
+from jobs.declare.env import Env, resolve
+from jobs.declare.services import without_path
+from jobs.errors import AccessRefused, DeclarationError, RunStopped
+
+if TYPE_CHECKING:
+    from jobs.clients.transport import Transport
+
+TOKEN_TIMEOUT = 30.0  # s, for one request for a token
+TOKEN_TRIES = 3
+TOKEN_PAUSE = 0.5  # s between them
+SHOWN_OF_A_SECRET = 3  # letters that a beginning may have and not be taken for one
+TOKEN_BYTES = 65_536  # more is no token
+
+
+class Authorizer(Protocol):
+    """Gives requests their headers. Lives on the event loop of one partition."""
+
+    parameter: tuple[str, str] | None  # of the query: its name, and the secret
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def headers(self) -> dict[str, str]:
+        """For one request. Raises CallFailed when there is no token just now, AccessRefused when we are refused one."""
+
+    def accepted(self, headers: dict[str, str]) -> None:
+        """The service took a request with these headers."""
+
+    def refused(self, headers: dict[str, str]) -> bool:
+        """The service said 401 to these headers; True when the next request will have others."""
+
+    def masked(self, text: str) -> str:
+        """`text` without the secrets, should somebody else have put one there."""
+
+
+def authorizer(auth: Auth | None, service: str, transport: Transport | None = None) -> Authorizer:
+    """Raises DeclarationError when a secret is not set, or cannot stand in a header. transport: how tokens come."""
+    match auth:
+        case None:
+            return FixedHeaders({}, ())
+        case ApiKey():
+            key = _read(auth.key)
+            if auth.query is not None:
+                return FixedHeaders({}, (key,), (auth.query, key))
+            return FixedHeaders({auth.header: key}, (key,))
+        case Bearer():
+            token = _read(auth.token)
+            return FixedHeaders({"Authorization": f"Bearer {token}"}, (token,))
+        case Basic():
+            user, password = _read(auth.user), _read(auth.password)
+            if ":" in user:
+                raise DeclarationError(f"{auth.user.name} holds a colon, which a user of HTTP Basic cannot.")
+            pair = _base64(f"{user}:{password}")
+            return FixedHeaders({"Authorization": f"Basic {pair}"}, (pair, password))
+    return TokenHeaders(auth, service, transport)
+
+
+def _read(variable: Env) -> str:
+    value = variable.read()
+    if not value.isprintable() or value != value.strip():
+        raise DeclarationError(
+            f"{variable.name} holds a line break, a space at an end, or another character that a header cannot hold."
+        )
+    return value
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    """`text` with *** for each secret, however it is written there."""
+    for secret in secrets:
+        for written in {
+            secret,
+            json.dumps(secret)[1:-1],
+            repr(secret)[1:-1],
+            quote(secret, safe=""),
+            quote_plus(secret),
+        }:
+            text = text.replace(written, "***")
+            if "..." in text:  # a long value is cut, and may have been cut in the middle of a secret
+                for length in range(len(written) - 1, SHOWN_OF_A_SECRET, -1):
+                    text = text.replace(f"{written[:length]}...", "***...")
+    return text
+
+
+class FixedHeaders:
+    """The same headers for every request."""
+
+    def __init__(
+        self, headers: dict[str, str], secrets: tuple[str, ...], parameter: tuple[str, str] | None = None
+    ) -> None:
+        self._headers = headers
+        self.parameter = parameter
+        self._secrets = secrets
+
+    async def open(self) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+    async def headers(self) -> dict[str, str]:
+        return self._headers
+
+    def accepted(self, headers: dict[str, str]) -> None:  # noqa: ARG002  # nothing follows from it
+        return
+
+    def refused(self, headers: dict[str, str]) -> bool:  # noqa: ARG002  # there are no others
+        return False
+
+    def masked(self, text: str) -> str:
+        return without_secrets(text, self._secrets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str = field(repr=False)
+    renew_at: float  # both by the monotonic clock, which is the clock of every loop
+    ends_at: float
+
+
+_TOKENS: dict[tuple[str, ...], _Token] = {}  # by who asked where for what; in memory only, of this process
+
+
+def forget_tokens() -> None:
+    """The next task fetches its own."""
+    _TOKENS.clear()
+
+
+class TokenHeaders:
+    """OAuth 2 client credentials: a token for all requests of a partition, and of those after it in this process.
+
+    Spark runs the tasks of one slot one after the other in one process: what it fetches is a token per slot, not per
+    task. It is renewed in the background before it runs out, and once after a 401; one request for it at a time,
+    whoever needs it. Calls wait only while there is no token that holds.
+    """
+
+    parameter: tuple[str, str] | None = None
+
+    def __init__(self, auth: OAuth2ClientCredentials, service: str, transport: Transport | None = None) -> None:
+        self._transport = transport
+        self._auth = auth
+        self._url = resolve(auth.token_url)
+        require_token_url(self._url)
+        self._shown_url = without_path(self._url) if isinstance(auth.token_url, Env) else self._url
+        self._service = service
+        self._id, self._secret = _read(auth.client_id), _read(auth.client_secret)
+        self._kept_as = (self._url, auth.client_auth, auth.scope or "", self._id, self._secret)
+        self._headers: dict[str, str] = {}
+        self._tokens: tuple[str, ...] = ()  # the last two: a late answer may speak of the one before
+        self._renew_at = self._ends_at = 0.0
+        self._taken = False  # the service has taken this token
+        self._after_refusal = False  # it was fetched because the one before got a 401
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """The first token, before any clock starts. Raises RunStopped when there is none to be had."""
+        if self._takes_kept(asyncio.get_running_loop().time()):
+            return
+        for tried in range(1, TOKEN_TRIES + 1):
+            try:
+                await self._fetch()
+            except CallFailed as failure:
+                if tried == TOKEN_TRIES:
+                    raise RunStopped(f"{self._service}: {failure} ({TOKEN_TRIES} tries).") from None
+                await asyncio.sleep(TOKEN_PAUSE)
+            else:
+                return
+
+    async def close(self) -> None:
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.wait([self._fetching])
+
+    async def headers(self) -> dict[str, str]:
+        now = asyncio.get_running_loop().time()
+        if self._fetching is None and now >= min(self._renew_at, self._ends_at) and not self._takes_kept(now):
+            self._fetching = asyncio.create_task(self._fetch(), name="tidegate token")
+            self._fetching.add_done_callback(self._fetched)
+        if now >= self._ends_at and self._fetching is not None:
+            await asyncio.shield(self._fetching)
+        return self._headers
+
+    def _fetched(self, task: asyncio.Task[None]) -> None:
+        self._fetching = None
+        if not task.cancelled() and task.exception() is not None:  # whoever waits raises it; else the next one tries
+            self._renew_at = asyncio.get_running_loop().time() + TOKEN_PAUSE
+
+    def accepted(self, headers: dict[str, str]) -> None:
+        if headers is self._headers:
+            self._taken, self._after_refusal = True, False
+
+    def refused(self, headers: dict[str, str]) -> bool:
+        if headers is not self._headers:
+            return True  # renewed meanwhile
+        kept = _TOKENS.get(self._kept_as)
+        if kept is not None and kept.text == self._tokens[0]:
+            del _TOKENS[self._kept_as]
+        if self._after_refusal and not self._taken:
+            return False
+        self._after_refusal, self._taken = True, False
+        self._renew_at = self._ends_at = 0.0
+        self._headers = {}
+        return True
+
+    def masked(self, text: str) -> str:
+        kept = _TOKENS.get(self._kept_as)
+        tokens = self._tokens if kept is None else (kept.text, *self._tokens)
+        pair = _base64(f"{quote_plus(self._id)}:{quote_plus(self._secret)}")
+        return without_secrets(text, (self._secret, pair, *tokens))
+
+    async def _fetch(self) -> None:
+        """A new token. Raises CallFailed when that may go better next time, AccessRefused when we are refused."""
+        auth = self._auth
+        form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
+        headers = {"Accept": "application/json"}
+        if auth.client_auth == "body":
+            form |= {"client_id": self._id, "client_secret": self._secret}
+        else:
+            headers["Authorization"] = f"Basic {_base64(f'{quote_plus(self._id)}:{quote_plus(self._secret)}')}"
+        timeout = aiohttp.ClientTimeout(total=TOKEN_TIMEOUT)
+        connector = _TokenConnector(**({} if self._transport is None else {"ssl": self._transport.ssl}))
+        try:
+            async with aiohttp.ClientSession(timeout=timeout, connector=connector, **self._reached()) as session:
+                async with session.post(self._url, data=form, headers=headers, allow_redirects=False) as response:
+                    status, body = response.status, await _read_whole(response.content)
+                brought_one = await connector.brought_one()
+        except TimeoutError:
+            raise CallFailed(f"{self._shown_url} gave no token within {TOKEN_TIMEOUT:g} s", passing=True) from None
+        except aiohttp.ClientError as error:
+            raise CallFailed(f"{self._shown_url} gave no token: {type(error).__name__}", passing=True) from None
+        if not brought_one:
+            raise CallFailed(f"{self._shown_url} gave more than one answer: the token may be another's", passing=True)
+        if status == 429 or status >= 500:
+            raise CallFailed(f"{self._shown_url} gave no token: {status}", passing=True)
+        if status != 200:
+            raise AccessRefused(f"{self._service}: {self._shown_url} refuses us a token: {status}{_reason(body)}.")
+        self._keep(body)
+
+    def _reached(self) -> dict[str, Any]:
+        return {} if self._transport is None else dict(self._transport.options_for(self._url))
+
+    def _keep(self, body: bytes) -> None:
+        token, life = _token(body)
+        if token is None:
+            raise AccessRefused(f"{self._service}: {self._shown_url} gave something else than a bearer token.")
+        now = asyncio.get_running_loop().time()
+        fetched = _Token(token, now + max(life - self._auth.refresh_before.total_seconds(), life / 2), now + life)
+        _TOKENS[self._kept_as] = fetched
+        self._use(fetched)
+
+    def _takes_kept(self, now: float) -> bool:
+        """Use the token that another one of this process has fetched meanwhile, if it is good for a while."""
+        kept = _TOKENS.get(self._kept_as)
+        if kept is None or kept.text in self._tokens or now >= kept.renew_at:
+            return False
+        self._use(kept)
+        return True
+
+    def _use(self, token: _Token) -> None:
+        self._headers = {"Authorization": f"Bearer {token.text}"}
+        self._tokens = (token.text, *self._tokens[:1])
+        self._taken = False
+        self._renew_at, self._ends_at = token.renew_at, token.ends_at
+
+
+class _TokenConnector(WatchedConnector):
+    """For one request, whose answer is not believed when another one comes after it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(lambda: QUIET_AT_LEAST, lambda _: None, **options)
+        self._used: WatchedConnection | None = None
+
+    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
+        connection = await super().connect(*arguments, **options)
+        assert isinstance(connection.protocol, WatchedConnection)
+        self._used = connection.protocol
+        return connection
+
+    async def brought_one(self) -> bool:
+        """Whether nothing came behind the answer for a while."""
+        assert self._used is not None
+        self._used.brought([()])
+        await self.settle()
+        return not self._used.in_doubt
+
+
+async def _read_whole(content: aiohttp.StreamReader) -> bytes:
+    """The body, which may come in pieces; of one that is too long for a token, not all."""
+    body = b""
+    while len(body) < TOKEN_BYTES and not content.at_eof():
+        body += await content.readany()
+    return body
+
+
+def _token(body: bytes) -> tuple[str | None, float]:
+    """The bearer token in an answer, if it is one, and how many seconds it lives."""
+    try:
+        answer = json.loads(body)
+        token, life = answer["access_token"], answer.get("expires_in")
+        life = math.inf if life is None else float(life)
+        is_bearer = answer["token_type"].lower() == "bearer" and token != "" and token.isprintable()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None, 0.0
+    return (token if is_bearer else None), life
+
+
+def _reason(body: bytes) -> str:
+    """The error code of RFC 6749, section 5.2, if it is one; nothing else of what came back."""
+    try:
+        code = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return f" {code}" if isinstance(code, str) and code.replace("_", "").isalpha() and len(code) < 40 else ""

@@ -1,0 +1,173 @@
+"""A batch on the wire: keys become the items of one request, and its answer an outcome for each of them."""
+
+from __future__ import annotations
+
+import decimal
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from jobs.clients.answer_body import SHOWN
+from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.declare.batch import ID, ITEMS, Batch
+from jobs.declare.json_paths import JsonPath
+from jobs.declare.templates import JsonTemplate, as_text
+from jobs.one_line import in_one_line
+
+if TYPE_CHECKING:
+    from jobs.clients.http_session import Response
+    from jobs.declare.conditions import Conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What one request asks for. of_key: for each key the place of its item, or why it has none."""
+
+    ids: list[str]
+    asked: list[Any]
+    of_key: list[int | CallFailed]
+
+
+class ItemRequests:
+    """One lookup's batches. An item is known again by its id, or by its place; an answer for no item is left aside."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        names: Sequence[str],
+        *,
+        misses: Conditions,
+        throttles: Conditions,
+        masked: Callable[[str], str] = str,
+    ) -> None:
+        self._names = names
+        self._misses = misses
+        self._throttles = throttles
+        self._masked = masked
+        self._item = JsonTemplate("batch.item", batch.item)
+        self._body = JsonTemplate("batch.body", batch.body)
+        self._where = batch.answers
+        self._answers = JsonPath("batch.answers", batch.answers)
+        self._match = None if batch.match is None else JsonPath("batch.match", batch.match)
+        self._by_key = self._match is not None and not batch.has_ids
+        self._left_out = batch.left_out
+
+    @property
+    def answers_name_keys(self) -> bool:
+        """Whether an answer is known by its key, and not by its place or by an id that other requests have too."""
+        return self._by_key
+
+    def items(self, keys: Sequence[Key]) -> Items:
+        """An item for each key; one for all equal keys where the key itself is what an answer is known by."""
+        ids: list[str] = []
+        asked: list[Any] = []
+        of_key: list[int | CallFailed] = []
+        places: dict[str, int] = {}
+        for key in keys:
+            made = id_text(key[0]) or as_text(key[0]) if self._by_key else str(len(asked))
+            if made not in places:
+                try:
+                    item = self._item.filled({ID: made, **dict(zip(self._names, key, strict=True))})
+                    dumped(item)  # what cannot be written fails its own key only
+                except ValueError as error:
+                    of_key.append(CallFailed(str(error), passing=False))
+                    continue
+                places[made] = len(asked)
+                ids.append(made)
+                asked.append(item)
+            of_key.append(places[made])
+        return Items(ids, asked, of_key)
+
+    def body(self, items: Items) -> bytes:
+        return dumped(self._body.filled({ITEMS: items.asked}))
+
+    def outcomes(self, items: Items, response: Response) -> list[Any]:
+        """For each key its answer, None for a miss, or the exception that stands for it.
+
+        Raises CallFailed when the answers cannot be told apart, Throttled when the whole answer says "not now".
+        """
+        found = self._answers.value(response.content)
+        is_list = isinstance(found, list)
+        if not (is_list and found) and self._throttles.hold_for(response.content):  # "not now" beside an empty list too
+            raise Throttled("throttled, by the answer", response.retry_after)
+        if not is_list:
+            shown = in_one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
+            raise CallFailed(f"the answer has no list at {self._where} (batch.answers): {shown}", passing=False)
+        answers = self._by_id(items, found, response) if self._match is not None else self._by_place(items, found)
+        judged = [self._judged(answer, response.retry_after) for answer in answers]
+        return [place if isinstance(place, CallFailed) else judged[place] for place in items.of_key]
+
+    def _by_place(self, items: Items, answers: list[Any]) -> list[Any]:
+        if len(answers) != len(items.asked):
+            raise CallFailed(
+                f"the service gave {len(answers)} answers for {len(items.asked)} items, and without batch.match they "
+                "cannot be told apart",
+                passing=False,
+            )
+        return answers
+
+    def _by_id(self, items: Items, answers: list[Any], response: Response) -> list[Any]:
+        assert self._match is not None
+        given: dict[str, list[Any]] = {made: [] for made in items.ids}
+        unknown = 0
+        for answer in answers:
+            made = id_text(self._match.value(answer))
+            if made in given:
+                given[made].append(answer)
+            else:
+                unknown += 1
+        if unknown and not any(given.values()):
+            if self._by_key and response.connection is not None:
+                response.connection.distrust()
+            raise CallFailed("all answers have an id that was not asked for: they are another request's", passing=True)
+        return [self._only(given[made], unknown) for made in items.ids]
+
+    def _only(self, answers: list[Any], unknown: int) -> Any:
+        if len(answers) > 1:
+            return CallFailed(
+                f"the service gave {len(answers)} answers for this item; a lookup gives one", passing=False
+            )
+        if answers:
+            return answers[0]
+        if self._left_out == "miss":
+            return None
+        beside = f"; {unknown} of its answers have an id that was not asked for" if unknown else ""
+        return CallFailed(f"the service left this item out of its answer{beside}", passing=False)
+
+    def _judged(self, answer: Any, retry_after: float) -> Any:
+        if isinstance(answer, CallFailed):
+            return answer
+        if answer is None:
+            return None if self._left_out == "miss" else CallFailed("the service answered null", passing=False)
+        try:
+            if self._throttles.hold_for(answer):
+                return Throttled("throttled, by the answer", retry_after)
+            return None if self._misses.hold_for(answer) else answer
+        except ValueError as error:
+            return CallFailed(str(error), passing=False)
+
+
+def id_text(value: Any) -> str | None:
+    """As the id was sent, whether it comes back as text or as a number, and with how many digits."""
+    if isinstance(value, decimal.Decimal):
+        value = float(value) if decimal.Decimal(str(float(value))) == value else as_text(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return as_text(value) if isinstance(value, str | int | float) else None
+
+
+def dumped(value: Any) -> bytes:
+    """JSON as it goes over the wire; a Decimal with all its digits. Raises ValueError for what JSON cannot hold."""
+    try:
+        return orjson.dumps(value, default=_number)
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"the request cannot be written as JSON: {error}") from error
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, decimal.Decimal):
+        return orjson.Fragment(str(value).encode())
+    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -1,0 +1,238 @@
+"""Many keys in one request: those who ask wait together until a batch is full or has waited long enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.errors import TidegateError
+
+EARLY = 1e-4  # s; a timer may fire that much too soon
+TURNS = 2  # of the loop, in which the next request gets to the wire: aiohttp writes it in a task of its own
+REMEMBERED = 10_000  # keys without an answer, to tell a request that asks again
+Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]
+
+
+class BatchRefused(CallFailed):
+    """The service took none of a batch and may mean one item of it: it is asked again in halves."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, passing=False)
+
+
+class _Item:
+    """One key, and who waits for its outcome. Once sent it stays in its request, whoever leaves."""
+
+    __slots__ = ("due", "key", "outcome", "request")
+
+    def __init__(self, key: Key, due: float) -> None:
+        self.key = key
+        self.due = due  # by the loop's time: when it is not to wait for others any longer
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.request: _Request | None = None
+
+
+class _Request:
+    __slots__ = ("items", "task")
+
+    def __init__(self, items: list[_Item]) -> None:
+        self.items = items
+        self.task: asyncio.Task[None]
+
+
+class Batching:
+    """Gives each key its own outcome, however the keys were asked together. Lives on one event loop.
+
+    send: asks for these keys at once, equal ones among them, and gives one outcome per key, in their order: an answer,
+    None for a miss, or the exception that stands for that key. What it raises stands for every key, but BatchRefused:
+    the batch is asked again in halves, until the bad item is alone and has the refusal for itself.
+
+    A request leaves when max_items keys wait or the first of them has waited max_wait s, with at most max_requests in
+    flight. When one ends, the next leaves before those who waited go on: for hundreds of keys that takes a while. A key
+    whose caller is cancelled before its request left is not asked; later it stays in the request, which is cancelled
+    only when nobody waits for any of its items. After "not now" no request leaves for as long as it said.
+    """
+
+    def __init__(self, send: Send, *, max_items: int, max_wait: float, max_requests: int) -> None:
+        self._send = send
+        self._max_items = max_items
+        self._max_wait = max_wait
+        self._max_requests = max_requests
+        self._waiting: dict[_Item, None] = {}  # in order of arrival; whoever leaves is taken out at once
+        self._halves: deque[list[_Item]] = deque()  # of refused batches; they go first
+        self._requests: set[_Request] = set()  # whose items are not all settled
+        self._at_service: set[_Request] = set()
+        self._closed_until = 0.0  # by the loop's time: the service said "not now"
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._unanswered: dict[str, None] = {}
+        self.sent = 0  # requests so far
+        self.repeated = 0  # of these, the ones with a key that an earlier one brought no answer for
+
+    @property
+    def in_flight(self) -> int:
+        """Requests at the service."""
+        return len(self._at_service)
+
+    def has_sent(self, key: Key) -> bool:
+        """Whether no call of this key waits for its request to leave."""
+        return all(item.key != key for item in self._waiting)
+
+    def allow(self, requests: int) -> None:
+        """At most so many in flight from now on; those beyond it, if there are, end as they would."""
+        self._max_requests = requests
+        if self._waiting or self._halves:
+            self._send_what_is_due()
+
+    def leaving(self) -> int:
+        """Requests still at the service of which nobody waits for any item."""
+        return sum(all(item.outcome.done() for item in request.items) for request in self._at_service)
+
+    async def call(self, key: Key) -> Any | None:
+        """The answer for this key, or None for a miss. Raises what stands for it: CallFailed, Throttled, RunStopped."""
+        item = _Item(key, asyncio.get_running_loop().time() + self._max_wait)
+        self._waiting[item] = None
+        if self._timer is None or len(self._waiting) >= self._max_items:
+            self._send_what_is_due()
+        try:
+            return await item.outcome
+        finally:
+            if item.outcome.cancelled():
+                self._left(item)
+
+    async def close(self) -> None:
+        """Cancel the requests in flight and wait until they ended; whoever still waits is cancelled too."""
+        self._closed = True
+        self._set_timer(None)
+        requests = [request.task for request in self._requests]
+        for items in ([*self._waiting], *self._halves, *(request.items for request in self._requests)):
+            for item in items:
+                item.outcome.cancel()
+        self._waiting.clear()
+        self._halves.clear()
+        for task in requests:
+            task.cancel()
+        if requests:
+            await asyncio.wait(requests)
+
+    def _send_what_is_due(self) -> None:
+        """Start every request that may leave now, and wake up when the next one may."""
+        self._set_timer(None)
+        now = asyncio.get_running_loop().time() + EARLY
+        while not self._closed and len(self._at_service) < self._max_requests:
+            if now < self._closed_until:
+                self._set_timer(self._closed_until)
+                return
+            items = self._next_batch(now)
+            if items is None:
+                self._set_timer(next(iter(self._waiting)).due if self._waiting else None)
+                return
+            self._start(items)
+
+    def _next_batch(self, now: float) -> list[_Item] | None:
+        while self._halves:
+            half = [item for item in self._halves.popleft() if not item.outcome.done()]
+            if half:
+                return half
+        full = len(self._waiting) >= self._max_items
+        if not full and not (self._waiting and next(iter(self._waiting)).due <= now):
+            return None
+        items = list(islice(self._waiting, self._max_items))
+        for item in items:
+            del self._waiting[item]
+        return items
+
+    def _set_timer(self, when: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if when is None else loop.call_at(when, self._send_what_is_due)
+
+    def _start(self, items: list[_Item]) -> None:
+        request = _Request(items)
+        request.task = asyncio.get_running_loop().create_task(self._ask(request), name="tidegate batch")
+        for item in items:
+            item.request = request
+        self.sent += 1
+        self.repeated += self._asks_again(items)
+        self._requests.add(request)
+        self._at_service.add(request)
+        request.task.add_done_callback(partial(self._ended, request))
+
+    async def _ask(self, request: _Request) -> None:
+        items = request.items
+        try:
+            outcomes = await self._send([item.key for item in items])
+        except BatchRefused as refused:
+            if len(items) > 1:
+                middle = len(items) // 2
+                self._halves.extend((items[:middle], items[middle:]))
+                self._remember(items)
+                return
+            outcomes = [refused]
+        except Exception as error:  # noqa: BLE001  # whoever waits for an item raises it
+            outcomes = [error] * len(items)
+        if len(outcomes) != len(items):
+            wrong = TidegateError(f"a batch of {len(items)} keys came back with {len(outcomes)} outcomes.")
+            outcomes = [wrong] * len(items)
+        judged = zip(items, outcomes, strict=True)
+        failed = {item: outcome for item, outcome in judged if isinstance(outcome, Exception)}
+        self._remember(failed)
+        self._closed_until = max(self._closed_until, _closed_until(failed.values()))
+        if not any(isinstance(error, TidegateError) for error in failed.values()):  # which ends the run
+            await self._let_next_go(request)
+        for item, outcome in zip(items, outcomes, strict=True):
+            self._settle(item, outcome)
+
+    def _remember(self, unanswered: Iterable[_Item]) -> None:
+        for item in unanswered:
+            self._unanswered[repr(item.key)] = None
+        while len(self._unanswered) > REMEMBERED:
+            del self._unanswered[next(iter(self._unanswered))]
+
+    def _asks_again(self, items: Sequence[_Item]) -> bool:
+        before = len(self._unanswered)
+        for item in items if before else ():
+            self._unanswered.pop(repr(item.key), None)
+        return len(self._unanswered) < before
+
+    async def _let_next_go(self, request: _Request) -> None:
+        sent = self.sent
+        self._at_service.discard(request)
+        self._send_what_is_due()
+        for _ in range(TURNS if self.sent > sent else 0):
+            await asyncio.sleep(0)
+
+    def _settle(self, item: _Item, outcome: Any) -> None:
+        if item.outcome.done():  # whoever waited for it has left
+            return
+        if isinstance(outcome, Exception):
+            item.outcome.set_exception(outcome)
+        else:
+            item.outcome.set_result(outcome)
+
+    def _ended(self, request: _Request, task: asyncio.Task[None]) -> None:
+        self._requests.discard(request)
+        self._at_service.discard(request)
+        if task.cancelled():
+            for item in request.items:
+                self._settle(item, CallFailed("the request was cancelled", passing=True))
+        self._send_what_is_due()
+
+    def _left(self, item: _Item) -> None:
+        """Whoever waited for it was cancelled: it leaves the queue, or the request if that is now for nobody."""
+        if item in self._waiting:
+            del self._waiting[item]
+        elif item.request is not None and all(other.outcome.done() for other in item.request.items):
+            item.request.task.cancel("nobody waits for any of its items")
+
+
+def _closed_until(errors: Iterable[Exception]) -> float:
+    """By the loop's time: when requests may leave again, by what the service said of its items."""
+    pauses = [error.seconds for error in errors if isinstance(error, Throttled)]
+    return asyncio.get_running_loop().time() + max(pauses) if pauses else 0.0

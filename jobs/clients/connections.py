@@ -1,0 +1,322 @@
+"""Connections of HTTP/1.1, watched for a response too many.
+
+HTTP/1.1 matches responses to requests by their order alone. A response that nobody asked for, from a service or a proxy
+out of order, is taken for the next answer, and every answer after it on that connection is another request's. When it
+happens no client can tell; afterwards it shows, as such a connection holds one response more than it was asked for. So
+each connection counts its requests and its responses, is never used once anything came that no request is out for, is
+watched for a while when it goes out of use, and remembers whose answers it brought.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import BadStatusLine
+
+if TYPE_CHECKING:
+    from aiohttp.streams import StreamReader
+
+    from jobs.clients.client import Key
+
+    Doubt = Callable[[Sequence[Key]], None]  # takes the keys whose answers may be another key's
+
+ANSWERS_WATCHED = 2_000  # on one connection; after so many it goes out of use, and is judged
+CONNECTIONS_KEPT = 100  # closed before their last answer came, with whose answers they brought
+QUIET_AT_LEAST = 0.05  # s without a byte, after which a connection counts as in order
+QUIET_AT_MOST = 2.0  # s
+READ_AT_MOST = 1 << 20  # bytes of a connection out of use
+TURNS = 4  # of the loop, in which it reads what has arrived
+IDLE_TIMEOUT = 408  # a server's way to say that it closes an idle connection; no answer to any request
+GOODBYES = tuple(f"HTTP/1.{minor} {IDLE_TIMEOUT}".encode() for minor in (1, 0))
+
+
+class WatchedConnection(ResponseHandler):
+    """A connection that counts requests and responses, and knows whose answers it brought.
+
+    Args:
+        loop: The running loop.
+        quiet: Gives how long (s) nothing may come after the last answer before the connection counts as in order.
+        doubt: Called with the keys of all answers that it brought, once it holds a response too many.
+        unjudged: Called with them when it is closed while a response was still to come.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, quiet: Callable[[], float], doubt: Doubt, unjudged: Doubt
+    ) -> None:
+        super().__init__(loop)
+        self._quiet = quiet
+        self._doubt = doubt
+        self._unjudged = unjudged
+        self._requests = 0
+        self._responses = 0
+        self._payload_of_last: StreamReader | None = None
+        self._unasked = b""  # the first bytes of what came when no request was out
+        self._keys: list[Key] = []
+        self._poll: select.poll | None = None
+        self._released_at = 0.0  # by the monotonic clock
+        self._judging: asyncio.TimerHandle | None = None
+        self._judged: Callable[[], None] | None = None  # called once it is out of use and judged
+        self._read_since = 0  # bytes, since it went out of use
+        self.in_doubt = False
+
+    # -- in use --------------------------------------------------------------------------------------------------------
+    async def is_usable(self) -> bool:
+        """Whether a request may leave on it. What the kernel holds is read first: an end of TLS's own is harmless."""
+        for _ in range(TURNS):
+            if self._unasked or self.should_close or not self.is_connected():
+                return False
+            if not self._is_readable():
+                return True
+            await asyncio.sleep(0)
+        return False
+
+    def _is_readable(self) -> bool:
+        if self._poll is None:
+            assert self.transport is not None
+            self._poll = select.poll()
+            self._poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(self._poll.poll(0))
+
+    @property
+    def is_new(self) -> bool:
+        return self._requests == 0
+
+    def refusal(self) -> aiohttp.ClientError:
+        """Why no request may leave on it although it is new."""
+        if self._unasked:
+            return aiohttp.ClientConnectionError("the service answered before it was asked")
+        return aiohttp.ServerDisconnectedError()
+
+    def begins(self) -> None:
+        """A request is about to leave on it."""
+        self._requests += 1
+
+    def brought(self, keys: Sequence[Key]) -> None:
+        """The answers of these keys were read from it."""
+        if self.in_doubt:
+            self._doubt(keys)
+        elif len(keys) != 1 or self._keys[-1:] != list(keys):  # pages of one answer are one
+            self._keys += keys
+
+    def distrust(self) -> None:
+        """An answer that it brought is known to be another request's."""
+        self._too_many()
+
+    @property
+    def may_be_pooled(self) -> bool:
+        """Whether it may wait for its next request, once its answer was read to the end."""
+        unsent = self.transport is not None and self.transport.get_write_buffer_size() > 0
+        return not (self.should_close or self._unasked or unsent or len(self._keys) >= ANSWERS_WATCHED)
+
+    # -- what comes ----------------------------------------------------------------------------------------------------
+    def data_received(self, data: bytes) -> None:
+        self._read_since += len(data)
+        if self._is_owed_nothing():
+            self._take_unasked(data)
+            return
+        super().data_received(data)
+        if self._responses > self._requests or self._is_out_of_step():
+            self._too_many()
+        if self._judging is not None:
+            self._watch_on()
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """Count a response as the parser finds it; interim ones (1xx) are none, nor is the end of an idle time."""
+        message, self._payload_of_last = data
+        is_goodbye = message.code == IDLE_TIMEOUT and self._responses == self._requests
+        self._responses += not (is_goodbye or 100 <= message.code < 200)
+        super().feed_data(data, size)
+
+    def _is_owed_nothing(self) -> bool:
+        return self._responses == self._requests and (self._payload_of_last is None or self._payload_of_last.is_eof())
+
+    def _is_out_of_step(self) -> bool:
+        """Whether what came in place of a response is none: the end of something else."""
+        error = self.exception()
+        return error is not None and isinstance(error.__cause__, BadStatusLine)
+
+    def _take_unasked(self, data: bytes) -> None:
+        if self._unasked or data.strip(b"\r\n"):  # some servers end an answer with an empty line too many
+            self._unasked = (self._unasked + data)[:64]
+            if len(self._unasked) >= len(GOODBYES[0]):
+                self._judge_unasked()
+
+    def _judge_unasked(self) -> None:
+        if self._unasked and not self._unasked.startswith(GOODBYES):
+            self._too_many()
+
+    def _too_many(self) -> None:
+        if not self.in_doubt:
+            self.in_doubt = True
+            self.force_close()
+            keys, self._keys = self._keys, []
+            if keys:
+                self._doubt(keys)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._judge_unasked()
+        if self._keys and self._judged is None and not self._is_owed_nothing():
+            keys, self._keys = self._keys, []
+            self._unjudged(keys)
+        super().connection_lost(exc)
+        self.end_watch()
+
+    # -- out of use ----------------------------------------------------------------------------------------------------
+    def released(self) -> None:
+        self._released_at = time.monotonic()
+
+    def watch(self, judged: Callable[[], None]) -> None:
+        """Read on until it was quiet for long enough, then close it; `judged` is called then, at once maybe.
+
+        A call that was left still has its answer to come: that is waited for, too.
+        """
+        self._judged = judged
+        self._read_since = 0
+        if not self._keys or self.in_doubt or not self.is_connected():
+            self.end_watch()
+            return
+        self._watch_on(self._patience())
+
+    def _patience(self) -> float:
+        """S from now on."""
+        if self._is_owed_nothing():
+            return max(0.0, self._released_at + self._quiet() - time.monotonic())
+        return QUIET_AT_MOST
+
+    def _watch_on(self, seconds: float | None = None) -> None:
+        """Something came, or `watch` begins."""
+        if self.in_doubt or self._read_since > READ_AT_MOST:
+            self.end_watch()
+            return
+        if not self._is_owed_nothing():
+            self._drop_payload()
+        if seconds is None and self._is_owed_nothing():
+            seconds = self._quiet()
+        if seconds is not None:
+            if self._judging is not None:
+                self._judging.cancel()
+            self._judging = self._loop.call_later(seconds, self.end_watch)
+
+    def _drop_payload(self) -> None:
+        """Nobody reads what comes: without this the parser stops reading after a while."""
+        if self._payload_of_last is not None:
+            self._payload_of_last._read_nowait(-1)  # noqa: SLF001  # read_nowait raises what the reader was left with
+
+    def end_watch(self) -> None:
+        """Close it if it is watched, judged by what has come until now."""
+        if self._judging is not None:
+            self._judging.cancel()
+            self._judging = None
+        if self._judged is not None:
+            judged, self._judged = self._judged, None
+            self.end()
+            judged()
+
+    def end(self) -> None:
+        """Close it, judged by what has come. Whose answers it brought is left to tell where one is still to come."""
+        self._judge_unasked()
+        keys, self._keys = self._keys, []
+        if keys and not self._is_owed_nothing():
+            self._unjudged(keys)
+        self.close()
+
+
+class WatchedConnector(aiohttp.TCPConnector):
+    """A pool whose connections are watched.
+
+    Args:
+        quiet: As of WatchedConnection.
+        doubt: Likewise.
+        options: Those of aiohttp.TCPConnector.
+    """
+
+    def __init__(self, quiet: Callable[[], float], doubt: Doubt, **options: Any) -> None:
+        super().__init__(**options)
+        self._doubt = doubt
+        self._has_doubted = False
+        self._not_judged: deque[Sequence[Key]] = deque(maxlen=CONNECTIONS_KEPT)  # answers of connections closed so
+        self._factory = functools.partial(  # type: ignore[assignment]
+            WatchedConnection, quiet=quiet, doubt=self._doubt_all, unjudged=self._keep_unjudged, loop=self._loop
+        )
+        self._leaving: dict[WatchedConnection, None] = {}  # out of use, not judged yet; the oldest first
+        self._all_judged: asyncio.Future[None] | None = None
+
+    def _doubt_all(self, keys: Sequence[Key]) -> None:
+        """One brought too many: then one that was closed before its last answer came may have brought too many, too."""
+        self._has_doubted = True
+        self._doubt(keys)
+        while self._not_judged:
+            self._doubt(self._not_judged.popleft())
+
+    def _keep_unjudged(self, keys: Sequence[Key]) -> None:
+        if self._has_doubted:
+            self._doubt(keys)
+        else:
+            self._not_judged.append(keys)
+
+    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
+        """A connection on which nothing has come that was not asked for."""
+        while True:
+            connection = await super().connect(*arguments, **options)
+            watched = connection.protocol
+            assert isinstance(watched, WatchedConnection)
+            try:
+                usable = await watched.is_usable()
+            except BaseException:
+                connection.close()
+                raise
+            if usable:
+                watched.begins()
+                return connection
+            connection.close()
+            if watched.is_new:
+                raise watched.refusal()
+
+    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        """Aiohttp's way to give a connection back: to the pool, or to be watched for a while and closed."""
+        assert isinstance(protocol, WatchedConnection)
+        protocol.released()
+        if self._closed or (not should_close and protocol.may_be_pooled):
+            super()._release(key, protocol, should_close=should_close)
+            return
+        self._release_acquired(key, protocol)
+        self._watch(protocol)
+
+    def _watch(self, watched: WatchedConnection) -> None:
+        self._leaving[watched] = None
+        watched.watch(functools.partial(self._judged, watched))
+        if len(self._leaving) > self.limit:  # as many as may be in use: a service that hangs is not to see ever more
+            next(iter(self._leaving)).end_watch()
+
+    def _judged(self, watched: WatchedConnection) -> None:
+        self._leaving.pop(watched, None)
+        if not self._leaving and self._all_judged is not None and not self._all_judged.done():
+            self._all_judged.set_result(None)
+
+    async def settle(self) -> None:
+        """Take all idle connections out of use, and return when every one out of use is judged."""
+        pooled = [watched for waiting in self._conns.values() for watched, _ in waiting]
+        self._conns.clear()
+        for watched in pooled:
+            assert isinstance(watched, WatchedConnection)
+            self._watch(watched)
+        if self._leaving:
+            self._all_judged = asyncio.get_running_loop().create_future()
+            await self._all_judged
+
+    def _close(self, **options: Any) -> Any:
+        """Close everything now, each connection judged by what has come until now."""
+        leaving = [*self._leaving]
+        self._leaving.clear()
+        waiters = [closed for watched in leaving if (closed := watched.closed)]
+        for watched in leaving:
+            watched.end()
+        return [*super()._close(**options), *waiters]

@@ -1,0 +1,166 @@
+"""A coroutine of the user's own on an executor: its requests go through the service's session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from yarl import URL
+
+from jobs.clients.batch_items import dumped
+from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.clients.http_session import ServiceSession
+from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
+from jobs.declare.addresses import is_below, leads_elsewhere
+from jobs.declare.answer_types import cast_all
+from jobs.declare.coroutine_lookup import Row
+from jobs.declare.prices import SENT
+from jobs.declare.templates import as_json, as_text
+from jobs.errors import RunStopped, TidegateError
+
+if TYPE_CHECKING:
+    from jobs.declare.coroutine_lookup import CoroutineLookup
+
+
+class CoroutineCaller:
+    """The calls of one partition, over one session."""
+
+    def __init__(self, lookup: CoroutineLookup, share: int) -> None:
+        self._lookup = lookup
+        self._columns = lookup.columns
+        self._names = tuple(lookup.keys)
+        self._counts = counts_of(lookup.name)
+        self._session = ServiceSession(
+            lookup.service,
+            share,
+            attempt_timeout=lookup.attempt_timeout,
+            max_answer_bytes=lookup.max_answer_bytes,
+            throttled=lookup.throttled_when,
+            counts=self._counts,
+        )
+
+    def masked(self, text: str) -> str:
+        """`text` without what is secret of the request."""
+        return self._session.masked(text)
+
+    async def open(self) -> None:
+        await self._session.open()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        self._session.tell_doubt(tell)
+
+    async def settle(self) -> None:
+        await self._session.settle()
+
+    async def call(self, key: Key) -> Any | None:
+        priced = {price.unit for price in self._lookup.prices}
+        requests = Requests(self._session, self._counts, priced, key)
+        self._session.call_begins(key)
+        try:
+            answer = await self._run(key, requests)
+            self._session.refuse_doubtful(key)
+        except BaseException:
+            self._counts.lost += requests.billed
+            raise
+        return answer
+
+    async def _run(self, key: Key, requests: Requests) -> Any | None:
+        try:
+            answer = await self._lookup.function(Row(dict(zip(self._names, key, strict=True))), requests)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CallFailed("something that the function waited for was cancelled", passing=True) from error
+        except Exception as error:
+            if requests.about_all is not None:  # it said more than what the function made of it
+                raise requests.about_all from error
+            if isinstance(error, TidegateError | CallFailed | Throttled):
+                raise
+            said = self._session.masked(f"{type(error).__name__}: {error}")
+            raise CallFailed(said, passing=isinstance(error, OSError)) from error
+        if requests.about_all is not None:
+            raise requests.about_all
+        if answer is not None and not isinstance(answer, Mapping):
+            raise CallFailed(
+                f"the function gave {type(answer).__name__}; it must give a dict, or None for a miss", passing=False
+            )
+        return None if answer is None else dict(answer)
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        try:
+            return cast_all(self._columns, [answer.get(column.name) for column in self._columns])
+        except ValueError as error:
+            raise ValueError(self._session.masked(str(error))) from error
+
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # a coroutine that may answer late has nothing else to say
+        return None
+
+
+class Requests:
+    """Http for one run of the coroutine. about_all: what the service said to all of us, even if the function caught it:
+    "not now", or that it refuses us.
+    """
+
+    def __init__(self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], key: Key) -> None:
+        self._session = session
+        self._keys = [key]
+        self._has_empty_key = "" in key
+        self._counts = counts
+        self._priced = priced
+        self.billed: Counter[str] = Counter()
+        self._unasked = Unasked(1)  # the run's key
+        self.about_all: Throttled | RunStopped | None = None
+
+    async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
+        return await self._request("GET", path, params, None, miss)
+
+    async def post(
+        self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
+    ) -> Any:
+        return await self._request("POST", path, params, dumped(as_json(json)), miss)
+
+    def bill(self, **units: int) -> None:
+        for name, many in units.items():
+            unit = name if name.endswith("ss") else name.removesuffix("s")
+            if unit in SENT or (self._priced and unit not in self._priced):
+                raise ValueError(f"bill({name}=...): the service has no price per {unit} that is to be told")
+            if isinstance(many, bool) or not isinstance(many, int) or many < 0:
+                raise ValueError(f"bill({name}={many!r}): it must be a whole number, 0 or more")
+            self._counts.bill(unit, many)
+            self.billed[unit] += many
+
+    def _url(self, path: str) -> URL:
+        """Raises ValueError where a key would make it another address."""
+        segments = path.split("/")[1:]
+        is_cut = self._has_empty_key and not segments[-1]  # a slash at the end may be meant, but not for an empty key
+        url = URL(self._session.base_url + path)
+        if "" in segments[:-1] or is_cut or leads_elsewhere(path) or not is_below(self._session.base_url, url):
+            raise ValueError(
+                f"path is {path!r}, which leads to another address of the service; nothing was asked. Escape a key "
+                'that stands in a path: urllib.parse.quote(key, safe="")'
+            )
+        return url
+
+    async def _request(
+        self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes | None, miss: Collection[int]
+    ) -> Any:
+        if not path.startswith("/") or "?" in path or "#" in path:
+            raise ValueError(f"path is {path!r}; it must start with / and hold no ? and no #: values go in params")
+        if none := [name for name, value in (params or {}).items() if value is None]:
+            raise ValueError(f"params: {', '.join(none)} is None, which no address can say: leave it out")
+        query = {name: as_text(value) for name, value in (params or {}).items()}
+        url = self._url(path).with_query(query)
+        try:
+            response = await self._session.request(
+                method, url, body=body, misses=miss, items=self._unasked, keys=self._keys
+            )
+        except (Throttled, RunStopped) as said:
+            self.about_all = said
+            raise
+        return response.content

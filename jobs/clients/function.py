@@ -1,0 +1,110 @@
+"""AsyncFunctionLookup on an executor: a user's AsyncFunction, Flink's included, asked one dict of keys at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from asyncio_core import AsyncFunction
+from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.clients.exchanges import EXCHANGES, trace
+from jobs.declare.answer_types import cast_all
+from jobs.errors import DeclarationError, TidegateError
+
+if TYPE_CHECKING:
+    from jobs.declare.function_lookup import AsyncFunctionLookup
+
+
+class FunctionCaller:
+    def __init__(self, lookup: AsyncFunctionLookup, share: int) -> None:
+        self._lookup = lookup
+        self._share = share
+        try:
+            self._function = lookup.function()
+        except TidegateError:
+            raise
+        except Exception as error:
+            raise _failed(lookup, "made", error) from error
+        if inspect.iscoroutinefunction(getattr(self._function, "timeout", None)):
+            raise DeclarationError(
+                f"lookup {lookup.name}: timeout is an async def; it must be a plain def, as its time is over."
+            )
+        self._columns = lookup.columns
+        self._reads = tuple((column.name, column.cast) for column in lookup.columns)
+        self._names = tuple(lookup.keys)
+        self._called = f"{type(self._function).__qualname__}.async_invoke"
+
+    async def open(self) -> None:
+        try:
+            await self._lifecycle("open", None)
+        except TidegateError:
+            raise
+        except Exception as error:
+            raise _failed(self._lookup, "opened", error) from error
+
+    async def close(self) -> None:
+        await self._lifecycle("close")
+
+    async def _lifecycle(self, step: str, *arguments: Any) -> None:
+        method = getattr(self._function, step, None)
+        if method is not None and inspect.isawaitable(result := method(*arguments)):
+            await result
+
+    async def call(self, key: Key) -> Any | None:
+        names = self._names
+        # a dict of one is made thrice as fast as by zip, which strict would make slower still
+        keys = {names[0]: key[0]} if len(names) == 1 else dict(zip(names, key))  # noqa: B905
+        # asked here too, though trace does: its frame would cost 1 %
+        exchange = None if EXCHANGES.get() is None else trace("function", self._called, keys)
+        try:
+            answers = await self._function.async_invoke(keys)
+        except (TidegateError, CallFailed, Throttled):
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CallFailed("something that the function waited for was cancelled", passing=True) from error
+        except Exception as error:
+            raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
+        if exchange is not None:
+            exchange.answer = repr(answers)
+        if type(answers) is list and len(answers) == 1 and type(answers[0]) is dict:  # nearly always; a µs a row
+            return answers[0]
+        return self._one(answers)
+
+    def _one(self, answers: Any) -> Any | None:
+        if not isinstance(answers, list | tuple) or not all(isinstance(answer, dict) for answer in answers):
+            raise CallFailed(f"the function gave {type(answers).__name__}; it must give a list of dicts", passing=False)
+        if len(answers) > 1:
+            raise CallFailed(f"the function gave {len(answers)} answers for one row; a lookup gives one", passing=False)
+        return answers[0] if answers else None
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        values = []
+        try:
+            for name, cast in self._reads:  # a comprehension has a frame of its own in Python 3.11
+                values.append(cast(answer.get(name)))
+            return tuple(values)
+        except ValueError:  # said again, with the column's name
+            return cast_all(self._columns, [answer.get(name) for name, _ in self._reads])
+
+    def fallback(self, key: Key) -> Any | None:
+        method = getattr(type(self._function), "timeout", None)
+        if method is None or method is AsyncFunction.timeout:
+            return None
+        try:
+            answers = self._function.timeout(dict(zip(self._names, key, strict=True)))
+        except TidegateError:
+            raise
+        except TimeoutError:  # what Flink's own timeout does: there is nothing to fall back on
+            return None
+        except Exception as error:
+            raise CallFailed(f"{type(error).__name__}: {error}", passing=False) from error
+        return self._one(answers)
+
+
+def _failed(lookup: AsyncFunctionLookup, step: str, error: Exception) -> TidegateError:
+    said = " ".join(str(error).split())
+    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {type(error).__name__}: {said}")

@@ -1,0 +1,256 @@
+"""HttpLookup on an executor: its requests go through a ServiceSession, its answers to columns by JSON paths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from yarl import URL
+
+from jobs.clients.answer_body import SHOWN
+from jobs.clients.batch_items import ItemRequests, dumped, id_text
+from jobs.clients.batcher import Batching, BatchRefused
+from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.clients.http_session import AnswerTooLarge, Response, ServiceSession, StatusFailed
+from jobs.clients.pages import PageReader
+from jobs.clients.request_counter import counts_of
+from jobs.declare.addresses import leads_elsewhere
+from jobs.declare.answer_types import cast_all
+from jobs.declare.batch import Batch
+from jobs.declare.conditions import Conditions
+from jobs.declare.json_paths import JsonPath
+from jobs.declare.templates import JsonTemplate, as_text, placeholders
+from jobs.one_line import in_one_line
+
+if TYPE_CHECKING:
+    from jobs.declare.http_lookup import HttpLookup
+
+NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and with .. what stands before it
+REFUSALS = (400, 413, 422)  # of a whole batch: one bad item may be why, or its size
+
+
+class HttpCaller:
+    """The requests of one partition."""
+
+    def __init__(self, lookup: HttpLookup, share: int) -> None:
+        self._lookup = lookup
+        self._names = tuple(lookup.keys)
+        self._path = placeholders("request", lookup.path)
+        self._keyed = _keyed_segments(self._path)
+        self._body = None if lookup.body is None else JsonTemplate("body", lookup.body)
+        self._echo = {self._names.index(name): JsonPath("echo", path) for name, path in lookup.echo.items()}
+        self._misses = Conditions("miss_when", lookup.miss_when)
+        self._throttles = Conditions("throttled_when", lookup.throttled_when)
+        self._errors = Conditions("error_when", lookup.error_when)
+        self._columns = lookup.columns
+        self._required = [place for place, column in enumerate(self._columns) if column.name in lookup.required]
+        self._counts = counts_of(lookup.name)
+        self._picked = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
+        self._session = ServiceSession(
+            lookup.service,
+            share,
+            attempt_timeout=lookup.attempt_timeout,
+            max_answer_bytes=lookup.max_answer_bytes,
+            throttled=self._throttles.statuses,
+            errors=self._errors.statuses,
+            counts=self._counts,
+            headers=lookup.headers,
+            secrets=[variable.read() for variable in lookup.secrets()],
+        )
+        self._pages = None
+        if lookup.pages is not None:
+            self._pages = PageReader(lookup.pages, self._session, attempt_timeout=lookup.attempt_timeout)
+        self._batching = None if lookup.batch is None else self._batches(lookup.batch, share)
+
+    def _batches(self, batch: Batch, share: int) -> Batching:
+        requests = ItemRequests(
+            batch, self._names, misses=self._misses, throttles=self._throttles, masked=self._session.masked
+        )
+
+        async def ask(keys: Sequence[Key]) -> Sequence[Any]:
+            return await self._ask_together(requests, keys)
+
+        return Batching(ask, max_items=batch.max_items, max_wait=batch.max_wait, max_requests=share)
+
+    def masked(self, text: str) -> str:
+        """`text` without what is secret of the request."""
+        return self._session.masked(text)
+
+    async def open(self) -> None:
+        await self._session.open()
+
+    async def close(self) -> None:
+        if self._batching is not None:
+            await self._batching.close()
+            self._counts.repeated += self._batching.repeated
+        await self._session.close()
+
+    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        self._session.tell_doubt(tell)
+
+    async def settle(self) -> None:
+        await self._session.settle()
+
+    async def call(self, key: Key) -> Any | None:
+        self._session.call_begins(key)
+        answer = await (self._call(key) if self._batching is None else self._batching.call(key))
+        self._session.refuse_doubtful(key)
+        return answer
+
+    async def _call(self, key: Key) -> Any | None:
+        try:
+            response = await self._ask(key)
+            if response.is_miss:
+                self._missed(response, key)
+                return None
+            if self._pages is None:
+                self._refuse_throttled(response)
+                self._refuse_nameless(response, key)
+            if self._misses.hold_for(response.content):
+                self._missed(response, key)
+                return None
+        except ValueError as error:  # a request that cannot be written, an answer that cannot be read
+            raise CallFailed(str(error), passing=False) from error
+        return response.content
+
+    def _missed(self, response: Response, key: Key) -> None:
+        """A miss or an error names no key, also where answers do."""
+        if self._echo and response.connection is not None:
+            response.connection.brought([key])
+
+    def _refuse_nameless(self, response: Response, key: Key) -> None:
+        """Raise CallFailed for an answer that does not name its key, where it must (echo)."""
+        if not self._echo or self._misses.hold_for(response.content):
+            return
+        if self._errors.hold_for(response.content):
+            self._missed(response, key)
+            return
+        for place, path in self._echo.items():
+            found = id_text(path.value(response.content))
+            if found == (id_text(key[place]) or as_text(key[place])):
+                continue
+            if response.connection is not None:
+                response.connection.distrust()
+            name = self._names[place]
+            if found is None:
+                reason = f"the answer does not name its {name} at {self._lookup.echo[name]} (echo)"
+                raise CallFailed(reason, passing=False)
+            raise CallFailed(f"the answer names another {name} (echo)", passing=True)
+
+    def has_sent(self, key: Key) -> bool:
+        return self._batching is None or self._batching.has_sent(key)
+
+    def allow(self, requests: int) -> None:
+        if self._batching is not None:
+            self._batching.allow(requests)
+
+    def leaving(self) -> int:
+        return 0 if self._batching is None else self._batching.leaving()
+
+    async def _ask(self, key: Key) -> Response:
+        values = dict(zip(self._names, key, strict=True))
+        url, misses = self._url(values), self._misses.statuses
+        keys = [] if self._echo else [key]
+        if self._pages is not None:
+
+            def check(page: Response) -> None:
+                self._check_page(page)
+                self._refuse_nameless(page, key)
+
+            return await self._pages.request(url, keys=keys, misses=misses, check=check)
+        body = None if self._body is None else dumped(self._body.filled(values))
+        return await self._session.request(self._lookup.method, url, body=body, misses=misses, keys=keys)
+
+    def _url(self, values: Mapping[str, Any]) -> URL:
+        """Raises ValueError where a key would make it another address."""
+        path = "".join([text if name is None else text + escaped(values[name]) for text, name in self._path])
+        segments = path.partition("?")[0].split("/")
+        for place in self._keyed:
+            if segments[place] in NO_SEGMENT or leads_elsewhere(segments[place]):
+                raise ValueError(
+                    f"a part of the path that a key makes is {segments[place]!r}, which leads to another address; "
+                    "nothing was asked"
+                )
+        return URL(self._session.base_url + path, encoded=True)
+
+    async def _ask_together(self, requests: ItemRequests, keys: Sequence[Key]) -> Sequence[Any]:
+        """One outcome per key. Raises BatchRefused when one of them may be why there are none, and the others may be
+        asked again.
+        """
+        items = requests.items(keys)
+        if not items.asked:
+            return items.of_key
+        unnamed = [] if requests.answers_name_keys else keys
+        try:
+            response = await self._session.request(
+                self._lookup.method, self._url({}), body=requests.body(items), items=len(items.asked), keys=unnamed
+            )
+        except (AnswerTooLarge, StatusFailed) as error:
+            is_refusal = isinstance(error, AnswerTooLarge) or error.status in REFUSALS
+            if not is_refusal or not self._lookup.idempotent:
+                raise
+            raise BatchRefused(str(error)) from error
+        try:
+            outcomes = requests.outcomes(items, response)
+        except Throttled:
+            self._counts.not_now()
+            raise
+        except ValueError as error:
+            raise CallFailed(str(error), passing=False) from error
+        if requests.answers_name_keys and response.connection is not None:  # but misses do not
+            response.connection.brought([key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None])
+        return outcomes
+
+    def _refuse_throttled(self, response: Response) -> None:
+        if self._throttles.hold_for(response.content):
+            self._counts.not_now()
+            raise Throttled("throttled, by the answer", response.retry_after)
+
+    def _check_page(self, response: Response) -> None:
+        self._refuse_throttled(response)
+        self._refuse_error(response.content)
+
+    def _refuse_error(self, answer: Any) -> None:
+        """Raises ValueError for an answer that error_when calls an error."""
+        if self._errors.hold_for(answer):
+            shown = in_one_line(self._session.masked(json.dumps(answer, default=str)), SHOWN)
+            raise ValueError(f"it is an error by error_when: {shown}")
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        self._refuse_error(answer)
+        if not isinstance(answer, dict | list):
+            raise ValueError(f"expected a JSON object or array, got {type(answer).__name__}")  # noqa: TRY004  # Caller's word
+        try:
+            values = cast_all(self._columns, [picked(answer) for picked in self._picked])
+        except ValueError as error:
+            raise ValueError(self._session.masked(str(error))) from error
+        for place in self._required:
+            if values[place] is None:
+                raise ValueError(f"{self._columns[place].name} is null, and it is required")
+        return values
+
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # an HTTP lookup has nothing to fall back on
+        return None
+
+
+def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any], Any]:
+    """What an answer has for a column: the path's value; all its values for an ARRAY whose path may pick several."""
+    path = JsonPath(f"paths: {column}", lookup.paths.get(column, f"$.{column}"), lenient=True)
+    return path.values if spark_type.startswith("ARRAY") and not path.picks_one else path.value
+
+
+def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:
+    """The segments of the path, by number, that hold a key."""
+    marked = "".join(text if name is None else f"{text}\0" for text, name in path)
+    return [place for place, segment in enumerate(marked.partition("?")[0].split("/")) if "\0" in segment]
+
+
+def escaped(value: Any) -> str:
+    """A key's value as it stands in a path."""
+    text = as_text(value)
+    return text.translate(_ESCAPES) if text.isascii() else quote(text, safe="")
+
+
+_ESCAPES = {code: quote(chr(code), safe="") for code in range(128)}  # quote() looks at each character in Python

@@ -1,0 +1,334 @@
+"""Requests to an HTTP service from one partition: aiohttp in, JSON or our own errors out; aiohttp's errors end here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from jobs.clients.answer_body import SHOWN, BrokenOff, error_text, is_whole, loaded
+from jobs.clients.authorizing import authorizer, without_secrets
+from jobs.clients.client import CallFailed, Key, Redirected, Throttled
+from jobs.clients.connections import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection, WatchedConnector
+from jobs.clients.exchanges import Exchange, note, trace
+from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked
+from jobs.clients.transport import Transport
+from jobs.declare.addresses import path_secrets, with_parameter
+from jobs.declare.services import Service
+from jobs.errors import AccessRefused
+from jobs.one_line import in_one_line
+
+REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
+PROXY_WANTS_PASSWORD = 407
+RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
+
+
+@dataclass(slots=True)
+class Response:
+    """What a service said with a status that is an answer or a miss. content: the JSON; None when it is a miss."""
+
+    status: int
+    content: Any
+    is_miss: bool
+    retry_after: float  # s, should the content say "not now"
+    headers: Any  # as aiohttp has them: names without regard to case
+    size: int = 0  # bytes of the body, unpacked
+    connection: WatchedConnection | None = None  # that brought it
+
+
+class StatusFailed(CallFailed):
+    """The service answered with a status that is neither an answer nor a miss."""
+
+    def __init__(self, reason: str, status: int, *, passing: bool) -> None:
+        super().__init__(reason, passing=passing)
+        self.status = status
+
+
+class AnswerTooLarge(CallFailed):
+    """The service's answer has more bytes than it may have."""
+
+    def __init__(self, largest: int) -> None:
+        super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
+
+
+class _Connector(WatchedConnector):
+    """Tells each request that it has its connection, and that it has it no more."""
+
+    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
+        connection = await super().connect(*arguments, **options)
+        request = LEAVING.get()
+        request.leaves(connection.protocol)
+        connection.add_callback(request.frees_its_connection)
+        return connection
+
+
+class ServiceSession:
+    """One aiohttp session, with as many connections as there may be calls in flight, and one place for every limit.
+
+    It knows who asks (auth), how long an attempt and how large an answer may be, which statuses mean "not now"
+    (`throttled`), and which are about us (`Service.stop_on`). Certificates are verified, redirects are not followed.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        share: int,
+        *,
+        attempt_timeout: float | None,
+        max_answer_bytes: int,
+        throttled: Collection[int],
+        errors: Collection[int] = (),
+        counts: RequestCounts,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        secrets: Sequence[str] = (),
+    ) -> None:
+        """errors: statuses that are errors whatever they usually mean, and final. secrets: masked beside auth's."""
+        self.base_url = service.base_url
+        self._shown_url = service.shown_url
+        self._transport = Transport(service)
+        self._secrets = (
+            *secrets,
+            *self._transport.secrets_of(self.base_url),
+            *path_secrets(self.base_url, self._shown_url),
+        )
+        self._service = service
+        self._share = share
+        self._attempt_timeout = attempt_timeout
+        self._max_answer_bytes = max_answer_bytes
+        self._throttled = throttled
+        self._errors = errors
+        self._counts = counts
+        self._headers = CIMultiDict(headers)
+        self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
+        self._headers_of_json.update(headers)
+        self._authorizer = authorizer(service.auth, service.name, self._transport)
+        self._in_doubt: set[str] = set()  # keys whose answers are, since their last call began
+        self._tell_doubt: Callable[[Sequence[Key]], None] = lambda _keys: None
+        self._connector: _Connector
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        self._connector = _Connector(self._quiet, self._doubt, limit=self._share, ssl=self._transport.ssl)
+        self._session = aiohttp.ClientSession(
+            connector=self._connector,
+            timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
+            raise_for_status=False,
+            cookie_jar=aiohttp.DummyCookieJar(),  # what one row's answer sets would go with another row's request
+            **self._transport.options_for(self.base_url),
+        )
+        # aiohttp asks again by itself on a connection that was dropped; every attempt must be one that we count
+        self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
+        await self._authorizer.open()
+
+    async def close(self) -> None:
+        await self._authorizer.close()
+        if self._session is not None:
+            await self._session.close()
+
+    # -- answers in doubt ----------------------------------------------------------------------------------------------
+    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        """Have `tell` called with keys whose answers may be another key's, as their connection brought one too many."""
+        self._tell_doubt = tell
+
+    async def settle(self) -> None:
+        """Return when every connection was quiet for long enough: no answer that it brought is in doubt then."""
+        if self._session is not None:
+            await self._connector.settle()
+
+    def _quiet(self) -> float:
+        """How long a connection is watched after its last answer, in s: as long as two requests take."""
+        counts = self._counts
+        return min(max(QUIET_AT_LEAST, 2 * counts.seconds / max(1, counts.sent.total())), QUIET_AT_MOST)
+
+    def _doubt(self, keys: Sequence[Key]) -> None:
+        self._counts.in_doubt += len(keys)
+        self._in_doubt.update(map(repr, keys))
+        self._tell_doubt(keys)
+
+    def call_begins(self, key: Key) -> None:
+        """What was in doubt for this key before is not any more."""
+        if self._in_doubt:
+            self._in_doubt.discard(repr(key))
+
+    def refuse_doubtful(self, key: Key) -> None:
+        """Raise CallFailed when the answer that this key has got meanwhile is in doubt."""
+        if self._in_doubt and repr(key) in self._in_doubt:
+            raise CallFailed("its connection gave one answer too many, so that it may be another key's", passing=True)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+    async def request(
+        self,
+        method: str,
+        url: URL,
+        *,
+        body: bytes | None = None,
+        misses: Collection[int] = (),
+        received: int = 0,
+        items: int | Unasked = 1,
+        keys: Sequence[Key] = (),
+    ) -> Response:
+        """One request. body: JSON. misses: statuses of "no such key". received: bytes of this answer's earlier pages.
+        items: keys that it asks for, and no earlier page did. keys: whose answers it brings, unless each names its key.
+
+        Raises CallFailed, Throttled and AccessRefused.
+        """
+        request = self._counts.request(items)
+        LEAVING.set(request)
+        try:
+            response = await self._exchange(method, url, body, misses, received)
+        except CallFailed as failed:
+            if not failed.passing and request.connection is not None:
+                request.connection.brought(keys)
+            raise
+        finally:
+            request.ends()
+        self._counts.answered += 1
+        if request.connection is not None:
+            request.connection.brought(keys)
+            response.connection = request.connection
+        return response
+
+    async def _exchange(
+        self, method: str, url: URL, body: bytes | None, misses: Collection[int], received: int
+    ) -> Response:
+        assert self._session is not None
+        headers = await self._authorizer.headers()
+        sent = self._headers if body is None else self._headers_of_json
+        if headers:
+            sent = sent.copy()
+            sent.update(headers)
+        exchange = trace("http", lambda: f"{method} {url}", body, self.masked)
+        if self._authorizer.parameter is not None:
+            url = with_parameter(url, *self._authorizer.parameter)
+        try:
+            async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
+                note(exchange, response.status)
+                if response.status == 401 and self._authorizer.refused(headers):
+                    raise Throttled("401: the token was taken no more, and is renewed", 0.0)
+                if response.status not in misses and self._is_refusal(response.status):
+                    await self._refuse(response, exchange)
+                self._authorizer.accepted(headers)
+                if response.status in misses:
+                    return Response(response.status, None, True, 0.0, response.headers)
+                return await self._answer(response, received, exchange)
+        except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError) as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> CallFailed | AccessRefused:
+        match error:
+            case TimeoutError():
+                return CallFailed(f"no answer within {self._attempt_timeout} s", passing=True)
+            case aiohttp.ClientHttpProxyError():
+                return self._refused_by_proxy(error)
+            case aiohttp.ClientConnectorError(os_error=cause):
+                to = " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+                return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
+            case aiohttp.ClientError():
+                return self._failure(_broken(error), passing=True)
+        return self._failure(f"the answer is not JSON: {error}", passing=False)
+
+    async def _answer(self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None) -> Response:
+        body = await self._body(response, received)
+        if exchange is not None:
+            note(exchange, response.status, self.masked(body.decode("utf-8", "replace")))
+        content = self._loaded(body, response)
+        pause = retry_after(response.headers.get("Retry-After"))
+        return Response(response.status, content, False, pause, response.headers, len(body))
+
+    def _is_refusal(self, status: int) -> bool:
+        return status >= 300 or status in self._throttled or status in self._service.stop_on or status in self._errors
+
+    async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
+        """Raise what a status means that is neither an answer nor a miss."""
+        status = response.status
+        text = self.masked(await error_text(response))
+        if status in REDIRECTS:
+            text = f"redirects to {self.masked(_location(response))}, and redirects are not followed"
+        note(exchange, status, text)
+        said = in_one_line(self.masked(f"{status} {response.reason}"), SHOWN)
+        body = in_one_line(text, SHOWN)
+        if body.replace(":", "") not in ("", "{}", said):  # frameworks repeat the status
+            said = f"{said}: {body}"
+        if status in self._throttled:
+            self._counts.throttled += 1
+            raise Throttled(said, retry_after(response.headers.get("Retry-After")))
+        if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
+            raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {said}.")
+        if status in REDIRECTS and status not in self._errors:
+            raise Redirected(said)
+        raise StatusFailed(said, status, passing=(status >= 500 or status == 408) and status not in self._errors)
+
+    def _loaded(self, answer: bytes, response: aiohttp.ClientResponse) -> Any:
+        """The answer's JSON. Raises ValueError, and CallFailed for an answer that is empty or broke off."""
+        if not answer.strip():
+            said = self.masked(f"{response.status} {response.reason}")
+            cure = f"; where that means no such key, write {response.status} into miss_when"
+            empty = f"{said}: the answer has no body{cure if response.status != 200 else ''}"
+            raise CallFailed(empty, passing=not is_whole(response))
+        try:
+            return loaded(answer, response.charset)
+        except BrokenOff as error:
+            if is_whole(response):
+                raise
+            raise self._failure(f"the answer broke off after {len(answer):,} bytes: {error}", passing=True) from error
+
+    async def _body(self, response: aiohttp.ClientResponse, received: int) -> bytes:
+        """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
+        largest, content = self._max_answer_bytes, response.content
+        body = bytearray(content.read_nowait())  # what came with the headers: of a short answer all
+        while received + len(body) <= largest:
+            if content.at_eof():
+                return bytes(body)
+            body += await content.readany()
+        raise AnswerTooLarge(largest)
+
+    def masked(self, text: str) -> str:
+        """What others said, without our secrets, should they have said one."""
+        shown = text.replace(self.base_url, f"{self._shown_url}/***") if self._shown_url != self.base_url else text
+        return without_secrets(self._authorizer.masked(shown), self._secrets)
+
+    def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
+        said = self.masked(in_one_line(f"{error.status} {error.message}", SHOWN))
+        if error.status == PROXY_WANTS_PASSWORD:
+            return AccessRefused(f"{self._service.name} at {self._shown_url}: its proxy refuses us: {said}.")
+        return CallFailed(f"the proxy does not connect: {said}", passing=True)
+
+    def _failure(self, reason: str, *, passing: bool) -> CallFailed:
+        return CallFailed(self.masked(reason), passing=passing)
+
+
+def _broken(error: aiohttp.ClientError) -> str:
+    """What became of the connection, or of an answer that is no HTTP."""
+    if isinstance(error, aiohttp.ClientResponseError):  # its text has the URL too, so the key, and a status nobody sent
+        return f"the answer cannot be read: {error.message}"
+    return f"connection lost: {error or type(error).__name__}"
+
+
+def _location(response: aiohttp.ClientResponse) -> str:
+    """Where a redirect leads, without the query, which may hold a ticket of a login."""
+    return re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
+
+
+def retry_after(header: str | None) -> float:
+    """Seconds to wait, from either form of Retry-After: a number of seconds, or a date."""
+    if header is None:
+        return RETRY_AFTER_UNSAID
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            when = email.utils.parsedate_to_datetime(header)
+        except (ValueError, OverflowError):  # the second: a zone of too many digits
+            return RETRY_AFTER_UNSAID
+        when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000" is UTC of unknown origin
+        seconds = (when - dt.datetime.now(dt.UTC)).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else RETRY_AFTER_UNSAID

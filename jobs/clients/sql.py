@@ -1,0 +1,195 @@
+"""SqlLookup on an executor: a pool of connections, one query for a key or for many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from jobs.clients.batcher import Batching, BatchRefused
+from jobs.clients.client import CallFailed, Key
+from jobs.clients.exchanges import trace
+from jobs.clients.request_counter import counts_of
+from jobs.clients.sql_engine import dispose, engine_for, failure, is_about_a_value, left_at_once
+from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
+from jobs.declare.answer_types import cast_all
+from jobs.declare.sql_lookup import BATCHING
+from jobs.errors import DeclarationError, TidegateError
+
+if TYPE_CHECKING:
+    from jobs.declare.sql_lookup import SqlLookup
+
+
+class SqlCaller:
+    """One pool of connections for a partition, as many as it may have queries in flight."""
+
+    def __init__(self, lookup: SqlLookup, share: int) -> None:
+        self._lookup = lookup
+        self._share = share
+        self._engine: AsyncEngine | None = None
+        self._columns = lookup.columns
+        self._names = tuple(column.name for column in self._columns)
+        self._select = one_key(lookup)
+        self._text = ""  # of it, as the database reads it
+        self._limit = lookup.attempt_timeout or lookup.timeout
+        self._types: Mapping[str, str] | None = None  # of the table's columns; known once the first query got through
+        self._fit: Sequence[Callable[[Any], Any]] = ()
+        self._counts = counts_of(lookup.name)
+        self._batching: Batching | None = None
+        if lookup.batch_size > 1:
+            self._batching = Batching(
+                self._ask_many, max_items=lookup.batch_size, max_wait=lookup.max_wait, max_requests=share
+            )
+
+    async def open(self) -> None:
+        self._engine = engine_for(self._lookup, self._share)
+        dialect = self._engine.dialect
+        self._text = str(self._select.compile(dialect=dialect))
+        if self._batching is not None and BATCHING.get(dialect.name) != dialect.driver:
+            known = " and ".join(f"{name}+{driver}" for name, driver in BATCHING.items())
+            raise DeclarationError(
+                f"lookup {self._lookup.name}: batch_size: batches are for {known}; this is "
+                f"{dialect.name}+{dialect.driver}."
+            )
+
+    async def close(self) -> None:
+        if self._batching is not None:
+            await self._batching.close()
+            self._counts.repeated += self._batching.repeated
+        if self._engine is not None:
+            await dispose(self._engine)
+
+    def allow(self, requests: int) -> None:
+        if self._batching is not None:
+            self._batching.allow(requests)
+
+    def leaving(self) -> int:
+        return 0 if self._batching is None else self._batching.leaving()
+
+    async def call(self, key: Key) -> Any | None:
+        return await (self._ask_one(key) if self._batching is None else self._batching.call(key))
+
+    async def _ask_one(self, key: Key) -> dict[str, Any] | None:
+        async def ask(connection: AsyncConnection) -> Sequence[Any]:
+            parameters = {f"key_{number}": value for number, value in enumerate(self._fitting(key))}
+            exchange = trace("sql", self._text, list(parameters.values()))
+            rows = (await connection.execute(self._select, parameters)).fetchall()
+            if exchange is not None:
+                exchange.answer = repr([self._named(row) for row in rows])
+            return rows
+
+        try:
+            rows = await self._connected(ask, 1)
+        except (TidegateError, CallFailed):
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
+        if len(rows) > 1:
+            raise self._two_rows()
+        return self._answer(rows[0]) if rows else None
+
+    async def _ask_many(self, keys: Sequence[Key]) -> Sequence[Any]:
+        """One outcome per key. Raises BatchRefused when one of them may be at fault."""
+
+        async def ask(connection: AsyncConnection) -> Sequence[Any]:
+            many = ManyKeys(self._lookup, connection.dialect, self._types or {})
+            statement, parameters = many.query([self._fitting(key) for key in keys])
+            exchange = trace("sql", statement, parameters)
+            rows = (await connection.exec_driver_sql(statement, parameters)).fetchall()
+            if exchange is not None:
+                exchange.answer = repr([self._named(row[1:]) for row in rows])
+            return rows
+
+        try:
+            rows = await self._connected(ask, len(keys))
+        except (TidegateError, CallFailed):
+            raise
+        except Exception as error:
+            raised = self._failure(error)
+            if isinstance(raised, CallFailed) and not raised.passing and is_about_a_value(error):
+                raise BatchRefused(str(raised)) from error
+            raise raised from error
+        if len(rows) >= ROWS_PER_KEY * len(keys):  # a key without a row may have one that did not come
+            return [await self._outcome(key) for key in keys]
+        return self._outcomes(rows, len(keys))
+
+    async def _outcome(self, key: Key) -> Any:
+        try:
+            return await self._ask_one(key)
+        except CallFailed as failed:
+            return failed
+
+    async def _connected(self, ask: Callable[[AsyncConnection], Any], keys: int) -> Sequence[Any]:
+        """`ask` for so many keys, within the time of one attempt; a query that is left is cancelled at the server."""
+        assert self._engine is not None
+        request = self._counts.request(keys)
+        try:
+            async with asyncio.timeout(self._limit), self._engine.connect() as connection:
+                if self._types is None:
+                    types = await key_types(connection, self._lookup)
+                    self._fit, self._types = fitted(self._lookup, connection.dialect, types), types
+                request.leaves()
+                rows: Sequence[Any] = await left_at_once(connection, ask)
+                self._counts.answered += 1
+                return rows
+        except TimeoutError as error:
+            raise CallFailed(f"no answer within {self._limit} s", passing=True) from error
+        finally:
+            request.ends()
+
+    def _fitting(self, key: Key) -> Key:
+        try:
+            return tuple(fit(value) for fit, value in zip(self._fit, key, strict=True))
+        except ValueError as error:
+            raise CallFailed(str(error), passing=False) from error
+
+    def _outcomes(self, rows: Sequence[Any], count: int) -> list[Any]:
+        outcomes: list[Any] = [None] * count
+        for row in rows:
+            number = row[0]
+            outcomes[number] = self._answer_or_failure(row[1:]) if outcomes[number] is None else self._two_rows()
+        return outcomes
+
+    def _named(self, row: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self._names, row, strict=True))
+
+    def _answer(self, row: Sequence[Any]) -> dict[str, Any]:
+        try:
+            return {name: plain(value) for name, value in self._named(row).items()}
+        except ValueError as error:
+            raise CallFailed(str(error), passing=False) from error
+
+    def _answer_or_failure(self, row: Sequence[Any]) -> Any:
+        try:
+            return self._answer(row)
+        except CallFailed as failed:
+            return failed
+
+    def _two_rows(self) -> CallFailed:
+        return CallFailed(f"{self._lookup.asked} has two or more rows for this key; a lookup gives one", passing=False)
+
+    def _failure(self, error: Exception) -> Exception:
+        assert self._engine is not None
+        return failure(error, self._lookup, self._engine)
+
+    def columns(self, answer: Any) -> tuple[Any, ...]:
+        typed = zip(self._columns, (answer[name] for name in self._names), strict=True)
+        return cast_all(self._columns, [as_typed(column.spark_type, value) for column, value in typed])
+
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has nothing to fall back on
+        return None
+
+
+def as_typed(spark_type: str, value: Any) -> Any:
+    """A value of a database that lacks a type and stores it as another: 0 and 1, JSON as text."""
+    if spark_type == "BOOLEAN":  # SQLite and MySQL
+        return bool(value) if value in (0, 1) else value
+    if isinstance(value, str) and spark_type.startswith(("ARRAY", "STRUCT")):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value

@@ -1,0 +1,157 @@
+"""Connections to a database, and what its errors mean; SQLAlchemy's and the drivers' errors end here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from jobs.clients.client import CallFailed
+from jobs.declare.env import resolve
+from jobs.errors import AccessRefused, DeclarationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jobs.declare.sql_lookup import SqlLookup
+
+ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: not let in, no such database, not allowed
+# connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time limit, system
+PASSING = ("08", "40", "53", "55", "57", "58")
+MISFIT = "invalid input for query argument $"  # asyncpg: then the number, the value, and why
+# addresses that SQLAlchemy does not take; the last one is a port that is no number
+USELESS = (
+    sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError, ValueError,
+)  # fmt: skip
+INTERRUPTED_EVERY = 0.02  # s
+LOCKED = 5.0  # s that SQLite waits for a lock by itself
+SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: another moment may be better
+
+
+def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine:
+    """A pool of so many connections, or of some; none is open yet. Raises DeclarationError for a useless address."""
+    bound = {} if connections is None else {"pool_size": connections, "max_overflow": 0}
+    try:
+        url = sa.make_url(resolve(lookup.url))
+        return create_async_engine(
+            url,
+            **bound,
+            connect_args=_waiting(url, lookup),
+            # reads need no transaction: without one a call is one round trip, and giving a connection back is none
+            pool_reset_on_return=None,
+            isolation_level="AUTOCOMMIT",
+        )
+    except USELESS as error:
+        why = type(error).__name__  # the message may hold the whole address, and the address a password
+        raise DeclarationError(
+            f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio ({why}). "
+            "Write it as sqlite+aiosqlite:///planes.db."
+        ) from None
+
+
+def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, float]:
+    """A thread of SQLite's waits for a lock whoever is cancelled, and closing waits for it: half an attempt, then."""
+    limit = lookup.attempt_timeout or lookup.timeout
+    if url.get_backend_name() != "sqlite" or limit is None or "timeout" in url.query:
+        return {}
+    return {"timeout": min(limit / 2, LOCKED)}
+
+
+async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnection], Any]) -> Any:
+    """What `ask` gives. Cancelled, the database stops working on it: PostgreSQL by itself, and SQLite, whose thread
+    would go on and hold its connection for as long as the query takes, because it is told so.
+    """
+    if connection.dialect.name != "sqlite":
+        return await ask(connection)
+    raw = (await connection.get_raw_connection()).driver_connection
+    assert raw is not None
+    asking = asyncio.ensure_future(ask(connection))
+    try:
+        return await asyncio.shield(asking)
+    finally:
+        while not asking.done():
+            await raw.interrupt()  # of a query that has not begun yet it says nothing: so again and again
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([asking], timeout=INTERRUPTED_EVERY)
+        if not asking.cancelled():
+            asking.exception()  # it is nobody's any more
+
+
+async def dispose(engine: AsyncEngine) -> None:
+    """Close the pool, and let aiosqlite's threads end: one that finds its loop closed prints a traceback."""
+    await engine.dispose()
+    last = time.monotonic() + 1.0
+    while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
+        if time.monotonic() > last:  # another engine of this process, at work
+            return
+        await asyncio.sleep(0.002)
+
+
+def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFailed | AccessRefused:
+    """What an error of the database, its driver or SQLAlchemy means; the password is in none of them."""
+    state = sql_state(error)
+    said = without_password(one_line(error), engine)
+    if state is not None and state.startswith(ABOUT_US):
+        return AccessRefused(f"{lookup.service_name} at {shown_address(engine.url)} refuses us: {said}.")
+    return CallFailed(said, passing=may_pass(error))
+
+
+def is_about_a_value(error: Exception) -> bool:
+    """Whether one key of many may be at fault: a value that the driver or the database cannot take."""
+    state = sql_state(error)
+    return state.startswith("22") if state is not None else not isinstance(error, OperationalError | OSError)
+
+
+def sql_state(error: Exception) -> str | None:
+    """The five characters of the SQL standard, if the database sent some; asyncpg's own errors included."""
+    original = getattr(error, "orig", None) or error
+    state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
+    return state if isinstance(state, str) else None
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same may go better a moment later."""
+    state = sql_state(error)
+    if isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
+        return True
+    if state is not None:
+        return state.startswith(PASSING)
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    if isinstance(code, int):
+        return code & 0xFF in SQLITE_PASSING  # the low byte is the primary code
+    # asyncpg's own InterfaceError is not SQLAlchemy's: the connection was closed under a call
+    return isinstance(error, OperationalError | InterfaceError) or type(error).__name__ == "InterfaceError"
+
+
+def one_line(error: Exception) -> str:
+    """A driver's message without the statement, its parameters (they are data) and the link that SQLAlchemy adds."""
+    original = getattr(error, "orig", None) or error
+    text = str(original)
+    if text.startswith("<class ") and ">: " in text:  # SQLAlchemy puts asyncpg's class before its message
+        text = text.partition(">: ")[2]
+    if text.startswith(MISFIT):  # without the value: it is data
+        return f"key {text[len(MISFIT) :].partition(':')[0]} does not fit: {text.rpartition(' (')[2].rstrip(')')}"
+    return text.splitlines()[0] if text else type(original).__name__
+
+
+def without_password(text: str, engine: AsyncEngine) -> str:
+    for password in (engine.url.password, engine.url.query.get("password")):
+        text = text.replace(str(password), "***") if password else text
+    return text
+
+
+def shown_address(url: sa.URL) -> str:
+    """The address for people. A password may stand behind the ?, or end in what is taken for the host, where it holds
+    an @ that is not escaped: both are left out.
+    """
+    text = url.set(query={}).render_as_string()
+    if url.username is None:
+        return text
+    user, at, rest = text.partition("@")
+    return f"{user}{at}{rest.rpartition('@')[2]}"

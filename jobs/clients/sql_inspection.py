@@ -1,0 +1,82 @@
+"""Whether a database can be asked as a SqlLookup declares it: seen before Spark starts, without a call for a row."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from jobs.clients.sql_engine import dispose, engine_for, may_pass, one_line, shown_address, without_password
+from jobs.clients.sql_statements import one_key
+from jobs.errors import DeclarationError, RunStopped
+
+if TYPE_CHECKING:
+    from jobs.declare.sql_lookup import SqlLookup
+
+
+async def inspect(lookup: SqlLookup) -> None:
+    """The database lets us in and has what is asked for.
+
+    Raises DeclarationError, or RunStopped when it is a server that is down: one sentence, no password.
+    """
+    engine = engine_for(lookup)
+    try:
+        _require_file(lookup, engine)
+        try:
+            async with engine.connect() as connection:
+                if lookup.select is not None:
+                    await _try_select(lookup, connection, engine)
+                else:
+                    await _find_columns(lookup, connection, engine)
+        except DeclarationError:
+            raise
+        except Exception as error:
+            shown, said = shown_address(engine.url), without_password(one_line(error), engine)
+            if may_pass(error) and engine.url.get_backend_name() != "sqlite":  # a file does not come back by itself
+                raise RunStopped(f"service {lookup.service_name}: {shown} cannot be reached: {said}.") from error
+            raise DeclarationError(f"lookup {lookup.name}: {shown} cannot be reached: {said}.") from error
+    finally:
+        await dispose(engine)
+
+
+def _require_file(lookup: SqlLookup, engine: AsyncEngine) -> None:
+    """SQLite makes a file that is not there, and then knows of no table."""
+    url = engine.url
+    is_file = url.get_backend_name() == "sqlite" and url.database and "uri" not in url.query
+    if is_file and not os.path.exists(str(url.database)):  # noqa: PTH110
+        shown = shown_address(url)
+        raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {url.database}. Nothing was called.")
+
+
+async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:
+    """The select with nulls for keys and no row wanted: the database says whether it understands it."""
+    nothing = {f"key_{number}": None for number in range(len(lookup.keys))}
+    try:
+        await connection.execute(one_key(lookup).limit(0), nothing)
+    except sa.exc.DBAPIError as error:
+        said = without_password(one_line(error), engine)
+        raise DeclarationError(f"lookup {lookup.name}: select: the database refuses it: {said}.") from error
+
+
+async def _find_columns(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:
+    named = lookup.table_name
+
+    def find(connection: sa.Connection) -> list[str] | None:
+        inspector = sa.inspect(connection)
+        if not inspector.has_table(named.name, schema=named.schema):
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sa.exc.SAWarning)  # of types that it does not know, as those of PostGIS
+            return [column["name"] for column in inspector.get_columns(named.name, schema=named.schema)]
+
+    columns = await connection.run_sync(find)
+    if columns is None:
+        raise DeclarationError(f"lookup {lookup.name}: {shown_address(engine.url)} has no table {lookup.table!r}.")
+    for wanted in (*lookup.keys, *(column.name for column in lookup.columns)):
+        if wanted not in columns:
+            raise DeclarationError(
+                f"lookup {lookup.name}: no column {wanted!r} in table {lookup.table}. It has: {', '.join(columns)}."
+            )

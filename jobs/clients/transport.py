@@ -1,0 +1,94 @@
+"""How a service is reached: through which proxy, trusting whose certificates, with which certificate of our own."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies_environment, proxy_bypass
+
+from yarl import URL
+
+from jobs.declare.env import resolve
+from jobs.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from jobs.declare.env import Env
+    from jobs.declare.services import Service
+
+
+class Transport:
+    """Of one service, its tokens included. Reads files and environment where the call is made."""
+
+    def __init__(self, service: Service) -> None:
+        """Raises DeclarationError for files that cannot be used, and a proxy that is no address."""
+        self._where = f"service {service.name}"
+        self._proxy = None if service.proxy is None else self._address(resolve(service.proxy))
+        self.ssl: ssl.SSLContext | bool = True
+        if service.ca is not None or service.client_certificate is not None:
+            self.ssl = self._context(service)
+
+    def proxy_for(self, url: str) -> URL | None:
+        """The declared proxy, else that of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback says none."""
+        if self._proxy is not None:
+            return self._proxy
+        address = URL(url)
+        named = getproxies_environment()
+        host = address.host or ""
+        if address.scheme not in named or _is_loopback(host) or proxy_bypass(host):
+            return None
+        return self._address(named[address.scheme])
+
+    def options_for(self, url: str) -> dict[str, Any]:
+        """What an aiohttp session of this address takes."""
+        proxy = self.proxy_for(url)
+        return {} if proxy is None else {"proxy": proxy}
+
+    def secrets_of(self, url: str) -> tuple[str, ...]:
+        proxy = self.proxy_for(url)
+        return () if proxy is None or not proxy.password else (proxy.password,)
+
+    def _address(self, text: str) -> URL:
+        try:
+            proxy = URL(text if "://" in text else f"http://{text}")
+            fits = proxy.scheme in ("http", "https") and bool(proxy.host) and proxy.port is not None
+        except ValueError:
+            fits = False
+        if not fits:  # without the value: it may hold a password
+            raise DeclarationError(f"{self._where}: its proxy is not an http:// or https:// address with a host.")
+        return proxy
+
+    def _context(self, service: Service) -> ssl.SSLContext:
+        certificate, key = _path(service.client_certificate), _path(service.client_key)
+        ca = _path(service.ca)
+        try:
+            context = ssl.create_default_context(cafile=ca)
+        except (OSError, ssl.SSLError) as error:
+            raise self._unfit("ca", ca, error) from error
+        if certificate is not None:
+            try:
+                context.load_cert_chain(certificate, key, password=_refuse_password)
+            except (OSError, ssl.SSLError, ValueError) as error:
+                raise self._unfit("client_certificate", certificate, error) from error
+        return context
+
+    def _unfit(self, name: str, path: str | None, error: Exception) -> DeclarationError:
+        why = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+        return DeclarationError(
+            f"{self._where}: {name}: {path} cannot be used: {why}. It must be a PEM file, there on every executor too."
+        )
+
+
+def _path(declared: str | Env | None) -> str | None:
+    return None if declared is None else resolve(declared)
+
+
+def _refuse_password() -> str:
+    raise ValueError("its key has a password, which nobody can type here")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,101 @@
+"""Every declaration of a package against its input, table, secrets and services; nothing is asked of a service."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.table_conflicts import clash
+from jobs.errors import DeclarationError, TidegateError
+from jobs.input.day import find_input, is_day, nearest_to
+from jobs.input.table_formats import refuse_table_formats
+from jobs.run.preflight import steps
+from jobs.tables import run_records
+from jobs.wording import counted
+
+
+def check_package(name: str, day: str | None = None) -> Iterator[tuple[str, str, bool]]:
+    """What was checked, what is to be said of it, and whether it is right; one after another, whatever is wrong.
+
+    day: of the input; by default the last one that each enrichment has. Raises DeclarationError without such a package.
+    """
+    try:
+        package = importlib.import_module(name)
+    except ImportError as error:
+        raise DeclarationError(f"there is no package {name!r} here: {error}.") from error
+    checked: list[tuple[str, Enrichment]] = []
+    for info in sorted(pkgutil.iter_modules(getattr(package, "__path__", [])), key=lambda info: info.name):
+        module = f"{name}.{info.name}"
+        try:
+            named = vars(importlib.import_module(module)).items()
+            found = [(f"{module}:{key}", value) for key, value in named if isinstance(value, Enrichment)]
+        except Exception as error:  # noqa: BLE001  # a declaration is code: whatever it raises is what is wrong with it
+            said = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
+            yield module, f"cannot be loaded: {said}", False
+            continue
+        for reference, enrichment in found:
+            if not any(enrichment is other for _, other in checked):
+                said = clash((reference, enrichment), checked)
+                checked.append((reference, enrichment))
+                yield from ((enrichment.name, *one) for one in _checked(enrichment, day, [said] if said else []))
+                for wrong in _lost(enrichment):
+                    yield enrichment.name, wrong, False
+
+
+def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Iterator[tuple[str, bool]]:
+    """All that is wrong, a sentence each, with what is known to be wrong already; or that the enrichment is right."""
+    with _noting(enrichment, wrong):
+        day = day or last_day(enrichment)
+    input_day = None
+    if day is not None:
+        with _noting(enrichment, wrong):
+            input_day = find_input(enrichment, day)
+    for step in steps(enrichment, input_day, day):
+        with _noting(enrichment, wrong):
+            step()
+    if wrong:
+        yield from ((said, False) for said in dict.fromkeys(wrong))
+    elif input_day is not None:
+        lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
+        there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
+        yield f"{day}: {there}; lookups {lookups}", True
+
+
+@contextlib.contextmanager
+def _noting(enrichment: Enrichment, wrong: list[str]) -> Iterator[None]:
+    """Adds what is raised inside to `wrong`, so that what follows is checked too."""
+    try:
+        yield
+    except TidegateError as error:
+        also = error.also if isinstance(error, DeclarationError) else ()
+        wrong += [said.removeprefix(f"{enrichment.name}: ") for said in (str(error), *also)]
+    except Exception as error:  # noqa: BLE001  # a declaration is code, and others are still to be checked
+        wrong.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _lost(enrichment: Enrichment) -> Iterator[str]:
+    """What its records and its table say of each other that cannot both be true, and records that say nothing."""
+    from jobs.tables.shown_days import lost_days  # deltalake, which no declaration needs
+
+    for path in run_records.torn(enrichment.name):
+        yield f"record {path} is torn and says nothing of its run. Delete it; a published day stays published."
+    try:
+        yield from lost_days(enrichment)
+    except TidegateError:  # the log cannot be read, which has been said
+        return
+
+
+def last_day(enrichment: Enrichment) -> str:
+    """The last day that the input has a folder for."""
+    prefix = f"{enrichment.input.partition}="
+    root = Path(enrichment.input.path)
+    days = [day for folder in root.glob(f"{prefix}*") if is_day(day := folder.name.removeprefix(prefix))]
+    if not days:
+        refuse_table_formats(root, root)
+        meant = nearest_to(root / f"{prefix}2013-01-10", "2013-01-10")
+        raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
+    return max(days)

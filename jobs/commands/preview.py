@@ -1,0 +1,139 @@
+"""The first rows of a day through one lookup, by the operators that a job runs: no ledger, real calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs import schema
+from jobs.clients.exchanges import EXCHANGES, Exchange
+from jobs.task.arrow_batches import BatchLayout, values_of
+from jobs.task.runner import PartitionPlan, PartitionRun
+
+if TYPE_CHECKING:
+    from jobs.clients.client import Caller, Key
+    from jobs.declare.lookup import Lookup
+    from jobs.input.day import InputDay
+
+
+@dataclass(frozen=True)
+class TriedRow:
+    """What came of one row: its keys, what went over the wire for it, its outcome.
+
+    exchanges: every attempt's requests. None where the row shared another row's call. latency_ms: of the last attempt.
+    """
+
+    number: int  # from 1
+    keys: dict[str, Any]
+    exchanges: tuple[Exchange, ...] | None
+    status: str
+    answer: dict[str, Any]
+    error: str | None
+    attempts: int
+    latency_ms: float | None
+
+
+def first_rows(day: InputDay, count: int) -> pa.Table:
+    """The first rows of a day, in the order of its files, with the types that Spark gives them; fewer when it has no
+    more.
+    """
+    found: list[pa.RecordBatch] = []
+    missing, wanted = count, day.schema
+    for path in day.files:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=missing):
+                found.append(_fitted(batch, wanted))
+                missing -= batch.num_rows
+                if missing <= 0:
+                    return pa.Table.from_batches(found, wanted)
+    return pa.Table.from_batches(found, wanted)
+
+
+def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The same with these columns: one that its file has not is null, as it is to Spark."""
+    places = {name.lower(): place for place, name in enumerate(batch.schema.names)}
+    columns = []
+    for field in wanted:
+        place = places.get(field.name.lower())
+        column = pa.nulls(batch.num_rows, field.type) if place is None else batch.column(place)
+        columns.append(column.cast(field.type, safe=False))  # below a microsecond Spark has nothing
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def tried(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[TriedRow]:
+    """Ask for each row, within the declared limits and with the declared retries; rows come as they are done, in order.
+
+    Left early, calls under way are cancelled. Raises RunStopped and RowFailed as a job would.
+    """
+    names = [f"__key_{number}" for number in range(len(keys))]
+    count = len(keys[0])
+    identity = {schema.SOURCE_FILE: pa.nulls(count, pa.string()), schema.SOURCE_ROW: pa.array(range(count), pa.int64())}
+    batch = pa.RecordBatch.from_pydict({**identity, **dict(zip(names, keys, strict=True))})
+    overheard = _Overheard(lookup)
+    plan = PartitionPlan(
+        lookups=(cast("Lookup", overheard),),
+        shares=((lookup.concurrency,),),
+        mode="ordered",
+        layout=BatchLayout(
+            carried=tuple(identity),
+            keys=(tuple(names),),
+            order_key=(),
+            event_time=None,
+            max_out_of_orderness_ms=0,
+            lookups=(lookup.name,),
+            answers=(lookup.columns,),
+        ),
+        progress=None,
+    )
+    columns = [values_of(array) for array in keys]
+    for written in PartitionRun(plan, 0, 0).run(iter([batch])):
+        for row in written.to_pylist():
+            yield _tried_row(lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard)
+
+
+def _tried_row(lookup: Lookup, row: dict[str, Any], key: Key, overheard: _Overheard) -> TriedRow:
+    name = lookup.name
+    return TriedRow(
+        number=row[schema.SOURCE_ROW] + 1,
+        keys=dict(zip(lookup.keys, key, strict=True)),
+        exchanges=None if row[schema.source(name)] == "shared" else tuple(overheard.of.pop(repr(key), ())),
+        status=row[schema.status(name)],
+        answer={column.name: row[column.name] for column in lookup.columns},
+        error=row[schema.error(name)],
+        attempts=len(row[schema.attempts(name)]),
+        latency_ms=row[schema.latency_ms(name)],
+    )
+
+
+class _Overheard:
+    """A lookup whose caller notes what goes over the wire, key by key; in all else the lookup itself."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self.of: dict[str, list[Exchange]] = {}  # by the key's repr: a part may be a list
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lookup, name)
+
+    def caller(self, share: int) -> Caller:
+        return cast("Caller", _OverheardCaller(self._lookup.caller(share), self.of))
+
+
+class _OverheardCaller:
+    def __init__(self, caller: Caller, of: dict[str, list[Exchange]]) -> None:
+        self._caller = caller
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._caller, name)
+
+    async def call(self, key: Key) -> Any | None:
+        token = EXCHANGES.set(self._of.setdefault(repr(key), []))
+        try:
+            return await self._caller.call(key)
+        finally:
+            EXCHANGES.reset(token)

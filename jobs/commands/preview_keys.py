@@ -1,0 +1,113 @@
+"""The keys of sampled rows: a plain column is taken as it is, any other expression is evaluated by a local Spark."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import expressions as exp
+
+from jobs.errors import SparkFailed
+from jobs.one_line import in_one_line
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
+
+Place = tuple[int, int]  # number of a lookup in its enrichment, number of a part in the lookup's key
+LONGEST = 120  # characters of an expression in the line that announces Spark
+NOT_SHOWN = (
+    "Spark could not evaluate the keys of these rows. Its reason may contain personal data, as columns declared as pii "
+    "are read; --show-personal shows it."
+)
+
+
+def keys_of(
+    enrichment: Enrichment,
+    chosen: Sequence[Lookup],
+    rows: pa.Table,
+    tell: Callable[[str], None],
+    *,
+    show_personal: bool = False,
+) -> list[list[pa.Array]]:
+    """Evaluate the keys of rows, with the types that a run gives them.
+
+    Args:
+        enrichment: The rows' own, whose columns are known to be there.
+        chosen: Some of its lookups.
+        rows: With the types that Spark gives their columns.
+        tell: Called with one line when a local Spark is about to be started.
+        show_personal: Whether an error may contain a value of a column declared as pii.
+
+    Returns:
+        For each of the chosen lookups an array per part of its key.
+
+    Raises:
+        DeclarationError: Spark refuses an expression.
+        SparkFailed: Spark cannot start, or an expression fails for a row, as a cast does.
+    """
+    places = [(number, lookup) for number, lookup in enumerate(enrichment.lookups) if lookup in chosen]
+    keys: dict[Place, pa.Array] = {}
+    expressions: dict[Place, str] = {}
+    for number, lookup in places:
+        for part, expression in enumerate(lookup.keys.values()):
+            column = _plain_column(expression, rows)
+            if column is None:
+                expressions[number, part] = expression
+            else:
+                keys[number, part] = column
+    if expressions:
+        hidden = not show_personal and any(lookup.reads(enrichment.pii) for _, lookup in places)
+        keys |= _evaluated(enrichment, rows, expressions, tell, hidden=hidden)
+    return [[keys[number, part] for part in range(len(lookup.keys))] for number, lookup in places]
+
+
+def _plain_column(expression: str, rows: pa.Table) -> pa.Array | None:
+    """The column that an expression names; None where it is anything else, as a field of a struct."""
+    tree = sqlglot.parse_one(expression, read="spark")
+    if not isinstance(tree, exp.Column) or len(tree.parts) > 1:
+        return None
+    spelt = {name.lower(): name for name in rows.column_names}  # Spark does not mind case
+    return rows.column(spelt[tree.name.lower()]).combine_chunks()
+
+
+def _evaluated(
+    enrichment: Enrichment,
+    rows: pa.Table,
+    expressions: dict[Place, str],
+    tell: Callable[[str], None],
+    *,
+    hidden: bool,
+) -> dict[Place, pa.Array]:
+    from pyspark.errors import PySparkException
+
+    from jobs.run.quiet_spark import quiet_session
+
+    announce = functools.partial(tell, _announcement(enrichment, expressions))
+    with quiet_session(f"try {enrichment.name}", "evaluate the keys", announce) as spark:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from jobs.run.enrich import with_keys
+
+        # without the types a time without a zone is one of the session's zone
+        frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
+        keyed, layout = with_keys(frame, enrichment)
+        names = {place: layout.keys[place[0]][place[1]] for place in expressions}
+        try:
+            found = keyed.select(*names.values()).toArrow()
+        except PySparkException:
+            if hidden:
+                raise SparkFailed(NOT_SHOWN) from None
+            raise
+    return {place: found.column(name).combine_chunks() for place, name in names.items()}
+
+
+def _announcement(enrichment: Enrichment, expressions: dict[Place, str]) -> str:
+    named = (
+        f"keys.{list(enrichment.lookups[number].keys)[part]}: {in_one_line(expression, LONGEST)}"
+        for (number, part), expression in expressions.items()
+    )
+    return f"starting Spark to evaluate {', '.join(named)}"

@@ -1,0 +1,89 @@
+"""Tried rows as text: request and answer side by side."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from jobs.commands.preview import TriedRow
+from jobs.one_line import in_one_line
+from jobs.wording import counted
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+
+LONGEST = 600  # characters of a request or an answer; the rest is counted
+
+
+def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str:
+    where = f"{service}, {address}" if address else service
+    return f"{lookup}  ({where})   {counted(rows, 'row')} of {day}"
+
+
+def told(row: TriedRow, width: int, *, together: bool = False, hidden: bool = False) -> Iterator[str]:
+    """The lines of one row. together: requests ask for many rows. hidden: its keys are personal: neither they nor what
+    went over the wire is shown.
+    """
+    keys = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items())
+    latency = "" if row.latency_ms is None else f"  {row.latency_ms:,.0f} ms"
+    attempts = f"  {counted(row.attempts, 'attempt')}" if row.attempts else ""
+    yield f"{row.number:>4}  {keys}"
+    if row.exchanges is None:
+        yield "      the answer of an equal row"
+    elif hidden and row.exchanges:
+        yield f"      {counted(len(row.exchanges), 'request')}, not shown: its keys are personal"
+    elif not row.exchanges and row.attempts:
+        yield f"      {'asked in a request with other rows' if together else 'no request was made'}"
+    else:
+        for exchange in row.exchanges:
+            asked = " ".join(part for part in (exchange.request, exchange.sent) if part)
+            status = "" if exchange.status is None else f"{exchange.status} "
+            yield from side_by_side(asked, f"{status}{exchange.answer}", width)
+    yield f"      {row.status}{attempts}{latency}{_outcome(row, hidden=hidden)}"
+
+
+def mask(lookup: Lookup) -> Callable[[str], str]:
+    """What takes the service's secrets and its token out of a line: it may repeat one in what becomes a column."""
+    masked: Callable[[str], str] = str if lookup.http_service is None else getattr(lookup.caller(1), "masked", str)
+    return masked
+
+
+def _outcome(row: TriedRow, *, hidden: bool) -> str:
+    if row.status in ("ok", "fallback"):
+        values = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.answer.items())
+        return f"  {values}"
+    return "" if row.error is None or hidden else f"  {row.error}"
+
+
+def shown(value: Any) -> str:
+    text = in_one_line(value) if isinstance(value, str) else "null" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def side_by_side(left: str, right: str, width: int) -> Iterator[str]:
+    """Two texts in two columns, each broken where it must be."""
+    column = max(20, (width - 9) // 2)
+    lines = [_broken(left, column), _broken(right, column)]
+    for number in range(max(map(len, lines))):
+        asked, answered = (texts[number] if number < len(texts) else "" for texts in lines)
+        yield f"      {asked:{column}} | {answered}".rstrip()
+
+
+def _broken(text: str, width: int) -> list[str]:
+    return textwrap.wrap(in_one_line(text, LONGEST), width, break_on_hyphens=False) or [""]
+
+
+def summary(rows: Iterable[TriedRow]) -> str:
+    """One line: how many rows ended how, with how many requests, and how long an answer took."""
+    rows = list(rows)
+    outcomes = Counter(row.status for row in rows)
+    said = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
+    latencies = sorted(row.latency_ms for row in rows if row.latency_ms is not None and row.status in ("ok", "miss"))
+    took = ""
+    if latencies:
+        took = f"; an answer took {latencies[len(latencies) // 2]:,.0f} ms in the middle, {latencies[-1]:,.0f} at most"
+    shared = sum(row.exchanges is None for row in rows)
+    equal = f"; {shared} had the answer of an equal row" if shared else ""
+    return f"{counted(len(rows), 'row')}: {said or 'none'}{equal}{took}"

@@ -1,0 +1,111 @@
+"""How a service knows us: names of environment variables, never a secret itself. Free of aiohttp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+from urllib.parse import urlsplit
+
+from jobs.declare.env import Env
+from jobs.declare.fingerprint import WHERE_DECLARED
+from jobs.declare.type_checks import require_types
+from jobs.errors import DeclarationError
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """The key as it is, in a header of its own, or in a query parameter in its place."""
+
+    key: Env  # the variable that holds it
+    header: str = field(default="X-Api-Key", kw_only=True)  # its name
+    query: str | None = field(default=None, kw_only=True, metadata=WHERE_DECLARED)  # name of the parameter
+
+    def __post_init__(self) -> None:
+        _require_names("api key", key=self.key)
+        require_types(self, "auth")
+        if not self.header or not all(letter.isalnum() or letter in "-_" for letter in self.header):
+            raise DeclarationError(f"auth: header is {self.header!r}; it must be letters, digits, - and _.")
+        if self.query == "":
+            raise DeclarationError("auth: query is empty; it must name a query parameter, as api_key, or be None.")
+
+    def variables(self) -> Iterator[Env]:
+        yield self.key
+
+
+@dataclass(frozen=True)
+class Bearer:
+    """`Authorization: Bearer <token>`, for a token that somebody else renews."""
+
+    token: Env  # the variable that holds it
+
+    def __post_init__(self) -> None:
+        _require_names("bearer", token=self.token)
+
+    def variables(self) -> Iterator[Env]:
+        yield self.token
+
+
+@dataclass(frozen=True)
+class Basic:
+    """HTTP Basic: a user and a password, in UTF-8."""
+
+    user: Env  # the variable that holds it
+    password: Env  # the variable that holds it
+
+    def __post_init__(self) -> None:
+        _require_names("basic", user=self.user, password=self.password)
+
+    def variables(self) -> Iterator[Env]:
+        yield from (self.user, self.password)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OAuth2ClientCredentials:
+    """OAuth 2 client credentials: a token per Python process of Spark, renewed before it ends, and once after a 401.
+
+    token_url: asked by POST. client_auth: where id and secret stand, in the Authorization header (RFC 6749 wants every
+    server to take that) or in the body. refresh_before: how long before its end a token is renewed, at most half its
+    life.
+    """
+
+    token_url: str | Env
+    client_id: Env  # the variable that holds it
+    client_secret: Env  # the variable that holds it
+    scope: str | None = None  # as the token's request names it
+    client_auth: Literal["header", "body"] = "header"
+    refresh_before: timedelta = timedelta(seconds=60)
+
+    def __post_init__(self) -> None:
+        _require_names("oauth2", client_id=self.client_id, client_secret=self.client_secret)
+        require_types(self, "auth")
+        if isinstance(self.token_url, str):
+            require_token_url(self.token_url)
+        if self.client_auth not in ("header", "body"):
+            raise DeclarationError(f"auth: client_auth is {self.client_auth!r}; it must be one of: header, body.")
+        if self.refresh_before < timedelta(0):
+            raise DeclarationError(f"auth: refresh_before is {self.refresh_before}; it must be 0 or more.")
+
+    def variables(self) -> Iterator[Env]:
+        yield from (value for value in (self.token_url,) if isinstance(value, Env))
+        yield from (self.client_id, self.client_secret)
+
+
+Auth = ApiKey | Bearer | Basic | OAuth2ClientCredentials
+
+
+def require_token_url(url: str) -> None:
+    """Raises DeclarationError, without the value, which may hold a secret."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise DeclarationError("auth: token_url is not an http:// or https:// address with a host and no password.")
+
+
+def _require_names(kind: str, **values: object) -> None:
+    for name, value in values.items():
+        if not isinstance(value, Env):  # without the value: it may well be the secret
+            raise DeclarationError(
+                f'auth: {kind}: {name} is a {type(value).__name__}; it must be Env("NAME"), the name of an environment '
+                "variable, as a declaration is no place for a secret."
+            )

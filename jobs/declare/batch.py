@@ -1,0 +1,104 @@
+"""Many keys in one request, and an answer that comes in pages, declared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from jobs.declare.json_paths import JsonPath
+from jobs.declare.templates import JsonTemplate
+from jobs.declare.type_checks import require_types
+from jobs.errors import DeclarationError
+
+LeftOut = Literal["error", "miss"]
+ID, ITEMS = "id", "items"  # what {id} and {items} stand for is made, not declared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Many keys in one request, and one answer for each.
+
+    max_items: keys in a request at most. max_wait: s that a key waits for others at most. item: the JSON that asks for
+    one key, with {key} where its values go, and {id} for an id that is made for it. body: the JSON of the request, with
+    "{items}" where the list of items goes. answers: JSON path to the list of answers. match: JSON path, in one answer,
+    to the id of its item: what stood for {id}, or, in an item without {id}, its only key; None when answers come in the
+    order of the items, one for each. left_out: what a key is for which no answer came, "error" or "miss".
+    """
+
+    max_items: int
+    max_wait: float
+    item: Any
+    body: Any = "{items}"
+    answers: str = "$"
+    match: str | None = None
+    left_out: LeftOut = "error"
+
+    def __post_init__(self) -> None:
+        require_types(self, "batch")
+        if self.max_items < 1:
+            raise DeclarationError(f"batch: max_items is {self.max_items!r}; it must be a whole number, at least 1.")
+        if not 0 <= self.max_wait < math.inf:
+            raise DeclarationError(f"batch: max_wait is {self.max_wait} s; it must be 0 or more.")
+        JsonPath("batch.answers", self.answers)
+        if self.match is not None:
+            JsonPath("batch.match", self.match)
+        if self.left_out not in get_args(LeftOut):
+            raise DeclarationError(f"batch: left_out is {self.left_out!r}; it must be one of: error, miss.")
+        body = JsonTemplate("batch.body", self.body)
+        if body.names != {ITEMS} or body.whole != [ITEMS]:
+            raise DeclarationError(
+                f'batch: body is {self.body!r}; it must hold "{{items}}" once, as a text of its own, and no other '
+                'placeholder, as in {"items": "{items}"}.'
+            )
+        JsonTemplate("batch.item", self.item)
+
+    @property
+    def has_ids(self) -> bool:
+        return ID in JsonTemplate("batch.item", self.item).names
+
+    def check(self, keys: list[str], timeout: float | None) -> None:
+        """Against the lookup that it belongs to. Raises DeclarationError."""
+        made = sorted({ID, ITEMS} & set(keys))
+        if made:
+            raise DeclarationError(f"keys: a batch makes {{{made[0]}}} by itself; call the key {made[0]!r} otherwise.")
+        used = JsonTemplate("batch.item", self.item).names - {ID}
+        if used != set(keys):
+            odd = min(used ^ set(keys))
+            where = "batch.item, but is no key" if odd in used else "keys, but batch.item does not use it"
+            raise DeclarationError(f"batch: {odd!r} is in {where}.")
+        if self.match is not None and not self.has_ids and len(keys) > 1:
+            raise DeclarationError(
+                f'batch: match is {self.match!r}, but an item has no {{id}} and {len(keys)} keys; put "{{id}}" into '
+                "item, where the service takes an id and repeats it."
+            )
+        if timeout is not None and self.max_wait >= timeout:
+            raise DeclarationError(
+                f"batch: max_wait is {self.max_wait} s, and a row leaves after timeout, {timeout} s; wait for less."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pages:
+    """An answer that comes in pages: they are asked for one after the other, and are one answer.
+
+    next: JSON path, in a page, to what names the next one: its address (whole, or relative to the page's) or, with
+    `parameter`, a value for that query parameter. There is none where it leads nowhere, or to null, false or "".
+    items: JSON path to the list that goes on from page to page: the answer is the first page with the whole list in
+    that place; None: the answer is the list of the pages. max_pages: a longer answer is an error.
+    """
+
+    next: str
+    max_pages: int
+    items: str | None = None
+    parameter: str | None = None  # name of the query parameter that takes what `next` leads to
+
+    def __post_init__(self) -> None:
+        require_types(self, "pages")
+        JsonPath("pages.next", self.next)
+        if self.max_pages < 1:
+            raise DeclarationError(f"pages: max_pages is {self.max_pages!r}; it must be a whole number, at least 1.")
+        if self.items is not None and not JsonPath("pages.items", self.items).picks_one:
+            raise DeclarationError(f"pages: items is {self.items!r}; it must name one list, as $.items.")
+        if self.parameter == "":
+            raise DeclarationError("pages: parameter is empty; it must name a query parameter, as cursor.")

@@ -1,0 +1,204 @@
+"""A lookup that is a coroutine of the user's own, declared by @lookup: what it gets, and what it may give."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import sys
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from jobs.declare.conditions import Conditions
+from jobs.declare.lookup import Lookup
+from jobs.declare.services import Outage, Service
+from jobs.declare.type_checks import require_type, require_types
+from jobs.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from jobs.clients.client import Caller
+
+
+class Row:
+    """The keys of one row, as attributes, or by row["name"] where a name is no attribute's."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: Mapping[str, Any]) -> None:
+        self._keys = keys
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_keys":  # a copy that is being made has none yet
+            raise AttributeError(name)
+        try:
+            return self._keys[name]
+        except KeyError:
+            raise AttributeError(f"the lookup has no key {name!r}; it has: {', '.join(self._keys)}") from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._keys[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in self._keys.items())})"
+
+
+class Http(Protocol):
+    """Requests to the lookup's service, with its authentication, limits, gate and certificates.
+
+    path: under the service's URL; values go in params or json, which escape them. miss: statuses for which the answer
+    is None. Both give the JSON of the answer. A status of 300 and more, a dropped connection, an answer too large or
+    too late raise; "not now" (429, 503) pauses the whole service and runs the coroutine again, which uses up no retry.
+    bill: what the service bills for an answer, by its own unit, as bill(tokens=812), as often as it does; it counts
+    whatever becomes of the row.
+    """
+
+    async def get(
+        self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)
+    ) -> Any: ...
+
+    async def post(
+        self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
+    ) -> Any: ...
+
+    def bill(self, **units: int) -> None: ...
+
+
+Function = Callable[[Row, Http], Awaitable[Mapping[str, Any] | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoroutineLookup(Lookup):
+    """A coroutine of your own, asked with a row's keys: `async def f(row: Row, http: Http) -> dict | None`.
+
+    A dict is the answer, by the names of `returns`; None is a miss. A request that fails in a way that may pass (5xx,
+    dropped connection, attempt_timeout), and an OSError, run the coroutine again; what else it raises, a list, or
+    anything else that it gives is an error at once. max_concurrency of the service counts coroutines, and requests of
+    any of them: one that asks twice at the same time waits for its own second connection.
+
+    It travels to the executors by its name, so the module that declares it must be importable there.
+    """
+
+    service: Service  # who is asked
+    function: Function  # the coroutine; @lookup puts it here
+    attempt_timeout: float | None = None  # s, for one request; by default as long as the row has
+    throttled_when: tuple[int, ...] = (429, 503)  # statuses that mean "not now"
+    max_answer_bytes: int = 1 << 20  # a larger answer is an error
+
+    kind = "coroutine"
+    bills = True
+
+    def _check_types(self) -> None:
+        require_types(self, leave=["throttled_when"])
+        require_type("throttled_when", self.throttled_when, tuple[Any, ...])  # of a condition more is to be said
+
+    def _check(self) -> None:
+        super()._check()
+        if not inspect.iscoroutinefunction(self.function):
+            raise DeclarationError("what @lookup stands on must be an async def: it waits for the service.")
+        if len(inspect.signature(self.function).parameters) != 2:
+            raise DeclarationError("the function takes two arguments, row and http.")
+        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
+            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+        statuses: tuple[Any, ...] = tuple(self.throttled_when)
+        object.__setattr__(self, "throttled_when", statuses)
+        conditions = [one for one in statuses if isinstance(one, str)]
+        if conditions:
+            raise DeclarationError(
+                f"throttled_when: {conditions[0]!r} is no status. What an answer says is for the function to read."
+            )
+        Conditions("throttled_when", statuses)
+        size = self.max_answer_bytes
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
+
+    @property
+    def concurrency(self) -> int:
+        return self.service.max_concurrency
+
+    @property
+    def service_name(self) -> str:
+        return self.service.name
+
+    @property
+    def service_key(self) -> tuple[str, str]:
+        return "http", self.service.name  # an HttpLookup may ask the same service
+
+    @property
+    def address(self) -> str:
+        return urlsplit(self.service.base_url).netloc.rpartition("@")[2]
+
+    @property
+    def outage_rule(self) -> Outage:
+        return self.service.outage
+
+    def caller(self, share: int) -> Caller:
+        from jobs.clients.coroutine import CoroutineCaller
+
+        return CoroutineCaller(self, share)
+
+    def request_facts(self) -> dict[str, Any]:
+        """The function counts by its name: `version` says that its body changed."""
+        return super().request_facts() | {"service": self.service.request_facts(), "function": self.function}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By name: the decorated name is this object, so no pickle finds the function under it."""
+        module, name = self.function.__module__, self.function.__qualname__
+        if module != "__main__" and _found(sys.modules.get(module), name) is self:
+            return declared, (module, name)
+        return _restored, (type(self), dict(vars(self)))  # cloudpickle takes the function with its code
+
+
+def declared(module: str, name: str) -> CoroutineLookup:
+    """The lookup of that name. Raises DeclarationError when it cannot be found in this process."""
+    try:
+        found = _found(importlib.import_module(module), name)
+    except ImportError as error:
+        raise DeclarationError(
+            f"lookup {name}: the executors cannot import {module} ({error}). Install it, or ship it by --py-files."
+        ) from error
+    if not isinstance(found, CoroutineLookup):
+        raise DeclarationError(f"lookup {name}: {module} has no @lookup of that name there: another version?")
+    return found
+
+
+def _found(module: Any, name: str) -> Any:
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module
+
+
+def _restored(kind: type[CoroutineLookup], fields: dict[str, Any]) -> CoroutineLookup:
+    return kind(**fields)
+
+
+def lookup(
+    *,
+    service: Service,
+    keys: Mapping[str, str],
+    returns: str,
+    timeout: float | None,
+    name: str | None = None,
+    **fields: Any,
+) -> Callable[[Function], CoroutineLookup]:
+    """Make a lookup of the coroutine below it, called as the function is unless `name` is given.
+
+    fields: those of CoroutineLookup, as version, retry, cache. Raises DeclarationError when the declaration is wrong.
+    """
+
+    def declare(function: Function) -> CoroutineLookup:
+        return CoroutineLookup(
+            name=name or function.__name__,
+            service=service,
+            keys=keys,
+            returns=returns,
+            timeout=timeout,
+            function=function,
+            **fields,
+        )
+
+    return declare

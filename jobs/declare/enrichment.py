@@ -1,0 +1,340 @@
+"""An enrichment, declared once: jobs, assets, checks, schedule and report are derived from it. Free of Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jobs import schema
+from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, fields, fingerprint
+from jobs.declare.ledger_settings import Ledger
+from jobs.declare.lookup import NAME, Lookup
+from jobs.declare.services import Service
+from jobs.declare.table_conflicts import clash_within
+from jobs.declare.type_checks import require_type, require_types
+from jobs.errors import DeclarationError, TidegateError
+from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """Parquet files in one folder per day: `<path>/<partition>=<day>/`.
+
+    The files of a day are read together: a column that some of them have not is null in their rows, and of types of
+    which one holds the other the wider is read. Other types in one column are refused before anything is called.
+
+    row_id: columns that name a row in evidence; by default source file + row number.
+    """
+
+    path: str  # a folder, local or on a disk that driver and executors share
+    partition: str = "date"  # of the folders' names, and the day's column in the published table
+    row_id: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        require_types(self, "input", leave=["row_id"])  # the enrichment that it is of is named with that
+        require_folder("input", self.path)
+        if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others mean something in SQL, paths or both
+            raise DeclarationError(
+                f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
+                "and a column are named after it."
+            )
+
+    def folder(self, day: str) -> str:
+        return f"{self.path.rstrip('/')}/{self.partition}={day}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """A Delta table, partitioned by the input's day; published one whole day at a time.
+
+    path: a folder, local or on a disk that driver and executors share.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        require_types(self, "output")
+        require_folder("output", self.path)
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """The column that says when a row happened. Watermark: largest event time so far, minus the bound, minus 1 ms."""
+
+    column: str  # of the input, a timestamp
+    max_out_of_orderness: dt.timedelta = field(kw_only=True)  # behind the latest row; one more is late
+
+    def __post_init__(self) -> None:
+        require_types(self, "event_time")
+        if self.max_out_of_orderness < dt.timedelta(0):
+            raise DeclarationError(
+                f"event_time: max_out_of_orderness is {self.max_out_of_orderness}; it must be 0 or more."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """Largest share of a day's rows, per lookup, that may end so before the day is held back.
+
+    miss_change: largest change of the share of misses against the last 28 days; None does not watch it.
+    """
+
+    timeout: float = 0.0  # share, 0 to 1, of rows that timed out
+    error: float = 0.0  # share, 0 to 1, of rows that ended as an error
+    miss_change: float | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self, "tolerance")
+        for name in ("timeout", "error", "miss_change"):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise DeclarationError(f"tolerance: {name} is {share}; it is a share of rows, from 0 to 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A small table for readers, made from the published day by one SQL query and published with it.
+
+    sql: a SELECT over the enrichment's name, in DataFusion's dialect, which may begin with a WITH; it sees the day's
+    published columns. The summary has the day's column in any case: the SELECT need not give it.
+    """
+
+    name: str  # of the table's folder, beside the published one, and of its asset
+    sql: str
+    description: str = ""  # of its asset
+
+    def __post_init__(self) -> None:
+        require_types(self, "summary")
+        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
+            raise DeclarationError(f"summary {self.name!r}: the name must be letters, digits and _: a folder has it.")
+
+
+class Expectation:
+    """A further Great Expectations rule for your own columns, by its name and arguments.
+
+    Expectation("expect_column_values_to_be_between", column="temp_c", min_value=-60, max_value=60, severity="warn")
+    """
+
+    def __init__(self, type_: str, *, severity: Severity = "error", **arguments: Any) -> None:
+        self.facts = ExpectationFacts(type_, arguments, severity)
+
+    def __repr__(self) -> str:
+        return repr(self.facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enrichment:
+    """A table, what is asked for each of its rows, and what must hold before a day of it is published.
+
+    mode: the order of the rows that leave a task (Flink's wait modes). key: the columns of the key in key_ordered.
+    schedule: cron in UTC, enriches the day before. publish_by: "HH:MM" in UTC, on the day after: until then a
+    stopped day is started again. start: first day, for backfills. end: the day after the last one; None for no end.
+    severities: check name -> error or warn, where the default is not wanted. ledger: where answers are kept, so
+    that no run pays for one twice; None keeps none. pii: columns of the input that name a person; a key made from
+    one stands hashed in the ledger. runbook: the http address of what to do when a day is not published.
+    """
+
+    name: str  # of assets, jobs, records and reports: lower-case letters, digits and _
+    input: Input  # what is read
+    lookups: Sequence[Lookup]  # what is asked, at least one
+    output: Output  # what is published
+    mode: Mode = "unordered"
+    key: Sequence[str] = ()
+    event_time: EventTime | None = None  # for watermarks and late rows; None has neither
+    tolerance: Tolerance = field(default_factory=Tolerance)  # how much may go wrong before a day is held back
+    schedule: str | None = None
+    publish_by: str | None = None
+    start: str = "2020-01-01"
+    end: str | None = None
+    owners: Sequence[str] = ()  # of the Dagster asset: mail addresses, or team:name
+    description: str = ""  # of the Dagster asset
+    summaries: Sequence[Summary] = ()  # small tables made of each published day
+    severities: Mapping[str, Severity] = field(default_factory=dict)
+    expectations: Sequence[Expectation] = ()  # further rules of your own
+    ledger: Ledger | None = field(default_factory=Ledger)
+    pii: Sequence[str] = ()
+    runbook: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise DeclarationError(f"enrichment {self.name!r}: the name must be lower-case letters, digits and _.")
+        try:
+            require_types(self)
+            require_type("input: row_id", self.input.row_id, Sequence[str])
+            self._check_lookups()
+            self._check_names()
+            self._check_services()
+            self._check_order()
+            self._check_times()
+            self._check_tables()
+        except DeclarationError as error:
+            raise DeclarationError(f"{self.name}: {error}") from error.__cause__
+
+    def _check_lookups(self) -> None:
+        if not self.lookups:
+            raise DeclarationError("lookups is empty; an enrichment asks at least one.")
+        written: dict[str, str] = {}
+        for lookup in self.lookups:
+            if lookup.name in {other.name for other in self.lookups if other is not lookup}:
+                raise DeclarationError(f"two lookups are called {lookup.name!r}; columns are named after them.")
+            for column in written_columns(lookup):
+                if column.lower() in written:
+                    raise DeclarationError(
+                        f"lookup {lookup.name}: returns: lookup {written[column.lower()]} has {column!r} too."
+                    )
+                if column.lower() == self.input.partition.lower():
+                    raise DeclarationError(
+                        f"lookup {lookup.name}: returns: {column!r} is the column of the table's days. Rename it here."
+                    )
+                if column.startswith("_"):
+                    raise DeclarationError(
+                        f"lookup {lookup.name}: returns: {column!r} starts with _, as the audit columns do."
+                    )
+                written[column.lower()] = lookup.name
+            if not lookup.idempotent and self.ledger is None:
+                raise DeclarationError(
+                    f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what was asked."
+                )
+
+    def _check_names(self) -> None:
+        """No column that the tables beside the published one have of their own names a row, or its day."""
+        own = {schema.RUN_ID, *schema.LETTER_COLUMNS, *schema.ROW_COLUMNS}
+        own |= {column.lower() for lookup in self.lookups for column in schema.audit_columns(lookup.name)}
+        for where, name in (("partition", self.input.partition), *(("row_id", name) for name in self.input.row_id)):
+            if name.lower() in own:
+                raise DeclarationError(
+                    f"input: {where}: {name!r} is a column of the audit table or the dead letters; call it otherwise."
+                )
+
+    def _check_services(self) -> None:
+        services: dict[str, list[Service]] = {}
+        for lookup in self.lookups:
+            if lookup.http_service is not None:
+                services.setdefault(lookup.http_service.name, []).append(lookup.http_service)
+        for name, asked in services.items():
+            if any(service != asked[0] for service in asked):
+                raise DeclarationError(f"service {name} is declared twice, and differently; its limits hold for all.")
+            if asked[0].max_concurrency < len(asked):
+                raise DeclarationError(
+                    f"service {name}: max_concurrency is {asked[0].max_concurrency}, and {len(asked)} "
+                    "lookups divide it; each needs at least 1 call in flight."
+                )
+
+    def _check_order(self) -> None:
+        if self.mode not in schema.MODES:
+            raise DeclarationError(f"mode is {self.mode!r}; it must be one of: {', '.join(schema.MODES)}.")
+        if (self.mode == "key_ordered") != bool(self.key):
+            raise DeclarationError(
+                "key names the columns of mode='key_ordered': it needs them, and no other mode does."
+            )
+
+    def _check_times(self) -> None:
+        if self.schedule is not None and not is_cron(self.schedule):
+            raise DeclarationError(f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'.")
+        if self.publish_by is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", self.publish_by):
+            raise DeclarationError(f"publish_by is {self.publish_by!r}; it must be a time of day in UTC, as '06:30'.")
+        for name in ("start", "end"):
+            if getattr(self, name) is not None:
+                require_day(getattr(self, name), name)
+        if self.runbook is not None and not re.fullmatch(r"https?://[^\s/]+\S*", self.runbook):
+            raise DeclarationError(f"runbook is {self.runbook!r}; it must be an http:// or https:// address.")
+        wrong = [severity for severity in self.severities.values() if severity not in ("error", "warn")]
+        if wrong:
+            raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
+
+    def _check_tables(self) -> None:
+        if said := clash_within(self):
+            raise DeclarationError(said)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when anything declared changes; code counts by its name only (see version)."""
+        return fingerprint(self)
+
+    def facts(self) -> DeclaredFacts:
+        """What this enrichment promises, as plain data for checks, report and orchestration."""
+        return DeclaredFacts(
+            enrichment=self.name,
+            table=self.output.path,
+            input_path=self.input.path,
+            partition=self.input.partition,
+            mode=self.mode,
+            lookups=tuple(replace(lookup.facts(), hidden_key=lookup.reads(self.pii)) for lookup in self.lookups),
+            row_id=tuple(self.input.row_id) or schema.SOURCE_IDENTITY,
+            order_key=tuple(self.key),
+            event_time=None
+            if self.event_time is None
+            else EventTimeFacts(self.event_time.column, self.event_time.max_out_of_orderness.total_seconds()),
+            timeout_tolerance=self.tolerance.timeout,
+            error_tolerance=self.tolerance.error,
+            miss_change=self.tolerance.miss_change,
+            publish_by=self.publish_by,
+            severities=dict(self.severities),
+            expectations=tuple(expectation.facts for expectation in self.expectations),
+            ledger=None if self.ledger is None else self.ledger.path,
+            fingerprint=self.fingerprint,
+            fields=fields(self),
+        )
+
+
+CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+
+
+def is_cron(schedule: str) -> bool:
+    """Five cron fields whose numbers lie where the field allows them."""
+    fields = schedule.split()
+    return len(fields) == 5 and all(
+        re.fullmatch(r"[0-9A-Za-z*,/#-]+", written) is not None
+        and all(low <= int(number) <= high for number in re.findall(r"(?<![/#\d])\d+", written))
+        for written, (low, high) in zip(fields, CRON_RANGES, strict=True)
+    )
+
+
+def written_columns(lookup: Lookup) -> list[str]:
+    """The columns that a lookup adds for consumers of the published table."""
+    answers = [column.name for column in lookup.columns]
+    return [*answers, schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
+
+
+def require_folder(where: str, path: str) -> None:
+    """Raises DeclarationError for a URL: taken as a path, it would be a folder called `s3:` in the current one."""
+    if not path:
+        raise DeclarationError(f"{where}: path is ''; it must be a folder.")
+    if "://" in path:
+        raise DeclarationError(
+            f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: days "
+            "are published under a lock, which object stores have not. Only the ledger may lie at a URL."
+        )
+
+
+def require_day(day: str, where: str = "day") -> str:
+    """`day` itself when it is written as 2013-01-10. Raises DeclarationError otherwise."""
+    try:
+        if dt.date.fromisoformat(day).isoformat() == day:
+            return day
+    except ValueError:
+        pass
+    raise DeclarationError(f"{where} is {day!r}; it must be a date, as 2013-01-10.")
+
+
+def load(reference: str) -> Enrichment:
+    """The Enrichment that `module:name` names. Raises DeclarationError saying what is wrong with either."""
+    module_name, colon, name = reference.partition(":")
+    if not colon or not name:
+        raise DeclarationError(f"{reference!r} is not module:name, as in enrichments.flights:flights.")
+    try:
+        module = importlib.import_module(module_name)
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise DeclarationError(f"{module_name} cannot be loaded: {type(error).__name__}: {error}") from error
+    enrichment = getattr(module, name, None)
+    if not isinstance(enrichment, Enrichment):
+        found = [key for key, value in vars(module).items() if isinstance(value, Enrichment)]
+        known = f" It has: {', '.join(found)}." if found else ""
+        raise DeclarationError(f"{module_name} has no Enrichment called {name!r}.{known}")
+    return enrichment

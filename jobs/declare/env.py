@@ -1,0 +1,33 @@
+"""Names of environment variables in place of values that differ from place to place, or are secret."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from jobs.declare.type_checks import require_types
+from jobs.errors import DeclarationError
+
+
+@dataclass(frozen=True)
+class Env:
+    """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file."""
+
+    name: str  # of the variable, set for the driver and the executors
+
+    def __post_init__(self) -> None:
+        require_types(self, "env")
+
+    def read(self) -> str:
+        """The value. Raises DeclarationError when the variable is not set or empty."""
+        value = os.environ.get(self.name, "")
+        if not value:
+            raise DeclarationError(
+                f"{self.name} is not set. It is read from the environment of the driver and the executors: "
+                "set it where Dagster, or this command, is started."
+            )
+        return value
+
+
+def resolve(value: str | Env) -> str:
+    return value.read() if isinstance(value, Env) else value

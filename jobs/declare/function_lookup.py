@@ -1,0 +1,63 @@
+"""A lookup that asks a function of the user's, declared."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from asyncio_core import AsyncFunction  # require_types reads it
+from jobs.declare.lookup import Lookup
+from jobs.declare.services import Outage, require_concurrency
+from jobs.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from jobs.clients.client import Caller
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncFunctionLookup(Lookup):
+    """Your own AsyncFunction, Flink's included: `async_invoke(keys: dict) -> list[dict]`.
+
+    function: makes the AsyncFunction, once per partition (its class will do); it must be importable on the executors.
+    An empty list is a miss, one dict is the answer, two or more are an error that says so. What it raises is retried,
+    then an error.
+    """
+
+    function: Callable[[], AsyncFunction[Any, Any]]
+    max_concurrency: int  # calls in flight over all tasks of a run
+    outage: Outage = field(default_factory=Outage)  # when what it asks counts as down
+
+    kind = "function"
+
+    def _check(self) -> None:
+        super()._check()
+        require_concurrency("function", self.max_concurrency)
+        makes = callable(self.function) and not inspect.iscoroutinefunction(self.function)
+        is_class = isinstance(self.function, type)
+        if not makes or (is_class and not callable(getattr(self.function, "async_invoke", None))):
+            raise DeclarationError(
+                f"function is {self.function!r}; it must be a class with `async def async_invoke(self, value)`, "
+                "or what makes such an object without arguments. A coroutine is a lookup by @lookup."
+            )
+
+    @property
+    def concurrency(self) -> int:
+        return self.max_concurrency
+
+    @property
+    def service_name(self) -> str:
+        return self.name
+
+    @property
+    def outage_rule(self) -> Outage:
+        return self.outage
+
+    def caller(self, share: int) -> Caller:
+        from jobs.clients.function import FunctionCaller
+
+        return FunctionCaller(self, share)
+
+    def request_facts(self) -> dict[str, Any]:
+        return super().request_facts() | {"function": self.function}

@@ -1,0 +1,248 @@
+"""A lookup that asks an HTTP service, declared."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from jobs.declare.auth import ApiKey
+from jobs.declare.batch import Batch, Pages
+from jobs.declare.conditions import Conditions
+from jobs.declare.fingerprint import WHERE_DECLARED
+from jobs.declare.json_paths import JsonPath
+from jobs.declare.lookup import Lookup
+from jobs.declare.services import Outage, Service
+from jobs.declare.templates import JsonTemplate, placeholders
+from jobs.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from jobs.clients.client import Caller
+    from jobs.declare.env import Env
+
+
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+METHODS = ("GET", "POST", "PUT")
+NOT_DECLARED = frozenset({"authorization", "proxy-authorization", "cookie", "host", "content-length", "connection"})
+STATUSES_OF_A_MISS = (404,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpLookup(Lookup):
+    """One HTTP request per key, or per batch of keys; the answer's JSON becomes columns.
+
+    request: method (GET, POST, PUT) and path, with {key} where a key's value goes, escaped. A timestamp is written in
+    UTC as 2013-01-10T05:00:00Z. body: any JSON, with {key} in its strings; a string that is one {key} becomes the value
+    as JSON has it, so that a number stays one; an Env in it is a secret. headers: sent with every request,
+    and no place for a secret.
+    echo: key -> JSON path of where an answer names it, as {"customer": "$.customer_id"}; one that names another is an
+    error, is not stored, and its connection is used no more.
+    batch: many keys in one request; max_concurrency counts requests. pages: an answer that comes in pages. paths:
+    column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when, throttled_when: what means "no
+    such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as "$.status == 'ZERO_RESULTS'";
+    the latter closes the gate for Retry-After. error_when: what means "failed" although it looks like an answer: the
+    same, of an item in a batch. required: columns of returns that an answer must fill, else it is an error.
+    attempt_timeout: s for one attempt, all its pages, by default `timeout`.
+    max_answer_bytes: a larger answer is an error; counted as unpacked, all pages together, a batch's answer as a whole.
+    finish_after_timeout: when a row leaves at its time limit its request, billed anyway, goes on for up to
+    attempt_timeout, and its answer is kept.
+    """
+
+    service: Service  # who is asked
+    request: str
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    batch: Batch | None = None
+    pages: Pages | None = None
+    paths: Mapping[str, str] = field(default_factory=dict)
+    attempt_timeout: float | None = None
+    miss_when: tuple[int | str, ...] = STATUSES_OF_A_MISS
+    throttled_when: tuple[int | str, ...] = (429, 503)
+    error_when: tuple[int | str, ...] = field(default=(), metadata=WHERE_DECLARED)
+    required: tuple[str, ...] = field(default=(), metadata=WHERE_DECLARED)
+    max_answer_bytes: int = 1 << 20
+    finish_after_timeout: bool = False
+    echo: Mapping[str, str] = field(default_factory=dict, metadata=WHERE_DECLARED)
+
+    kind = "http"
+
+    def _check(self) -> None:
+        super()._check()
+        self._check_request()
+        self._check_headers()
+        self._check_answer()
+        self._check_echo()
+        if self.batch is not None:
+            self._check_batch(self.batch)
+        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
+            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+        if self.finish_after_timeout and (self.attempt_timeout is None or self.cache is None):
+            raise DeclarationError(
+                "finish_after_timeout needs attempt_timeout, which bounds the request that goes on, and a cache, which "
+                "keeps its answer."
+            )
+
+    def _check_request(self) -> None:
+        if self.method not in METHODS or not self.path.startswith("/"):
+            raise DeclarationError(
+                f'request is {self.request!r}; it must be GET, POST or PUT and a path, as "GET /v1/{{origin}}".'
+            )
+        if self.method == "GET" and (self.body is not None or self.batch is not None):
+            declared = "body" if self.body is not None else "batch"
+            raise DeclarationError(f"{declared}: a GET request has no body; write POST or PUT.")
+        if self.method != "GET" and self.pages is not None:
+            raise DeclarationError(f"pages: they are asked for by GET, and request is {self.request!r}.")
+        used = _placeholders(self.request, self.path) | JsonTemplate("body", self.body).names
+        if self.batch is not None:
+            if used or self.body is not None:
+                raise DeclarationError(
+                    "batch: its keys stand in batch.item and its body in batch.body; the path and `body` hold none."
+                )
+            self.batch.check(list(self.keys), self.timeout)
+        elif used != set(self.keys):
+            odd = min(used ^ set(self.keys))
+            whole = "the request" if self.body is None else "the request or its body"
+            where = f"{whole}, but is no key" if odd in used else f"keys, but {whole} does not use it"
+            raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
+
+    def _check_batch(self, batch: Batch) -> None:
+        statuses = [one for one in self.miss_when if isinstance(one, int)]
+        if statuses and self.miss_when != STATUSES_OF_A_MISS:
+            raise DeclarationError(
+                f"miss_when holds {statuses[0]}; in a batch a status is about the whole request, so write a condition "
+                "on the answer of an item, as \"$.status == 'NONE'\"."
+            )
+        if batch.max_items > 1 and self.attempt_timeout is None and self.timeout is None:
+            raise DeclarationError(
+                "batch: it needs timeout or attempt_timeout; else one hung request holds all its keys."
+            )
+
+    def _check_headers(self) -> None:
+        auth = self.service.auth
+        of_auth = {auth.header.lower()} if isinstance(auth, ApiKey) else set()
+        for name, value in self.headers.items():
+            if not isinstance(name, str) or not HEADER.fullmatch(name):
+                raise DeclarationError(f"headers: {name!r} is no name of a header; write letters, digits and -.")
+            if name.lower() in NOT_DECLARED | of_auth:
+                raise DeclarationError(f"headers: {name} is not declared here; who asks stands in the service's auth.")
+            if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
+                raise DeclarationError(f"headers: {name} must be one line of ASCII text without spaces at its ends.")
+
+    def _check_echo(self) -> None:
+        if self.echo and self.batch is not None:
+            raise DeclarationError("echo: the answers of a batch are told apart by batch.match; write that.")
+        for name, json_path in self.echo.items():
+            if name not in self.keys:
+                raise DeclarationError(f"echo: {name!r} is no key; the keys are {', '.join(self.keys)}.")
+            if not JsonPath(f"echo: {name}", json_path).picks_one:
+                raise DeclarationError(f"echo: {name}: {json_path!r} may pick several values; name the one.")
+
+    def _check_answer(self) -> None:
+        unknown = sorted(set(self.paths) - {column.name for column in self.columns})
+        if unknown:
+            raise DeclarationError(f"paths: {unknown[0]!r} is not a column of returns.")
+        for column, json_path in self.paths.items():
+            JsonPath(f"paths: {column}", json_path, lenient=True)
+        for name in (column.name for column in self.columns if column.name not in self.paths):
+            try:
+                JsonPath("returns", f"$.{name}", lenient=True)
+            except DeclarationError as error:
+                raise DeclarationError(
+                    f"returns: $.{name} is not a JSON path; say in paths where {name!r} is, as \"$['{name}']\"."
+                ) from error
+        for where in ("miss_when", "throttled_when", "error_when", "required"):
+            declared = getattr(self, where)
+            if isinstance(declared, str | int):
+                raise DeclarationError(f"{where} is {declared!r}; it must be a list, as [{declared!r}].")
+            object.__setattr__(self, where, tuple(declared))
+        self._check_conditions()
+        size = self.max_answer_bytes
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
+
+    def _check_conditions(self) -> None:
+        meant: dict[int, str] = dict.fromkeys(self.service.stop_on, "the service's stop_on")
+        for where in ("throttled_when", "miss_when", "error_when"):
+            statuses = Conditions(where, getattr(self, where)).statuses
+            twice = min(statuses & set(meant), default=None) if where == "error_when" else None
+            if twice is not None:
+                raise DeclarationError(
+                    f"error_when: {twice} stands in {meant[twice]} too, which decides; leave it out of one of them."
+                )
+            meant |= dict.fromkeys(statuses, where)
+        unknown = sorted(set(self.required) - {column.name for column in self.columns})
+        if unknown:
+            raise DeclarationError(f"required: {unknown[0]!r} is not a column of returns.")
+
+    def variables(self) -> Iterator[Env]:
+        yield from super().variables()
+        yield from self.secrets()
+
+    def secrets(self) -> Iterator[Env]:
+        """Those in the body of a request."""
+        bodies = [self.body] if self.batch is None else [self.batch.body, self.batch.item]
+        for body in bodies:
+            yield from JsonTemplate("body", body).variables
+
+    @property
+    def judges_answers(self) -> bool:
+        return bool(self.error_when or self.required)
+
+    @property
+    def method(self) -> str:
+        return self.request.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.request.partition(" ")[2]
+
+    @property
+    def concurrency(self) -> int:
+        return self.service.max_concurrency
+
+    @property
+    def batch_size(self) -> int:
+        return 1 if self.batch is None else self.batch.max_items
+
+    @property
+    def service_name(self) -> str:
+        return self.service.name
+
+    @property
+    def address(self) -> str:
+        parts = urlsplit(self.service.base_url)
+        return parts.netloc.rpartition("@")[2]
+
+    @property
+    def outage_rule(self) -> Outage:
+        return self.service.outage
+
+    def caller(self, share: int) -> Caller:
+        from jobs.clients.http import HttpCaller
+
+        return HttpCaller(self, share)
+
+    def request_facts(self) -> dict[str, Any]:
+        facts = {"service": self.service.request_facts(), "request": self.request, "miss_when": self.miss_when}
+        if self.body is not None:
+            facts["body"] = self.body
+        if self.headers:
+            facts["headers"] = self.headers
+        if self.batch is not None:
+            names = ("item", "body", "answers", "match", "left_out")
+            facts["batch"] = {name: getattr(self.batch, name) for name in names}
+        if self.pages is not None:
+            facts["pages"] = {name: getattr(self.pages, name) for name in ("next", "items", "parameter")}
+        return super().request_facts() | facts
+
+
+def _placeholders(request: str, path: str) -> set[str]:
+    """The names that stand in braces. Raises DeclarationError for a path that could not be sent as it is written."""
+    parts = placeholders("request", path)
+    for literal, _ in parts:
+        if not literal.isascii() or not literal.isprintable() or {" ", "#"} & set(literal):
+            raise DeclarationError(f"request {request!r}: {literal!r} holds what a URL cannot; write it %-escaped.")
+    return {name for _, name in parts if name is not None}

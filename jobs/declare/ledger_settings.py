@@ -1,0 +1,88 @@
+"""What an enrichment declares of its ledger: where it lies, how often it is written, how long an answer holds."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from urllib.parse import unquote
+
+from jobs.declare.type_checks import require_types
+from jobs.errors import DeclarationError
+
+SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key")
+
+
+def _holds_secret(path: str) -> bool:
+    """Whether a URL has a password before its host, an access key there on S3, or a parameter that may be a secret."""
+    scheme, is_url, rest = path.partition("://")
+    if not is_url:
+        return False
+    user, has_user, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    if has_user and (":" in user or scheme.lower() == "s3"):
+        return True
+    names = (part.partition("=")[0] for part in re.split(r"[&;]", rest.partition("?")[2]))
+    return any(SECRETS.search(unquote(name).lower()) for name in names)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Where answers are kept, and how soon: after `flush_rows` answers or `flush_seconds` s, whichever comes first.
+
+    path: a folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a secret in it; every
+    executor must reach it. A process that is killed loses the answers of one such interval and the calls in flight,
+    nothing else.
+    """
+
+    path: str = "data/ledger"
+    flush_rows: int = field(default=200, kw_only=True)  # answers, at least 1
+    flush_seconds: float = field(default=0.5, kw_only=True)  # s, over 0
+
+    def __post_init__(self) -> None:
+        require_types(self, "ledger")
+        if not isinstance(self.path, str) or not self.path:
+            raise DeclarationError(f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL.")
+        if _holds_secret(self.path):
+            raise DeclarationError(
+                "ledger: path holds a secret, which messages would show; leave it out: pyarrow takes it from where the "
+                "store's own tools do, as from the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) or from "
+                "the role of the instance."
+            )
+        whole = isinstance(self.flush_rows, int) and not isinstance(self.flush_rows, bool)
+        if not whole or self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
+            raise DeclarationError(
+                f"ledger: flush_rows={self.flush_rows!r}, flush_seconds={self.flush_seconds!r}; flush_rows must be a "
+                "whole number, at least 1, and flush_seconds over 0. Without a ledger: ledger=None."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ttl:
+    """How long a stored outcome is used instead of a call; None for ever, 0 never. Errors are stored only if over 0."""
+
+    ok: timedelta | None = None  # of an answer
+    miss: timedelta | None = timedelta(days=1)  # of "no such key"
+    error: timedelta | None = timedelta(0)  # of an error
+
+    def __post_init__(self) -> None:
+        for name in ("ok", "miss", "error"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, timedelta) or value < timedelta(0)):
+                raise DeclarationError(
+                    f"ttl: {name} is {value!r}; it must be a timedelta, 0 or more, or None: for ever."
+                )
+
+    @property
+    def keeps_errors(self) -> bool:
+        return self.error is None or self.error > timedelta(0)
+
+    def max_age_us(self) -> dict[str, int | None]:
+        """Outcome -> the age in µs at which it is used no more; None: it never is too old."""
+        return {
+            name: None if value is None else value // timedelta(microseconds=1)
+            for name, value in (("ok", self.ok), ("miss", self.miss), ("error", self.error))
+        }
+
+
+FOR_EVER = Ttl(ok=None, miss=None, error=timedelta(0))  # replay and remap: an answer is an answer, whatever its age

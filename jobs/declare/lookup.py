@@ -1,0 +1,237 @@
+"""What is asked for every row: the declared lookups. Frozen, checked at construction, free of Spark."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import sqlglot
+from sqlglot import expressions as exp
+
+from jobs.declare.answer_types import AnswerColumn, read_ddl
+from jobs.declare.ledger_settings import Ttl
+from jobs.declare.prices import SENT
+from jobs.declare.services import Cache, Outage, Retry, Service
+from jobs.declare.type_checks import require_types
+from jobs.errors import DeclarationError
+from jobs.schema import LookupFacts, PriceFacts
+
+if TYPE_CHECKING:
+    from jobs.clients.client import Caller
+    from jobs.declare.env import Env
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+Policy = Literal["null", "dead_letter", "fail"]
+POLICIES: tuple[str, ...] = get_args(Policy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """What every lookup declares.
+
+    keys: name -> Spark SQL expression over the input's columns. returns: Spark DDL of the answer's columns, all
+    nullable. timeout: s over all attempts and the waits between them, from the first call; None waits without limit.
+    ranges: column -> (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of
+    nulls among answers; both are checked on the output, not enforced on the way. version: raise it when the answers
+    must be asked anew. cache: equal requests in flight in a task are one call, and its answer is used again; with None
+    every row is called for. ttl: how long a stored answer is used instead of a call. idempotent: False for a call that
+    must not be made twice: it is marked in the ledger before it is made, is never repeated, and leaves as `unknown`
+    when a crash took its answer.
+    on_miss, on_timeout, on_error: what becomes of a row that ended so. null: its answer is null; dead_letter: that too,
+    and it stands with its reason among the table's dead letters; fail: the run fails.
+    """
+
+    name: str  # prefix of the columns that it adds: lower-case letters, digits and _
+    keys: Mapping[str, str]
+    returns: str
+    timeout: float | None
+    retry: Retry = field(default_factory=Retry)  # of calls that failed in a way that may pass
+    on_null_key: Literal["skip", "fail"] = "skip"  # a row with a null in its key is not asked for, or fails the run
+    on_miss: Policy = "null"
+    on_timeout: Policy = "dead_letter"
+    on_error: Policy = "dead_letter"
+    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    null_share: Mapping[str, float] = field(default_factory=dict)
+    cache: Cache | None = field(default_factory=Cache)
+    ttl: Ttl = field(default_factory=Ttl)
+    idempotent: bool = True
+    version: int = 1
+
+    kind = "lookup"
+    bills = False  # it tells what it is billed, in units of the service's
+    finish_after_timeout = False  # a call that no row waits for any more is cancelled
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise DeclarationError(
+                f"lookup {self.name!r}: the name must be lower-case letters, digits and _, starting with a letter; "
+                "columns are named after it."
+            )
+        try:
+            self._check_types()
+            self._check()
+        except DeclarationError as error:
+            raise DeclarationError(f"lookup {self.name}: {error}") from error.__cause__
+
+    def _check_types(self) -> None:
+        require_types(self)
+
+    def _check(self) -> None:
+        if self.timeout is not None and not 0 < self.timeout < math.inf:
+            raise DeclarationError(f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit.")
+        self._check_keys()
+        answers = {column.name for column in self.columns}
+        for name, named in (("ranges", set(self.ranges)), ("null_share", set(self.null_share))):
+            unknown = sorted(named - answers)
+            if unknown:
+                raise DeclarationError(
+                    f"{name}: {unknown[0]!r} is not a column of returns ({', '.join(sorted(answers))})."
+                )
+        for name, value, allowed in (
+            ("on_null_key", self.on_null_key, ("skip", "fail")),
+            ("on_miss", self.on_miss, POLICIES),
+            ("on_timeout", self.on_timeout, POLICIES),
+            ("on_error", self.on_error, POLICIES),
+        ):
+            if value not in allowed:
+                raise DeclarationError(f"{name} is {value!r}; it must be one of: {', '.join(allowed)}.")
+        others = [price.unit for price in self.prices if price.unit not in SENT]
+        if others and not self.bills:
+            raise DeclarationError(
+                f"its service has a price per {others[0]}, which only a coroutine can tell, by http.bill(...); what is "
+                "counted by itself is per item, or per request."
+            )
+        if not self.idempotent and (self.retry.retries > 0 or self.cache is None):
+            raise DeclarationError(
+                "idempotent=False: a call that is made again, or made for each of two equal rows, may act twice; "
+                "write retry=Retry(retries=0), and leave the cache on."
+            )
+
+    def _check_keys(self) -> None:
+        if not self.keys:
+            raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
+        spelt: dict[str, str] = {}
+        for name, expression in self.keys.items():
+            columns_in(f"keys.{name}", expression)
+            if spelt.setdefault(name.lower(), name) != name:  # they are fields of one struct
+                raise DeclarationError(f"keys: {spelt[name.lower()]!r} and {name!r} are one name to Spark; rename one.")
+
+    def reads(self, columns: Collection[str]) -> bool:
+        """Whether a key is made from one of these columns. Spark does not mind case."""
+        wanted = {column.lower() for column in columns}
+        return any(
+            name.lower() in wanted for key, text in self.keys.items() for name in columns_in(f"keys.{key}", text)
+        )
+
+    @property
+    def columns(self) -> tuple[AnswerColumn, ...]:
+        return read_ddl(self.returns)
+
+    @property
+    def concurrency(self) -> int:
+        """Calls in flight over all tasks of a run."""
+        raise NotImplementedError
+
+    @property
+    def batch_size(self) -> int:
+        """Keys that one call asks for at most."""
+        return 1
+
+    @property
+    def service_name(self) -> str:
+        """What people call the other side, in messages."""
+        raise NotImplementedError
+
+    @property
+    def service_key(self) -> tuple[str, str]:
+        """The same for lookups that ask one service: they share its gate and divide its calls in flight."""
+        return self.kind, self.service_name
+
+    @property
+    def address(self) -> str:
+        """Where the other side is, without a secret; empty when there is no saying."""
+        return ""
+
+    @property
+    def prices(self) -> tuple[PriceFacts, ...]:
+        """What the service bills."""
+        return () if self.http_service is None else tuple(price.facts for price in self.http_service.prices)
+
+    @property
+    def http_service(self) -> Service | None:
+        """The declared service, of a lookup that asks one over HTTP."""
+        service = getattr(self, "service", None)
+        return service if isinstance(service, Service) else None
+
+    def variables(self) -> Iterator[Env]:
+        """The environment variables that its calls need."""
+        yield from () if self.http_service is None else self.http_service.variables()
+
+    @property
+    def judges_answers(self) -> bool:
+        """Whether the declaration calls some answers errors: they are stored, and hold as long as an error does."""
+        return False
+
+    @property
+    def outage_rule(self) -> Outage:
+        raise NotImplementedError
+
+    def caller(self, share: int) -> Caller:
+        """The executor's side of this lookup, for one partition that may have `share` calls in flight."""
+        raise NotImplementedError
+
+    def request_facts(self) -> dict[str, Any]:
+        """What a raw answer depends on, without a secret; a kind of lookup adds its own. Else the ledger answers."""
+        return {"kind": self.kind, "keys": list(self.keys), "version": self.version}
+
+    def facts(self) -> LookupFacts:
+        retries = self.retry.retries
+        return LookupFacts(
+            name=self.name,
+            kind=self.kind,
+            service=self.service_name,
+            returns=tuple((column.name, column.spark_type) for column in self.columns),
+            timeout=self.timeout,
+            max_concurrency=self.concurrency,
+            keys=tuple(self.keys.items()),
+            batch_size=self.batch_size,
+            retries=retries,
+            initial_delay=self.retry.initial_delay if retries else 0.0,
+            max_delay=self.retry.max_delay if retries else 0.0,
+            multiplier=self.retry.multiplier,
+            ranges=tuple((name, low, high) for name, (low, high) in self.ranges.items()),
+            null_share=tuple(self.null_share.items()),
+            dead_letters=self.dead_letters,
+            prices=self.prices,
+            version=self.version,
+            asks_once=self.cache is not None,
+        )
+
+    @property
+    def dead_letters(self) -> tuple[str, ...]:
+        """The outcomes whose policy is dead_letter."""
+        policies = {"miss": self.on_miss, "timeout": self.on_timeout, "error": self.on_error}
+        policies |= dict.fromkeys(("unknown", "not_asked"), self.on_error)
+        return tuple(outcome for outcome, policy in policies.items() if policy == "dead_letter")
+
+
+def columns_in(where: str, expression: str) -> set[str]:
+    """The columns that a Spark SQL expression reads. Raises DeclarationError when it cannot be read."""
+    try:
+        tree = sqlglot.parse_one(expression, read="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise DeclarationError(f"{where}: cannot read {expression!r} as a Spark SQL expression.") from error
+    if not isinstance(tree, exp.Expression) or isinstance(tree, exp.Alias | exp.Query | exp.Command | exp.Block):
+        raise DeclarationError(f"{where}: {expression!r} is not one Spark SQL expression without an alias.")
+    if tree.find(exp.UDTF):
+        raise DeclarationError(
+            f"{where}: {expression!r} gives any number of rows for one; a key is one value, as element_at(tags, 1) is."
+        )
+    if tree.find(exp.Window, exp.AggFunc, exp.Star):
+        raise DeclarationError(
+            f"{where}: {expression!r} reads more than its row; a key is made of its own row's columns."
+        )
+    return {column.parts[0].name for column in tree.find_all(exp.Column)}

@@ -1,0 +1,190 @@
+"""What an enrichment calls: the service, how it may be asked, and what happens when it is down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from jobs.declare.auth import Auth
+from jobs.declare.env import Env, resolve
+from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
+from jobs.declare.prices import Price, check_prices
+from jobs.declare.type_checks import require_types
+from jobs.errors import DeclarationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """When a call failed in a way that may pass: 5xx, dropped connection, attempt time limit.
+
+    The pause after attempt n is min(max_delay, initial_delay * multiplier**(n-1)) s, times uniform[1, 1 + jitter].
+    """
+
+    retries: int = 3  # after the first attempt
+    initial_delay: float = 0.1  # s
+    max_delay: float = 5.0  # s
+    multiplier: float = 2.0  # of the pause, for each further attempt; at least 1
+    jitter: float = 0.1  # share of the pause that is added at random, at most
+
+    def __post_init__(self) -> None:
+        require_types(self, "retry")
+        if self.retries < 0:
+            raise DeclarationError(
+                f"retry: retries is {self.retries}; it must be 0 or more (attempts after the first)."
+            )
+        finite = all(map(math.isfinite, (self.initial_delay, self.max_delay, self.multiplier, self.jitter)))
+        if not finite or self.initial_delay <= 0 or self.max_delay <= 0 or self.multiplier < 1 or self.jitter < 0:
+            raise DeclarationError(
+                f"retry: delays are {self.initial_delay} s up to {self.max_delay} s, times {self.multiplier}, "
+                f"jitter {self.jitter}; delays must be over 0, multiplier at least 1, jitter at least 0."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """Answers and misses are kept in each task and used again for equal keys; errors are not.
+
+    max_entries, max_bytes: of one task, bytes of texts and lists; the least recently used leave first. ttl: how long
+    one is used; None for the whole task.
+    """
+
+    max_entries: int = 10_000
+    ttl: timedelta | None = None
+    max_bytes: int = field(default=64 << 20, metadata=WHERE_DECLARED)
+
+    def __post_init__(self) -> None:
+        require_types(self, "cache", leave=["max_entries"])
+        if self.max_bytes < 1:
+            raise DeclarationError(f"cache: max_bytes is {self.max_bytes}; it must be at least 1.")
+        wrong = isinstance(self.max_entries, bool) or not isinstance(self.max_entries, int) or self.max_entries < 1
+        if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
+            raise DeclarationError(
+                f"cache: max_entries={self.max_entries!r}, ttl={self.ttl!r}; max_entries must be a whole number, at "
+                "least 1, and ttl over 0 or None. Without a cache: cache=None."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """A service is down after `after` rows in a row failed without one success.
+
+    Then the gate closes: no call starts, record clocks stand still, and every `probe_every` the next calls try again.
+    After `wait_at_most` the run stops, unpublished and resumable.
+    """
+
+    after: int = 20  # rows in a row
+    probe_every: timedelta = timedelta(seconds=30)  # between two tries while it is down
+    wait_at_most: timedelta = timedelta(minutes=30)  # then the run stops
+
+    def __post_init__(self) -> None:
+        require_types(self, "outage")
+        if self.after < 1 or self.probe_every <= timedelta(0) or self.wait_at_most < timedelta(0):
+            raise DeclarationError(
+                f"outage: after={self.after}, probe_every={self.probe_every}, wait_at_most={self.wait_at_most}; "
+                "after must be at least 1, probe_every over 0, wait_at_most 0 or more."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """An outside system and the limits it is to be asked within.
+
+    max_concurrency: calls in flight over all tasks of a run; it is divided over the tasks that run at once.
+    stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
+    auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
+    prices: what it bills, by the day of the call; a changed price asks nothing anew. tenant: whose answers these are,
+    where one url and one set of variables serve several: stored answers are then told apart by it. proxy: http:// or
+    https:// address; by default that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, none for loopback. ca: PEM file of the
+    authorities that are trusted, in place of the system's. client_certificate, client_key: PEM files of who we are; one
+    file may hold both.
+    """
+
+    name: str  # limits hold for all lookups of this name
+    url: str | Env  # http or https; every request lies below it
+    max_concurrency: int
+    outage: Outage = field(default_factory=Outage)  # when it counts as down
+    stop_on: tuple[int, ...] = (401, 402, 403)
+    auth: Auth | None = None
+    prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
+    tenant: str | None = field(default=None, metadata=WHERE_DECLARED)
+    proxy: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    ca: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    client_certificate: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    client_key: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.prices, Price):
+            object.__setattr__(self, "prices", (self.prices,))
+        require_types(self, f"service {self.name}")
+        object.__setattr__(self, "stop_on", tuple(self.stop_on))
+        object.__setattr__(self, "prices", tuple(self.prices))
+        check_prices(f"service {self.name}", self.prices)
+        require_concurrency(f"service {self.name}", self.max_concurrency)
+        if self.client_key is not None and self.client_certificate is None:
+            raise DeclarationError(f"service {self.name}: client_key is declared without a client_certificate.")
+        if isinstance(self.proxy, str) and "@" in self.proxy:
+            raise DeclarationError(
+                f'service {self.name}: proxy holds a user; it must be Env("NAME"), the name of an environment variable '
+                "that holds the whole address."
+            )
+        if self.tenant == "":
+            raise DeclarationError(f"service {self.name}: tenant is empty; it must be a name, or None.")
+        if isinstance(self.url, str):
+            require_http_url(f"service {self.name}", self.url)
+
+    def variables(self) -> Iterator[Env]:
+        """The environment variables that a request needs."""
+        reached = (self.url, self.proxy, self.ca, self.client_certificate, self.client_key)
+        yield from (value for value in reached if isinstance(value, Env))
+        yield from self.auth.variables() if self.auth else ()
+
+    def request_facts(self) -> dict[str, Any]:
+        """What a stored answer depends on."""
+        facts: dict[str, Any] = {"name": self.name, "url": self.url}
+        return facts if self.tenant is None else facts | {"tenant": self.tenant}
+
+    @property
+    def base_url(self) -> str:
+        """The resolved URL without a trailing slash. Raises DeclarationError when it is missing or no HTTP URL."""
+        url = resolve(self.url)
+        require_http_url(f"service {self.name}", url, of=self.url)
+        return url.rstrip("/")
+
+    @property
+    def shown_url(self) -> str:
+        """`base_url` as messages show it: of one from the environment scheme, host and port only."""
+        return without_path(self.base_url) if isinstance(self.url, Env) else self.base_url
+
+
+def require_concurrency(where: str, max_concurrency: int) -> None:
+    if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int) or max_concurrency < 1:
+        raise DeclarationError(
+            f"{where}: max_concurrency is {max_concurrency!r}; it must be a whole number, at least 1 (calls in flight)."
+        )
+
+
+def require_http_url(where: str, url: str, *, of: str | Env = "") -> None:
+    """Raises DeclarationError for what is no address of a service. of: what is declared; the value of an Env may be a
+    secret, and no part of it is shown.
+    """
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is no number
+        fits = False
+    if not fits:
+        shown = f"***@{url.rpartition('@')[2]}" if "@" in url else url  # before an @ may stand a password
+        value = f"url is Env({of.name!r}), whose value" if isinstance(of, Env) else f"url {shown!r}"
+        raise DeclarationError(f"{where}: {value} is not an http:// or https:// address with a host.")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise DeclarationError(f"{where}: url must be scheme, host, port and path only; the rest stands in `request`.")
+
+
+def without_path(url: str) -> str:
+    """Scheme, host and port."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -1,0 +1,166 @@
+"""A lookup that asks a database, declared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from jobs.declare.env import Env, resolve
+from jobs.declare.lookup import Lookup
+from jobs.declare.services import Outage, require_concurrency
+from jobs.declare.sql_text import Statement, TableName, read_select, read_table
+from jobs.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from jobs.clients.client import Caller
+
+LARGEST_BATCH = 32_000  # values in one query: SQLite takes 32,766, and PostgreSQL's protocol 32,767
+# where a query for many keys is known to give what one for each would
+BATCHING = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlLookup(Lookup):
+    """One row of a database by its key, through SQLAlchemy's asyncio engine.
+
+    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db; Env("NAME") where it holds a password,
+    which is read where the queries are made. table: `table` or `schema.table`;
+    keys are columns of it. select: in place of a table one SELECT whose :parameters are the keys. No row is a miss; two
+    or more rows for one key are an error that says so. max_concurrency: queries in flight over all tasks of a run.
+    attempt_timeout: s for one query, by default `timeout`. batch_size: up to so many keys of a table go in one query,
+    which leaves when it is full or its first key has waited max_wait s (SQLite, PostgreSQL).
+    """
+
+    url: str | Env
+    table: str | None = None
+    select: str | None = None
+    max_concurrency: int
+    attempt_timeout: float | None = None
+    batch_size: int = 1
+    max_wait: float = 0.05  # s
+    outage: Outage = field(default_factory=Outage)  # when the database counts as down
+
+    kind = "sql"
+
+    def _check(self) -> None:
+        super()._check()
+        require_concurrency("sql", self.max_concurrency)
+        if not isinstance(self.url, Env):
+            _require_no_password(self.url)
+        if (self.table is None) == (self.select is None):
+            raise DeclarationError("give a table or a select, one of them.")
+        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
+            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+        if self.table is not None:
+            read_table(self.table)
+        else:
+            self._check_select(self.statement)
+        self._check_batch()
+
+    def _check_select(self, statement: Statement) -> None:
+        odd = sorted(set(statement.parameters) ^ set(self.keys))
+        if odd:
+            where = "keys, but the select does not use it" if odd[0] in self.keys else "the select, but is no key"
+            raise DeclarationError(f"select: {odd[0]!r} is in {where}.")
+        for column in self.columns:
+            if statement.columns and column.name not in statement.columns:
+                raise DeclarationError(
+                    f"returns: {column.name!r} is no column of the select. It gives: {', '.join(statement.columns)}."
+                )
+
+    def _check_batch(self) -> None:
+        size = self.batch_size
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size * len(self.keys) <= LARGEST_BATCH:
+            raise DeclarationError(
+                f"batch_size is {size!r}; it must be a whole number, at least 1, and with {len(self.keys)} keys at "
+                f"most {LARGEST_BATCH // len(self.keys):,}."
+            )
+        if not 0 <= self.max_wait < math.inf:
+            raise DeclarationError(f"max_wait is {self.max_wait} s; it must be 0 or more.")
+        if size > 1:
+            self._check_waiting()
+        if size > 1 and self.select is not None:
+            raise DeclarationError("batch_size goes with a table: for many keys Tidegate writes the query itself.")
+        backend = self.backend
+        if size > 1 and backend is not None and backend not in BATCHING:
+            raise DeclarationError(f"batch_size: batches are for {' and '.join(BATCHING)}; this is {backend}.")
+
+    def _check_waiting(self) -> None:
+        if self.timeout is None and self.attempt_timeout is None:
+            raise DeclarationError(
+                "batch_size needs timeout or attempt_timeout; else one hung query holds all its keys."
+            )
+        if self.timeout is not None and self.max_wait >= self.timeout:
+            raise DeclarationError(
+                f"max_wait is {self.max_wait} s, and a row leaves after timeout, {self.timeout} s; wait for less."
+            )
+
+    @property
+    def backend(self) -> str | None:
+        """SQLAlchemy's name of the kind of database; None while the address is in the environment of others."""
+        return None if isinstance(self.url, Env) else self.url.partition(":")[0].partition("+")[0]
+
+    @property
+    def table_name(self) -> TableName:
+        assert self.table is not None
+        return read_table(self.table)
+
+    @property
+    def statement(self) -> Statement:
+        assert self.select is not None
+        return read_select(self.select, self.backend)
+
+    @property
+    def asked(self) -> str:
+        """What is asked, in messages."""
+        return self.table or "the select"
+
+    @property
+    def concurrency(self) -> int:
+        return self.max_concurrency
+
+    @property
+    def service_name(self) -> str:
+        return f"{self.name} database"
+
+    @property
+    def address(self) -> str:
+        import sqlalchemy
+
+        from jobs.clients.sql_engine import shown_address
+
+        return shown_address(sqlalchemy.make_url(resolve(self.url)))
+
+    @property
+    def outage_rule(self) -> Outage:
+        return self.outage
+
+    def caller(self, share: int) -> Caller:
+        from jobs.clients.sql import SqlCaller
+
+        return SqlCaller(self, share)
+
+    def request_facts(self) -> dict[str, Any]:
+        """How many keys go in one query is not part of it: their answers are the same."""
+        from sqlalchemy import make_url
+
+        url = self.url if isinstance(self.url, Env) else make_url(self.url).render_as_string()
+        asked = {"table": self.table} if self.select is None else {"select": self.select}
+        selected = [column.name for column in self.columns]
+        return super().request_facts() | {"url": url, "selected": selected} | asked
+
+
+def _require_no_password(url: str) -> None:
+    """Raises DeclarationError without the address: a declaration travels in plans and stands in a repository."""
+    try:
+        parts = urlsplit(url)
+        secret = parts.password is not None or "password" in parse_qs(parts.query)
+    except ValueError:  # no URL; what SQLAlchemy says of it comes before the first call
+        return
+    if secret:
+        raise DeclarationError(
+            'url holds a password; it must be Env("NAME"), the name of an environment variable that holds the whole '
+            "address, as a declaration is no place for a secret."
+        )

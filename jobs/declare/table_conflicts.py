@@ -1,0 +1,68 @@
+"""The tables that enrichments write. Each has one writer: no two may be one table, or lie one inside the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import combinations, product
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+
+class Written(NamedTuple):
+    """A folder, and what it holds, as a sentence calls it."""
+
+    path: str
+    what: str
+
+    def holds(self, other: Written) -> bool:
+        """Whether the other folder is this one or inside it, however they are spelt."""
+        return Path(os.path.realpath(other.path)).is_relative_to(os.path.realpath(self.path))
+
+
+def tables_of(enrichment: Enrichment) -> Iterator[Written]:
+    """The published table and all that is written beside it."""
+    table = Path(enrichment.output.path)
+    yield Written(str(table), "table")
+    yield Written(f"{table}__audit", "audit table")
+    yield Written(f"{table}__dead_letters", "dead letters")
+    for summary in enrichment.summaries:
+        yield Written(str(table.with_name(summary.name)), f"summary {summary.name}")
+
+
+def clash_within(enrichment: Enrichment) -> str:
+    """Why a table of an enrichment cannot be written, in one sentence; empty when all can."""
+    read = Written(enrichment.input.path, "input")
+    for one in tables_of(enrichment):
+        if one.holds(read):  # Delta's vacuum removes files that the table does not know
+            return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
+    for one, other in combinations(tables_of(enrichment), 2):
+        if one.holds(other):
+            return f"summaries: {other.path} would be {_both(one, other)}; rename the summary."
+    return ""
+
+
+def clash(new: tuple[str, Enrichment], others: Iterable[tuple[str, Enrichment]]) -> str:
+    """Why an enrichment (module:name, itself) cannot run beside others, in one sentence; empty when it can."""
+    reference, enrichment = new
+    for other_reference, other in others:
+        if enrichment.name == other.name:
+            return f"{reference} and {other_reference} are both called {other.name!r}; rename one."
+        for mine, its in product(tables_of(enrichment), tables_of(other)):
+            if mine.holds(its) and its.holds(mine):
+                both = "" if mine.what == its.what == "table" else f", {_both(mine, its)}"
+                return f"{reference} and {other_reference} both write {mine.path}{both}; move one (Output.path)."
+            if mine.holds(its) or its.holds(mine):
+                inside = "inside" if its.holds(mine) else "around"
+                return (
+                    f"{reference} writes {mine.path} ({mine.what}) {inside} {its.path} ({its.what}) of "
+                    f"{other_reference}; move one (Output.path)."
+                )
+    return ""
+
+
+def _both(one: Written, other: Written) -> str:
+    return f"{one.what} and {other.what} at once"

@@ -1,0 +1,135 @@
+"""A request with places for values: a path, or any JSON with "{key}" in its strings."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import math
+import string
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jobs.declare.env import Env
+from jobs.errors import DeclarationError
+
+
+def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
+    """Literal text and the name that stands in braces after it, in turns. Raises DeclarationError for other braces."""
+    try:
+        parts = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise DeclarationError(
+            f"{where} {text!r}: a brace stands alone; write {{key}} for a key, {{{{ and }}}} for a brace."
+        ) from error
+    for _, name, form, conversion in parts:
+        if form or conversion:
+            raise DeclarationError(f"{where} {text!r}: {{{name}}} has a format; shape the value in keys, by Spark SQL.")
+    return [(literal, name) for literal, name, _, _ in parts]
+
+
+class JsonTemplate:
+    """Any JSON whose strings may hold "{key}"; names of fields are taken as they are.
+
+    An Env in place of a string is a secret: its value is read when it is sent.
+    A string that is one placeholder becomes the value as JSON has it: a number stays a number, a timestamp is UTC text.
+    A placeholder inside longer text becomes text. `{{` and `}}` are braces.
+    """
+
+    def __init__(self, where: str, template: Any) -> None:
+        """Raises DeclarationError for what is no JSON, and for braces that are no placeholder."""
+        self.variables: list[Env] = []
+        self._template = self._read(where, template)
+        self.names = {name for name, _ in _places(self._template)}
+        self.whole = [name for name, is_whole in _places(self._template) if is_whole]  # those that are a string each
+
+    def _read(self, where: str, value: Any) -> Any:
+        if isinstance(value, Env):
+            self.variables.append(value)
+            return value
+        if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        if isinstance(value, str):
+            return _Text(placeholders(where, value))
+        if isinstance(value, list | tuple):
+            return [self._read(where, item) for item in value]
+        if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+            return {name: self._read(f"{where}.{name}", item) for name, item in value.items()}
+        raise DeclarationError(
+            f"{where}: {value!r} is no JSON; write dicts with text as names, lists, text, finite numbers, true, false "
+            "and null."
+        )
+
+    def filled(self, values: Mapping[str, Any]) -> Any:
+        """The JSON with these values in it, as `json` and `orjson` take it. Raises ValueError for one JSON cannot hold.
+
+        A Decimal stays one, so that it can be written with all its digits.
+        """
+        return _filled(self._template, values)
+
+
+class _Text:
+    def __init__(self, parts: list[tuple[str, str | None]]) -> None:
+        self.parts = parts
+
+    @property
+    def whole(self) -> str | None:
+        """The placeholder's name, if there is nothing else."""
+        return self.parts[0][1] if len(self.parts) == 1 and not self.parts[0][0] else None
+
+    def filled(self, values: Mapping[str, Any]) -> Any:
+        if self.whole is not None:
+            return as_json(values[self.whole])
+        return "".join(literal + ("" if name is None else as_text(values[name])) for literal, name in self.parts)
+
+
+def _places(template: Any) -> Iterator[tuple[str, bool]]:
+    match template:
+        case _Text():
+            yield from ((name, name == template.whole) for _, name in template.parts if name is not None)
+        case dict():
+            for item in template.values():
+                yield from _places(item)
+        case list():
+            for item in template:
+                yield from _places(item)
+
+
+def _filled(template: Any, values: Mapping[str, Any]) -> Any:
+    match template:
+        case _Text():
+            return template.filled(values)
+        case Env():
+            return template.read()
+        case dict():
+            return {name: _filled(item, values) for name, item in template.items()}
+        case list():
+            return [_filled(item, values) for item in template]
+    return template
+
+
+def as_text(value: Any) -> str:
+    """A key's value inside a text or a path; a timestamp in UTC as 2013-01-10T05:00:00Z, bytes as base64."""
+    if isinstance(value, dt.datetime):
+        utc = value.astimezone(dt.UTC) if value.tzinfo else value
+        return utc.replace(tzinfo=None).isoformat(timespec="microseconds" if utc.microsecond else "seconds") + "Z"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"  # never 0E-8
+    return str(value)
+
+
+def as_json(value: Any) -> Any:
+    """A key's value as JSON has it; what JSON has no type for is text, as `as_text` writes it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no JSON number")
+    if value is None or isinstance(value, bool | int | float | str | decimal.Decimal):
+        return value
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {as_text(name): as_json(item) for name, item in value.items()}
+    return as_text(value)

@@ -1,0 +1,170 @@
+"""One day of input: its files, their rows, and the columns that they have together."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.errors import DeclarationError, NoInput
+from jobs.input.table_formats import refuse_table_formats
+from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from jobs.declare.enrichment import Enrichment
+
+
+@dataclass(frozen=True)
+class InputDay:
+    """What the footers of its files say. A column that some of them have not is null in their rows.
+
+    files: those with rows; one without, where none has any.
+    """
+
+    files: tuple[Path, ...]
+    rows: int
+    columns: tuple[InputColumn, ...]  # of all files, in the order in which they come first
+    alike: bool  # all files have these, with these types
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(column.name, column.kind) for column in self.columns])
+
+    @property
+    def left_to_spark(self) -> bool:
+        """Spark knows layouts of nested columns in which Arrow sees something else; it takes those of one file for
+        all.
+        """
+        return self.alike and any(pa.types.is_nested(column.kind) and not column.by_spark for column in self.columns)
+
+    def spark_types(self) -> StructType | None:
+        """What Spark is to read the columns as. None: what it finds itself."""
+        if self.left_to_spark:
+            return None
+        from pyspark.sql.pandas.types import from_arrow_type  # slow to load: for runs, not for definitions
+        from pyspark.sql.types import StructField, StructType
+
+        fields = []
+        for column in self.columns:
+            if column.by_spark:
+                field = StructField.fromJson(column.by_spark | {"name": column.name})
+            else:
+                field = StructField(column.name, from_arrow_type(column.kind, prefer_timestamp_ntz=True))
+            fields.append(field)
+        return StructType(fields)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """All its rows. Spark is told the types: it would take a job of its own to ask one file, and of a column that
+        this one has not, all values of the others would be lost.
+        """
+        types = self.spark_types()
+        reader = spark.read if types is None else spark.read.schema(types)
+        return reader.parquet(*(str(path.resolve()) for path in self.files))
+
+
+def find_input(enrichment: Enrichment, day: str) -> InputDay:
+    """Raises NoInput for a day without files, and DeclarationError for files that do not go together, or are not the
+    rows of a table but parts of it.
+    """
+    folder = Path(enrichment.input.folder(day))
+    try:
+        refuse_table_formats(folder, Path(enrichment.input.path))
+    except DeclarationError as error:
+        raise DeclarationError(f"{enrichment.name}: {error}") from error
+    if not folder.is_dir():
+        raise NoInput(
+            f"{enrichment.name}: input: there is no {folder} for {day}; nothing can be enriched."
+            f"{nearest_to(folder, day)}"
+        )
+    files = sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+    if not files:
+        raise NoInput(f"{enrichment.name}: input: {folder} holds no .parquet file.")
+    if colon := next((path for path in files if ":" in path.name), None):
+        raise DeclarationError(
+            f"{enrichment.name}: input: {colon} has a ':' in its name, which Spark takes for an address. "
+            "Rename the file."
+        )
+    try:
+        return of_files(files)
+    except DeclarationError as error:
+        raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
+
+
+def nearest_to(folder: Path, day: str) -> str:
+    """A sentence, after a space, on the folder that was probably meant by this one of a day; empty if there is none."""
+    prefix = folder.name.removesuffix(day)
+    there = sorted(one.name for one in folder.parent.glob("*=*") if one.is_dir())
+    misnamed = [name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix)))]
+    same_day = [name for name in misnamed if _digits(name.rpartition("=")[2]) == _digits(day)]
+    close = same_day or difflib.get_close_matches(folder.name, misnamed, n=1, cutoff=0.0)
+    if not close:
+        return ""
+    return f" There is {folder.parent / close[0]}; the folder of a day is named {prefix}YYYY-MM-DD (Input.partition)."
+
+
+def is_day(text: str) -> bool:
+    """Whether it is a day as a folder's name has it: 2013-01-10, and nothing else that is a date."""
+    try:
+        return dt.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _digits(text: str) -> str:
+    """Of a date however it is written, with the zeros that some leave out."""
+    parts = re.findall(r"\d+", text)
+    return "".join(part.zfill(2) for part in parts)
+
+
+def of_files(files: Sequence[Path]) -> InputDay:
+    """The day that these files make. Raises DeclarationError.
+
+    A file without rows is left out, unless none has rows: what writes it often knows no types.
+    """
+    footers = {file: _footer(file) for file in files}
+    read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
+    columns: dict[str, InputColumn] = {}
+    joined = set()
+    for file in read:
+        footer = footers[file]
+        facts = str(footer.schema).partition("\n")[2], (footer.metadata or {}).get(SPARK_TYPES.encode())
+        if facts not in joined:
+            joined.add(facts)
+            _join(columns, list(columns_of(file, footer)))
+    return InputDay(
+        tuple(read), sum(footers[file].num_rows for file in read), tuple(columns.values()), len(joined) == 1
+    )
+
+
+def _footer(file: Path) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DeclarationError(f"input: {file} is no readable Parquet file: {error}") from error
+
+
+def _join(columns: dict[str, InputColumn], of_file: Sequence[InputColumn]) -> None:
+    """One more file's columns to those before, by their names in lower case: Spark does not tell `Id` from `id`."""
+    spelt: dict[str, str] = {}
+    for column in of_file:
+        name = column.name.lower()
+        if name in spelt:
+            raise DeclarationError(
+                f"input: {spelt[name]!r} and {column.name!r} in {column.file} are one name to Spark. Rename one."
+            )
+        spelt[name] = column.name
+        columns[name] = in_both(columns[name], column) if name in columns else column

@@ -1,0 +1,140 @@
+"""Keys taken out of the ledger, so that no byte of them or of their answers stays in any of its files."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from jobs.errors import LedgerError
+from jobs.ledger.compaction import open_compacted, sweep, write_compacted
+from jobs.ledger.manifest import (
+    CompactedFile,
+    Contents,
+    Generation,
+    complete,
+    contents,
+    known_generations,
+    name_after,
+)
+from jobs.ledger.scan import Wanted
+from jobs.ledger.store import PARTS, NotOurs, as_parquet, one_line
+
+if TYPE_CHECKING:
+    from jobs.ledger.store import LedgerFolder
+
+RUNS = "runs"  # what one run needs while it lasts: its index holds keys and answers
+AT_MOST = 5  # times that a compaction is first
+AT_ONCE = timedelta(0)
+ANY_AGE = timedelta(days=-1)  # whatever the clocks say
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What `forget` took away. keys: how many of those given were there. files: rewritten without them, or deleted."""
+
+    keys: int
+    files: int
+
+
+def forget(folder: LedgerFolder, key_texts: Iterable[str], *, now_us: int | None = None) -> Forgotten:
+    """Rewrite or delete every file of this folder that holds one of the keys; what it replaces is gone at once.
+
+    Not to be run beside jobs of the same lookup: one that is under way may still write such an answer, or stop as its
+    index is gone. Run again, it says whether anything was left. A torn part may hold anything, and goes. After a crash
+    run it again. In a bucket that keeps old versions, those are the bucket's to delete. Raises LedgerError.
+    """
+    forgetting = _Forgetting(folder, Wanted(pa.array(key_texts, pa.string())))
+    for _ in range(AT_MOST):
+        now = time.time_ns() // 1000 if now_us is None else now_us
+        try:
+            if forgetting.run(now):
+                return Forgotten(len(forgetting.found), forgetting.files)
+        except FileNotFoundError:  # a compaction has deleted what was listed
+            continue
+        except (pa.ArrowException, OSError) as error:
+            raise LedgerError(
+                f"ledger {folder.root!r}: its files cannot be read: {one_line(error)}. The keys are not forgotten."
+            ) from error
+    raise LedgerError(f"ledger {folder.root!r}: it is compacted all the time; stop that, and forget the keys then.")
+
+
+class _Forgetting:
+    def __init__(self, folder: LedgerFolder, wanted: Wanted) -> None:
+        self._folder = folder
+        self._wanted = wanted
+        self.found: set[int] = set()
+        self.files = 0
+
+    def run(self, now_us: int) -> bool:
+        """False when a compaction was first, which may have read the keys before they were gone."""
+        known = known_generations(self._folder)
+        there = contents(self._folder)
+        self._forget_parts(there)
+        # a generation even if there was none: a compaction that began before cannot become whole any more
+        if not self._forget_compacted(there.generation, known, now_us):
+            return False
+        sweep(self._folder, AT_ONCE, now_us, ANY_AGE)
+        self._forget_runs()
+        return True
+
+    def _without(self, table: pa.Table) -> pa.Table | None:
+        """The table without the keys; None when it has none of them."""
+        places = self._wanted.places(table["key"])
+        found = places.drop_null().to_pylist()
+        if not found:
+            return None
+        self.found.update(found)
+        self.files += 1
+        return table.filter(places.is_null())
+
+    def _forget_parts(self, there: Contents) -> None:
+        for part in (*there.parts, *there.parts_taken_in):
+            try:
+                rest = self._without(self._folder.read_part(part))
+            except NotOurs as error:
+                if error.torn:
+                    self._folder.delete(f"{PARTS}/{part}")
+                    self.files += 1
+                continue
+            if rest is None:
+                continue
+            if len(rest) and part not in there.parts_taken_in:  # else the generation has its other answers
+                beside = f"{part.removesuffix('.parquet')}-{secrets.token_hex(4)}.parquet"
+                self._folder.write(f"{PARTS}/{beside}", as_parquet(rest, rows_per_group=len(rest)))
+            self._folder.delete(f"{PARTS}/{part}")
+
+    def _forget_compacted(self, base: Generation | None, known: frozenset[str], now_us: int) -> bool:
+        name = name_after(base, now_us)
+        files: list[CompactedFile] = []
+        for file in base.files if base else ():
+            rest = None
+            if self._wanted.any_between(file.smallest, file.largest):
+                with open_compacted(self._folder, file) as opened:
+                    rest = self._without(opened.read())
+            if rest is None:
+                files.append(file)
+            elif len(rest):
+                files.append(write_compacted(self._folder, f"{name}/{len(files):05d}.parquet", rest))
+        generation = Generation(name, now_us, tuple(files), base.taken_in if base else {})
+        return complete(self._folder, generation, known)
+
+    def _forget_runs(self) -> None:
+        for name in self._folder.names(RUNS):
+            if name.endswith(".arrow") and self._holds_a_key(name):
+                self._folder.delete(name)
+                self.files += 1
+
+    def _holds_a_key(self, name: str) -> bool:
+        folder = self._folder
+        try:
+            with folder.filesystem.open_input_file(f"{folder.path}/{name}") as file:
+                keys = pa.ipc.open_file(file).read_all()["key"].cast(pa.string())
+        except (pa.ArrowInvalid, KeyError):
+            return True  # torn: it may hold anything
+        return bool(self._wanted.places(keys).is_valid().to_numpy().any())

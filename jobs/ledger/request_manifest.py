@@ -1,0 +1,83 @@
+"""A note of what a fingerprint stands for, beside its answers: so that it can be said why a key is asked anew."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from jobs.errors import LedgerError
+from jobs.ledger.requests import request_facts
+from jobs.ledger.store import one_line
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+    from jobs.ledger.store import LedgerFolder
+
+NOTE = "request.json"
+LONGEST = 60  # characters of a value that is shown
+
+
+def write_note(folder: LedgerFolder, lookup: Lookup) -> None:
+    """Put the note beside the answers, unless it is there. Raises LedgerError."""
+    if read_note(folder) is None:
+        folder.replace(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
+
+
+def read_note(folder: LedgerFolder) -> dict[str, Any] | None:
+    """What was asked for the answers of this folder; None where nobody noted it, or the note is torn. Raises
+    LedgerError when it cannot be read.
+    """
+    try:
+        noted = json.loads(folder.read_bytes(NOTE))
+    except (FileNotFoundError, ValueError):
+        return None
+    return noted if isinstance(noted, dict) else None
+
+
+def siblings(folder: LedgerFolder) -> list[LedgerFolder]:
+    """The folders of the same lookup under other fingerprints. Raises LedgerError."""
+    return [found for found in versions(folder) if found.fingerprint != folder.fingerprint]
+
+
+def versions(folder: LedgerFolder) -> list[LedgerFolder]:
+    """The folders of the lookup for every request that it ever declared. Raises LedgerError."""
+    try:
+        selector = fs.FileSelector(folder.path.rpartition("/")[0], allow_not_found=True)
+        found = sorted(
+            info.base_name for info in folder.filesystem.get_file_info(selector) if info.type == fs.FileType.Directory
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise LedgerError(f"ledger {folder.root!r}: it cannot be listed: {one_line(error)}.") from error
+    return [replace(folder, fingerprint=name) for name in found]
+
+
+def what_changed(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
+    """As `version 1 -> 2`: what the answers depend on that is other now."""
+    if before is None:
+        return "the request changed"
+    flat, new = _flat(before), _flat(now)
+    changed = [
+        f"{name} {_shown(flat.get(name))} -> {_shown(new.get(name))}"
+        for name in sorted(flat.keys() | new.keys())
+        if flat.get(name) != new.get(name)
+    ]
+    return ", ".join(changed) or "the request changed"
+
+
+def _flat(facts: dict[str, Any], where: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{where}{name}.")
+        elif name:  # the class of a declared value is no fact of the request
+            found[f"{where}{name}"] = value
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -1,0 +1,144 @@
+"""Which records of a key count: the newest of each outcome, and of these the one that speaks for the key.
+
+The newest of each outcome is all that is ever needed, and taking it can be repeated, in any order and any grouping,
+without a change: that is why parts may be read twice, merged by two compactions at once, or merged and kept.
+
+A time that is still to come was written by a wrong clock. Such a record counts as older than every other one, so that
+what is asked or declared expired after it counts, and what it lacks is its age: no limited time to live holds for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.ledger.answers import OUTCOMES
+
+if TYPE_CHECKING:
+    from jobs.declare.ledger_settings import Ttl
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+OK, MISS, ERROR, TIMEOUT, ASKED, EXPIRED = range(len(OUTCOMES))
+NEVER = -(1 << 62)  # before all times
+LONGEST = 1 << 62  # µs that anything is used
+SKEW = 300_000_000  # µs that clocks of machines may differ
+TO_COME = 1 << 61  # µs that a time still to come is put back by: before all times, after NEVER, in its order
+
+
+def outcome_codes(table: pa.Table) -> Ints:
+    """Each row's outcome as its place in OUTCOMES; -1 for one that is none of ours."""
+    codes: Ints = pc.index_in(table["outcome"], pa.array(OUTCOMES)).fill_null(-1).to_numpy().astype(np.int64)
+    return codes
+
+
+def newest_rows(keys: Ints, table: pa.Table, now_us: int) -> Ints:
+    """The rows of `table` that are the newest of their key and outcome, ordered by key, then outcome.
+
+    keys: a number for each row, equal for equal keys. Of two at one moment the one of the greater run_id counts.
+    """
+    codes = outcome_codes(table)
+    group = keys * len(OUTCOMES) + codes
+    times = believed(times_of(table), now_us)
+    runs = pc.rank(table["run_id"].combine_chunks(), tiebreaker="dense").to_numpy()
+    order = np.lexsort((runs, times, group))
+    order = order[codes[order] >= 0]
+    last = np.ones(len(order), dtype=bool)
+    last[:-1] = group[order][1:] != group[order][:-1]
+    newest: Ints = order[last]
+    return newest
+
+
+def times_of(table: pa.Table) -> Ints:
+    """answered_at in µs since the epoch."""
+    times: Ints = table["answered_at"].cast(pa.int64()).to_numpy()
+    return times
+
+
+def believed(times: Ints, now_us: int) -> Ints:
+    """Times as they count at this moment: those still to come before all others."""
+    put_back: Ints = np.where(times > now_us + SKEW, np.minimum(times, TO_COME // 2) - TO_COME, times)
+    return put_back
+
+
+@dataclass(frozen=True)
+class Decided:
+    """For each key, numbered from 0. rows: the row that speaks for it, -1 where it is to be asked.
+
+    outlived, refreshed: it is to be asked although it has an answer, as its time to live ran out, or it was declared
+    expired.
+    """
+
+    rows: Ints
+    outlived: Mask
+    refreshed: Mask
+
+
+def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) -> Decided:
+    """Which row of `table` speaks for each of `count` keys. At most one row per key and outcome (`newest_rows`)."""
+    times, rows = _by_outcome(keys, table, count, now_us)
+    limits = ttl.max_age_us()
+    void = times[EXPIRED]
+    younger = np.where(times[OK] >= times[MISS], OK, MISS)
+    answered = np.maximum(times[OK], times[MISS])
+    limit = np.where(younger == OK, _limit(limits["ok"]), _limit(limits["miss"]))
+    counts = answered > void
+    holds = counts & (now_us - answered < limit)
+    asked_open = times[ASKED] > np.maximum(np.maximum(answered, times[ERROR]), void)
+    failed = np.where(times[ERROR] >= times[TIMEOUT], ERROR, TIMEOUT)
+    failed_at = np.maximum(times[ERROR], times[TIMEOUT])
+    failure_holds = (failed_at > np.maximum(answered, void)) & (now_us - failed_at < _limit(limits["error"]))
+    every = np.arange(count)
+    speaks = np.select(
+        [holds, asked_open, failure_holds], [rows[younger, every], rows[ASKED], rows[failed, every]], default=-1
+    )
+    has_answer = (answered > NEVER) & (speaks < 0)
+    return Decided(speaks, has_answer & counts, has_answer & ~counts)
+
+
+def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
+    """The rows that can speak for no key any more, whatever the time to live. At most one row per key and outcome."""
+    times, _ = _by_outcome(keys, table, count, now_us)
+    void = times[EXPIRED]
+    answered = np.maximum(np.maximum(times[OK], times[MISS]), void)
+    settled = np.maximum(answered, times[ERROR])
+    bar = np.full_like(times, NEVER)
+    bar[OK] = bar[MISS] = bar[ERROR] = bar[TIMEOUT] = answered
+    bar[ASKED] = settled
+    mine = believed(times_of(table), now_us)
+    codes = outcome_codes(table)
+    below = mine < bar[codes, keys]
+    marks: Mask = below | ((codes != EXPIRED) & (mine <= void[keys]))
+    return marks
+
+
+def outlived(table: pa.Table, *, now_us: int, ttl: Ttl) -> Mask:
+    """The rows that are older than the time to live of their outcome; marks have none."""
+    limits = ttl.max_age_us()
+    codes = outcome_codes(table)
+    ages = np.full(len(OUTCOMES), _limit(None))
+    ages[[OK, MISS, ERROR, TIMEOUT]] = [_limit(limits[name]) for name in ("ok", "miss", "error", "error")]
+    marks: Mask = now_us - believed(times_of(table), now_us) >= ages[codes]
+    return marks
+
+
+def _by_outcome(keys: Ints, table: pa.Table, count: int, now_us: int) -> tuple[Ints, Ints]:
+    """The time as it counts now, and the row, of each outcome (first axis) and key (second); NEVER and -1 for none."""
+    times = np.full((len(OUTCOMES), count), NEVER, dtype=np.int64)
+    rows = np.full((len(OUTCOMES), count), -1, dtype=np.int64)
+    codes = outcome_codes(table)
+    times[codes, keys] = believed(times_of(table), now_us)
+    rows[codes, keys] = np.arange(table.num_rows)
+    return times, rows
+
+
+def _limit(age_us: int | None) -> Any:
+    """The age from which on it is used no more, as 64 bits hold it; 0 is never, also where a clock was put back."""
+    if age_us == 0:
+        return -LONGEST
+    return LONGEST if age_us is None else min(age_us, LONGEST)

@@ -1,0 +1,173 @@
+"""Finding the rows of wanted keys in the ledger's files, reading as little of them as their footers allow."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs.ledger.answers import SCHEMA
+from jobs.ledger.manifest import COMPACTED, CompactedFile, Contents
+from jobs.ledger.store import PARTS, ROWS_PER_GROUP, NotOurs
+
+if TYPE_CHECKING:
+    from jobs.ledger.store import LedgerFolder
+
+AT_ONCE = 8  # parts read at once: on an object store each costs its latency
+ROWS_AT_ONCE = 1 << 16  # of small parts, looked through together, or as many as keys are wanted
+REST = [name for name in SCHEMA.names if name != "key"]
+FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])
+
+
+@dataclass(frozen=True)
+class ReadFigures:
+    """How much of what is stored was read. Looked at: the keys were read; read: the whole row."""
+
+    files: int = 0
+    row_groups: int = 0
+    rows: int = 0
+    row_groups_looked_at: int = 0
+    rows_looked_at: int = 0
+    row_groups_read: int = 0
+    rows_read: int = 0
+    skipped: tuple[str, ...] = ()  # torn or foreign files
+
+    def __add__(self, other: ReadFigures) -> ReadFigures:
+        names = [field.name for field in dataclasses.fields(self)]
+        return ReadFigures(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+class Wanted:
+    """Keys to be found, each once, in the order of their bytes, which is the order in files and footers."""
+
+    def __init__(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        texts = pc.unique(keys.cast(pa.string())).drop_null()
+        self.texts: pa.Array = texts.take(pc.array_sort_indices(texts))
+        self._ordered: list[str] = self.texts.to_pylist()
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def any_between(self, smallest: str, largest: str) -> bool:
+        place = bisect.bisect_left(self._ordered, smallest)
+        return place < len(self._ordered) and self._ordered[place] <= largest
+
+    def places(self, keys: pa.ChunkedArray, smallest: str | None = None, largest: str | None = None) -> pa.ChunkedArray:
+        """For each key its place among the wanted ones, null for one that is not; all keys lie between the two."""
+        first = 0 if smallest is None else bisect.bisect_left(self._ordered, smallest)
+        last = len(self) if largest is None else bisect.bisect_right(self._ordered, largest)
+        places = pc.index_in(keys, self.texts.slice(first, last - first)).cast(pa.int64())
+        return pc.add(places, first) if first else places
+
+
+def matches(folder: LedgerFolder, there: Contents, wanted: Wanted) -> Iterator[tuple[pa.Table, ReadFigures]]:
+    """The rows of wanted keys, some at a time, as FOUND, and what reading them took.
+
+    Raises FileNotFoundError when a file is gone, LedgerError for a newer format or a failing filesystem.
+    """
+    for file in there.generation.files if there.generation else ():
+        yield _in_compacted(folder, file, wanted)
+    some: list[pa.Table] = []
+    skipped: tuple[str, ...] = ()
+    for part, table in read_parts(folder, there.parts):
+        if table is None:
+            skipped += (f"{PARTS}/{part}",)
+            continue
+        some.append(table)
+        if sum(map(len, some)) >= max(ROWS_AT_ONCE, len(wanted)):
+            yield _in_parts(some, wanted)
+            some = []
+    found, figures = _in_parts(some, wanted)
+    yield found, figures + ReadFigures(files=len(skipped), skipped=skipped)
+
+
+def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str, pa.Table | None]]:
+    """The parts one by one, read some at a time; None for one that is torn or foreign, and skipped with a warning.
+
+    Raises FileNotFoundError when one is gone, LedgerError for a newer format or a failing filesystem.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        reading: deque[Future[pa.Table | None]] = deque()
+        for number, part in enumerate(parts):
+            for ahead in parts[number + len(reading) : number + 2 * AT_ONCE]:
+                reading.append(pool.submit(_whole, folder, ahead))
+            yield part, reading.popleft().result()
+
+
+def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
+    """Three steps, each reading only what the one before left: the footer, the keys, the rest of the row."""
+    stored = ReadFigures(files=1, row_groups=-(-file.rows // ROWS_PER_GROUP), rows=file.rows)
+    if not wanted.any_between(file.smallest, file.largest):
+        return FOUND.empty_table(), stored
+    name = f"{COMPACTED}/{file.name}"
+    try:
+        with folder.open(name) as opened:
+            found, read = _in_groups(opened, file, wanted)
+    except NotOurs as error:
+        folder.warn(name, error)
+        return FOUND.empty_table(), stored + ReadFigures(skipped=(name,))
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        failure = folder.not_ours_or_unreadable(name, error)
+        if not isinstance(failure, NotOurs):
+            raise failure from error
+        folder.warn(name, failure)
+        return FOUND.empty_table(), stored + ReadFigures(skipped=(name,))
+    return found, stored + read
+
+
+def _groups_between(file: pq.ParquetFile, wanted: Wanted) -> list[int]:
+    """The row groups whose footer does not rule out every wanted key; keys of over 4 KB have no statistics."""
+    groups = []
+    for number in range(file.metadata.num_row_groups):
+        statistics = file.metadata.row_group(number).column(0).statistics
+        known = statistics is not None and statistics.has_min_max
+        if not known or wanted.any_between(statistics.min, statistics.max):
+            groups.append(number)
+    return groups
+
+
+def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
+    groups = _groups_between(file, wanted)
+    if not groups:
+        return FOUND.empty_table(), ReadFigures()
+    keys = file.read_row_groups(groups, columns=["key"])["key"]
+    places = wanted.places(keys, stored.smallest, stored.largest)
+    hit = places.is_valid().to_numpy()
+    sizes = np.array([file.metadata.row_group(number).num_rows for number in groups])
+    starts = np.cumsum(sizes) - sizes
+    chosen = np.logical_or.reduceat(hit, starts)
+    looked_at = ReadFigures(row_groups_looked_at=len(groups), rows_looked_at=len(hit))
+    if not chosen.any():
+        return FOUND.empty_table(), looked_at
+    here = np.repeat(chosen, sizes)
+    rest = file.read_row_groups([groups[place] for place in np.flatnonzero(chosen)], columns=REST)
+    found = rest.select(REST).add_column(0, FOUND.field("place"), places.filter(pa.array(here)))
+    read = ReadFigures(row_groups_read=int(chosen.sum()), rows_read=int(sizes[chosen].sum()))
+    return found.filter(found["place"].is_valid()).cast(FOUND), looked_at + read
+
+
+def _whole(folder: LedgerFolder, part: str) -> pa.Table | None:
+    try:
+        return folder.read_part(part)
+    except NotOurs as error:
+        folder.warn(f"{PARTS}/{part}", error)
+        return None
+
+
+def _in_parts(tables: list[pa.Table], wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
+    rows = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    found = rows.select(REST).add_column(0, FOUND.field("place"), wanted.places(rows["key"]))
+    groups = len(tables)  # a part is written as one
+    figures = ReadFigures(len(tables), groups, len(rows), groups, len(rows), groups, len(rows))
+    return found.filter(found["place"].is_valid()), figures

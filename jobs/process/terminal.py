@@ -1,0 +1,79 @@
+"""Events of a run as a person in a terminal reads them: one line that moves, or a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from jobs.wording import counted
+
+EVERY = 5.0  # s between progress lines where the output is no terminal
+WIDTH = 20
+
+
+def bar(done: int, total: int) -> str:
+    filled = WIDTH * done // total if total else WIDTH
+    return "#" * filled + " " * (WIDTH - filled)
+
+
+def progress_line(event: dict[str, Any]) -> str:
+    unit = event.get("unit", "rows")
+    left = f"left {event['left_s']:.0f} s" if event["left_s"] is not None else ""
+    p99 = f"p99 {event['p99_ms']:.0f} ms" if event["p99_ms"] is not None else ""
+    rate = f"{event['rows_per_s']:.0f} {unit}/s" if event["rows_per_s"] else ""  # it takes half a second to tell
+    done = f"{bar(event['rows'], event['rows_total'])}  {event['rows']}/{event['rows_total']} {unit}"
+    return "   ".join(part for part in (done, rate, f"{event['in_flight']} in flight", p99, left) if part)
+
+
+def limit_line(lookup: dict[str, Any]) -> str:
+    """What limited a lookup's calls, with the numbers behind it."""
+    in_use = lookup["limit_s"] / lookup["wall_s"]
+    closed = lookup["throttled_s"] + lookup["down_s"]
+    gate = f", gate closed {closed:.1f} s" if closed else ""
+    return f"{lookup['name']}: limited by {lookup['limited_by']} (slots in use {in_use:.0%}{gate})"
+
+
+class Terminal:
+    """A reporter that writes to stderr."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._open_line = False
+        self._untold: dict[str, Any] | None = None  # the last progress, when it came too soon after another
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        match event["kind"]:
+            case "progress":
+                self._progress(event)
+            case "started":
+                self._line(f"{event['day']}   run {event['run_id']}   {counted(event['rows_total'], 'row')}")
+            case "written":
+                self._line(f"written to {event['record']['facts']['folder']}")
+                for lookup in event["record"]["figures"]["lookups"]:
+                    if lookup["limited_by"]:
+                        self._line(limit_line(lookup))
+            case "checked":
+                for verdict in event["record"]["verdicts"]:
+                    self._line(f"{verdict['status']:>8}  {verdict['check']}: {verdict['sentence']}")
+            case "stopped" | "failed":
+                self._line(event["reason"])
+
+    def _progress(self, event: dict[str, Any]) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{progress_line(event)}", end="", file=sys.stderr, flush=True)
+            self._open_line = True
+        elif time.monotonic() - self._last >= EVERY:
+            self._last, self._untold = time.monotonic(), None
+            print(progress_line(event), file=sys.stderr, flush=True)
+        else:
+            self._untold = event
+
+    def _line(self, text: str) -> None:
+        if self._untold is not None:  # a log ends with how far the run came
+            text, self._untold = f"{progress_line(self._untold)}\n{text}", None
+        print(("\n" if self._open_line else "") + text, file=sys.stderr, flush=True)
+        self._open_line = False
+
+
+terminal = Terminal()

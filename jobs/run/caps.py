@@ -1,0 +1,77 @@
+"""What a run may spend, in calls or in money, as a cap on its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from jobs.declare.prices import SENT, Money, cost_of, in_force, read_money
+from jobs.errors import DeclarationError
+from jobs.ledger.plan import CallCap
+from jobs.run.quota import shares
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+
+
+def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
+    """At most so many attempts in a run, divided over the tasks."""
+    parts = tuple(map(float, shares(most, tasks)))
+    said = f"max_calls {most:,}"
+    return CallCap(said if min(parts) else _too_little(said, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
+
+
+def _too_little(said: str, least: str, tasks: int) -> str:
+    """For the sentence of a cap with which some task may never ask, however often the day is run again."""
+    return f"{said}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
+
+
+def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
+    """The cap with as much of it for each task as its keys need, where there is enough; the rest evenly.
+
+    needs: per task, what one attempt for each of its keys takes. Where there is not enough, no task has less than an
+    equal part that it needs more.
+    """
+    parts = [0.0] * len(needs)
+    left = sum(cap.parts)
+    for count, task in enumerate(sorted(range(len(needs)), key=lambda task: needs[task])):
+        parts[task] = min(needs[task], left / (len(needs) - count))
+        left -= parts[task]
+    return replace(cap, parts=tuple(part + max(0.0, left) / len(parts) for part in parts))
+
+
+def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:
+    """At most so much money in a run ("5 USD"), by the prices in force today, divided over the tasks.
+
+    An attempt at a key costs its price; where a request asks for many keys and is billed as one, a full one is assumed.
+    Raises DeclarationError when the amount cannot be compared with the prices, or no lookup has one.
+    """
+    money = read_money(most, "max-cost")
+    today = datetime.now(UTC).date().isoformat()
+    weights = []
+    for lookup in lookups:
+        price = in_force(lookup.prices, today)
+        if price is not None and price.currency != money.currency:
+            raise DeclarationError(
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed in {price.currency}; name that currency."
+            )
+        if price is not None and price.unit not in SENT:
+            raise DeclarationError(
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed per {price.unit}, which only an answer "
+                "tells; use --max-calls."
+            )
+        keys_per_unit = lookup.batch_size if price is not None and price.unit == "request" else 1
+        weights.append(cost_of(price, 1) / keys_per_unit)
+    if not any(weights):
+        raise DeclarationError(
+            f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use --max-calls."
+        )
+    largest = max(weights)  # counted in calls of the dearest: whole numbers stay exact
+    part = float(money.amount / largest / tasks + Decimal("1e-9"))
+    said = f"max_cost {money}"
+    if part < 1:
+        said = _too_little(said, str(Money(largest * tasks, money.currency)), tasks)
+    return CallCap(said, (part,) * tasks, tuple(float(weight / largest) for weight in weights))

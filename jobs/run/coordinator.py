@@ -1,0 +1,427 @@
+"""The driver's side of the driver link: one TCP connection per task, over which the two exchange lines of JSON.
+
+The coordinator answers what only the driver knows. Was this partition computed before, by another job or another part
+of the same one? Then its services would be called, and paid, a second time. Does Spark still run the stage? Spark kills
+the Python workers of a cancelled stage after two seconds and more, in which they go on calling. And, where the tasks
+divide the calls in flight: how many may this one have now, as others have ended? The tasks report their progress here.
+
+The first line of a connection is the run's secret, compared before anything is parsed; the second is the hello.
+
+| from the task | |
+|---|---|
+| `hello`: frame, partition, stage, task | answered by `go`, `wait` or `again` |
+| `since`: µs | answers each share: from then on the task has it, by its own clock |
+| `needs`: calls per lookup, `at`: µs | all its rows have come: it never has more than these in flight again |
+| `progress`: TaskProgress | four times a second |
+| `ended`: µs | all its rows are through |
+| `failed`: error, message | by what another attempt would not mend |
+
+| from the driver | |
+|---|---|
+| `go`, `share`: calls in flight per lookup | begin with this share; from now on have this one |
+| `wait` | until `go`: there is no share yet |
+| `again` | the partition was computed before: do not begin |
+| `stop` | Spark wants the stage no more |
+| `failed`: error, message | a task has; no other one begins, or goes on |
+
+So what each task was allowed can be compared with its calls, whatever the clocks of the hosts.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import json
+import logging
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs.run.quota import Division
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_EVERY = 0.25  # s, while a task is connected
+LONGEST_LINE = 64 << 10  # bytes
+LONGEST_READ = 16 << 10  # bytes
+SECRET_BYTES = 32
+HELLO_WITHIN = 10.0  # s from the connection to a complete hello
+MOST_STRANGERS = 64  # connections without a hello; the oldest one gives way to a new one
+GO, SHARE, WAIT, STOP, AGAIN, FAILED = "go", "share", "wait", "stop", "again", "failed"
+LAST_WORDS = 1.0  # s for what the tasks of a job that has ended still have to say
+LOOPBACK = "127.0.0.1"
+_NOTHING: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class DriverAddress:
+    """Where the tasks of one enriched DataFrame connect. Plain data: it travels to the executors with the plan."""
+
+    host: str
+    port: int
+    frame: int  # number of the DataFrame
+    once: bool  # a second computation would call the services again
+    divides: bool = False  # what a task leaves of the calls in flight goes to the others: it says when it has ended
+    secret: str = field(default="", repr=False)
+
+
+@dataclass
+class Given:
+    """From `since` on a task might have so many calls in flight, per lookup: fewer by its own word, none at its end."""
+
+    task: int
+    shares: tuple[int, ...]
+    since: int | None = None  # µs since the epoch by the task's clock; None: it never said that it heard
+
+
+@dataclass
+class _Frame:
+    once: bool
+    division: Division | None
+    progress: int | None  # number of its listener
+    computed: dict[int, tuple[int, int]] = field(default_factory=dict)  # its partition -> stage and partition there
+    given: list[Given] = field(default_factory=list)
+    tasks: list[_Link] = field(default_factory=list)
+    failed: dict[str, Any] | None = None  # why, in the words of its task
+
+
+@dataclass(eq=False)
+class _Link:
+    """One connection: a stranger's until it has said hello, then a task's."""
+
+    socket: socket.socket
+    accepted_at: float
+    trusted: bool = False  # it knows the secret
+    heard: bytes = b""
+    frame: _Frame | None = None
+    stage: int = -1
+    partition: int = -1
+    told: tuple[int, ...] | None = None  # its share
+    given: list[Given] = field(default_factory=list)
+    unanswered: deque[Given] = field(default_factory=deque)
+    ended_at: int | None = None
+
+
+class DriverCoordinator:
+    """One thread of the driver, which survives whatever it reads.
+
+    Args:
+        host: the name under which tasks reach the driver.
+        bind_host: the address to listen on.
+        is_active: whether Spark works on this stage at this moment.
+        cancel: has Spark end a stage, for this reason.
+        clock: s, monotonic.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        bind_host: str,
+        is_active: Callable[[int], bool],
+        *,
+        cancel: Callable[[int, str], None] = lambda _stage, _reason: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host, self._is_active, self._cancel, self._clock = host, is_active, cancel, clock
+        self._secret = secrets.token_hex(SECRET_BYTES)
+        self._frames: list[_Frame] = []
+        self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
+        self._strangers: dict[_Link, None] = {}  # without a hello, the oldest first
+        self._seen_active: set[int] = set()
+        self._looked = clock()
+        self._selector = selectors.DefaultSelector()
+        self._listening = _listening_on(bind_host)
+        self._selector.register(self._listening, selectors.EVENT_READ)
+        threading.Thread(target=self._serve, name="driver-coordinator", daemon=True).start()
+
+    def register(
+        self, *, once: bool, totals: Sequence[int] = (), tasks: int = 0, progress: int | None = None
+    ) -> DriverAddress:
+        """A new DataFrame.
+
+        Args:
+            once: refuse to compute one of its partitions a second time.
+            totals: per lookup, the calls in flight that its tasks divide; () where each keeps what it has.
+            tasks: how many divide them.
+            progress: number of the listener that hears its progress.
+        """
+        self._frames.append(_Frame(once, Division(totals, tasks) if totals else None, progress))
+        port = self._listening.getsockname()[1]
+        return DriverAddress(self._host, port, len(self._frames) - 1, once, bool(totals), self._secret)
+
+    def listen(self, heard: Callable[[dict[str, Any]], None]) -> int:
+        """Give `heard` the progress messages of the DataFrames that are registered with this number."""
+        number = max(self._listeners, default=-1) + 1
+        self._listeners[number] = heard
+        return number
+
+    def forget(self, listener: int) -> None:
+        del self._listeners[listener]
+
+    def given(self, address: DriverAddress) -> list[Given]:
+        """What its tasks were given, in this order, once its job has ended."""
+        frame = self._frames[address.frame]
+        until = time.monotonic() + LAST_WORDS
+        while frame.tasks and time.monotonic() < until:
+            time.sleep(0.005)
+        return list(frame.given)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                self._serve_once()
+            except Exception:
+                logging.getLogger("tidegate").exception("the coordinator goes on after an error")
+                time.sleep(LOOK_EVERY)  # else the same error again could take a whole core
+
+    def _serve_once(self) -> None:
+        connected = len(self._selector.get_map()) > 1
+        for key, _ in self._selector.select(LOOK_EVERY if connected else None):
+            if key.data is None:
+                self._accept()
+            elif key.data.socket.fileno() >= 0:  # else it has left since
+                self._hear(key.data)
+        if connected and self._clock() - self._looked >= LOOK_EVERY:
+            self._looked = self._clock()
+            self._drop_silent_strangers()
+            self._look()
+
+    # -- strangers -----------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except OSError as error:  # it has gone again
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                time.sleep(0.02)  # it stays in the queue, and the selector would return at once
+            return
+        connection.setblocking(False)
+        if len(self._strangers) >= MOST_STRANGERS:
+            self._leave(next(iter(self._strangers)))
+        link = _Link(connection, self._clock())
+        self._strangers[link] = None
+        self._selector.register(connection, selectors.EVENT_READ, link)
+        self._hear(link)  # a hello is often there already, and must not wait behind a flood of connections
+
+    def _drop_silent_strangers(self) -> None:
+        late = self._clock() - HELLO_WITHIN
+        for link in [stranger for stranger in self._strangers if stranger.accepted_at <= late]:
+            self._leave(link)
+
+    def _trusts(self, link: _Link) -> bool:
+        """Whether its first line is the secret; one that is another is closed."""
+        if not link.trusted and len(link.heard) > len(self._secret):
+            link.trusted = hmac.compare_digest(link.heard, self._secret.encode() + b"\n")
+            link.heard = b""
+            if not link.trusted:
+                self._leave(link)
+        return link.trusted
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _hear(self, link: _Link) -> None:
+        """Read what is there, and take its whole lines. A link that says what does not fit is closed."""
+        try:
+            # of a stranger no byte more than the secret is read
+            heard = link.socket.recv(LONGEST_READ if link.trusted else len(self._secret) + 1 - len(link.heard))
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        link.heard += heard
+        if not heard or not self._trusts(link):
+            if not heard:
+                self._leave(link)
+            return
+        *lines, link.heard = link.heard.split(b"\n")
+        try:
+            for line in lines:
+                if link.socket.fileno() >= 0:
+                    self._take(link, json.loads(line))
+        except Exception as error:  # noqa: BLE001  # whatever it said: this thread goes on
+            logging.getLogger("tidegate").debug("the coordinator closes a connection: %s", type(error).__name__)
+            self._leave(link)
+        if len(link.heard) > LONGEST_LINE:
+            self._leave(link)
+
+    def _take(self, link: _Link, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if link.frame is None:
+            if kind != "hello":
+                raise ValueError(kind)
+            self._welcome(link, message)
+        elif kind == "progress":
+            listener = None if link.frame.progress is None else self._listeners.get(link.frame.progress)
+            if listener is not None:
+                listener(message["progress"])
+        elif kind == "since":
+            link.unanswered.popleft().since = int(message["since"])
+        elif kind == "needs":
+            self._reduce(link, link.frame, [*map(int, message["needs"])], int(message["at"]))
+        elif kind == "ended":
+            link.ended_at = int(message["ended"])
+        elif kind == FAILED:
+            self._fail(link, link.frame, str(message["error"]), str(message["message"]))
+        else:
+            raise ValueError(kind)
+
+    def _welcome(self, link: _Link, message: dict[str, Any]) -> None:
+        frame = self._frames[message["frame"]]
+        if frame.failed is not None:  # Spark tries a task again whatever it died of
+            self._tell(link, FAILED, frame.failed)
+            return
+        task = (int(message["stage"]), int(message["task"]))
+        link.partition = int(message["partition"])
+        first = frame.computed.setdefault(link.partition, task)
+        # a retry of Spark's has the stage and the partition of the first attempt, whatever failed
+        if first != task and frame.once:
+            self._tell(link, AGAIN)
+            return
+        self._strangers.pop(link, None)
+        link.frame, link.stage = frame, task[0]
+        frame.tasks.append(link)
+        if frame.division is None:
+            self._tell(link, GO)
+            return
+        frame.division.begin(link.partition)
+        self._tell_shares(frame, frame.division)
+        if link.told is None:
+            self._tell(link, WAIT)
+
+    def _tell_shares(self, frame: _Frame, division: Division) -> None:
+        while division.made_room:
+            task = division.made_room.pop()
+            since = [one.since for one in frame.given if one.task == task and one.since is not None]
+            share = division.share_of(task)
+            assert share is not None
+            frame.given.append(Given(task, share, since[-1] if since else 0))
+        for link in list(frame.tasks):  # one that has gone leaves it
+            share = division.share_of(link.partition)
+            if share is not None and share != link.told:
+                kind, link.told = GO if link.told is None else SHARE, share
+                given = Given(link.partition, share)
+                frame.given.append(given)
+                link.given.append(given)
+                link.unanswered.append(given)
+                self._tell(link, kind, {"share": share})
+
+    def _reduce(self, link: _Link, frame: _Frame, needs: list[int], since: int) -> None:
+        division = frame.division
+        if division is None or not division.reduce(link.partition, needs):
+            return
+        link.told = division.share_of(link.partition)
+        assert link.told is not None
+        # it has not heard of these, as it says one thing after the other: of what they gave it has what it keeps
+        unheard = [id(one) for one in link.unanswered]
+        frame.given[:] = [one for one in frame.given if id(one) not in unheard]
+        frame.given.append(Given(link.partition, link.told, since))
+        self._tell_shares(frame, division)
+
+    def _fail(self, failed: _Link, frame: _Frame, error: str, message: str) -> None:
+        """Spark would try this task again, and its other tasks would go on calling meanwhile."""
+        frame.failed = frame.failed or {"error": error, "message": message}
+        for link in list(frame.tasks):
+            if link is not failed:
+                self._tell(link, FAILED, frame.failed)
+        self._cancel(failed.stage, f"jobs.errors.{error}: {message}\n")
+
+    def _look(self) -> None:
+        """Tell the tasks of every stage that was active and is no more."""
+        tasks = [key.data for key in self._selector.get_map().values() if key.data and key.data.frame]
+        for stage in {link.stage for link in tasks}:
+            if self._is_active(stage):
+                self._seen_active.add(stage)
+            elif stage in self._seen_active:
+                for link in tasks:
+                    if link.stage == stage:
+                        self._tell(link, STOP)
+
+    def _tell(self, link: _Link, kind: str, facts: Mapping[str, Any] = _NOTHING) -> None:
+        try:
+            link.socket.sendall(json.dumps({"kind": kind, **facts}).encode() + b"\n")
+        except OSError:  # it has gone, or reads nothing
+            self._leave(link)
+        else:
+            if kind in (STOP, AGAIN, FAILED):
+                self._leave(link)
+
+    def _leave(self, link: _Link) -> None:
+        if link.socket.fileno() < 0:
+            return
+        self._strangers.pop(link, None)
+        self._selector.unregister(link.socket)
+        link.socket.close()
+        frame = link.frame
+        if frame is None:
+            return
+        frame.tasks.remove(link)
+        if frame.division is None:
+            return
+        self._take_back(frame, link)
+        gives = frame.division.leave(link.partition, ended=link.ended_at is not None)
+        if gives:
+            none = (0,) * len(frame.division.totals)
+            frame.given.append(Given(link.partition, none, link.ended_at))
+        self._tell_shares(frame, frame.division)
+
+    def _take_back(self, frame: _Frame, link: _Link) -> None:
+        """What a task took after its end, as the word of it was on its way: it had nothing to call for."""
+        if link.ended_at is not None:
+            late = [id(one) for one in link.given if one.since is None or one.since > link.ended_at]
+            frame.given[:] = [one for one in frame.given if id(one) not in late]
+
+
+def _listening_on(bind_host: str) -> socket.socket:
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.bind((bind_host, 0))
+    except OSError:  # the driver's name is for others: behind a container's door it is no address of ours
+        found.bind(("", 0))
+    found.listen(1000)
+    found.setblocking(False)
+    return found
+
+
+_coordinator: DriverCoordinator | None = None
+_opening = threading.Lock()
+
+
+def coordinator_of(spark: SparkSession) -> DriverCoordinator:
+    """This driver's coordinator, opened when it is first wanted; on loopback where all tasks are of this machine."""
+    global _coordinator  # noqa: PLW0603  # one per process, as there is one SparkContext
+    with _opening:
+        if _coordinator is None:
+            context = spark.sparkContext
+            conf = context.getConf()
+            host = LOOPBACK if str(context.master).startswith("local") else conf.get("spark.driver.host", LOOPBACK)
+            bind_host = host if host == LOOPBACK else conf.get("spark.driver.bindAddress", host)
+            _coordinator = DriverCoordinator(host, bind_host, _is_active, cancel=_cancel)
+        return _coordinator
+
+
+def _is_active(stage: int) -> bool:
+    """Whether Spark works on this stage. A Spark that cannot be asked is gone or going."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001  # the driver's own, from another thread
+    try:
+        return context is not None and stage in context.statusTracker().getActiveStageIds()
+    except Exception:  # noqa: BLE001  # Py4J raises many: the JVM has been killed, or its context is stopped
+        return False
+
+
+def _cancel(stage: int, reason: str) -> None:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    with suppress(Exception):  # as _is_active; Spark then tries the task again, which fails at its hello
+        if context is not None:
+            context._jsc.sc().cancelStage(stage, reason)  # noqa: SLF001  # PySpark has no word for it

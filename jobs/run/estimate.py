@@ -1,0 +1,248 @@
+"""What days would ask, and why, before anything is asked: no call, no write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
+from jobs.declare.ledger_settings import FOR_EVER
+from jobs.declare.prices import SENT, cost_of, in_force
+from jobs.errors import DeclarationError, NoInput
+from jobs.input.day import find_input
+from jobs.ledger.request_manifest import read_note, siblings, what_changed
+from jobs.ledger.requests import request_facts
+from jobs.ledger.selection import select
+from jobs.run.day_keys import ROWS, TEXT, day_keys
+from jobs.run.enrich import prepare
+from jobs.run.hits import folder_of
+from jobs.run.judged_answers import without_old_errors
+from jobs.run.options import RunRules, ledger_of
+from jobs.run.preflight import check_columns
+from jobs.schema import Facts
+from jobs.tables import run_records
+from jobs.wording import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
+    from jobs.ledger.plan import LedgerPlan
+    from jobs.schema import LookupFigures, PriceFacts
+
+NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
+FAILED = "answered with an error"  # by error_when or required
+
+
+@dataclass(frozen=True)
+class LookupEstimate(Facts):
+    """What one lookup would be asked. keys = in_ledger + asked, and asked = the sum of `because`."""
+
+    name: str
+    rows: int  # that have a key
+    keys: int  # distinct ones
+    in_ledger: int
+    oldest_days: float | None  # age of the oldest answer that would be used
+    asked: int
+    because: tuple[tuple[str, int], ...]  # reason -> keys
+    requests: int
+    batch_size: int
+    cost: str | None  # decimal; None: no price is declared, or one per unit that only an answer tells
+    price: str  # as "0.0040 USD per item"; empty: none is declared
+    later_price: str  # as "0.0046 USD per item from 2026-12-01"; empty: none
+    seconds: float | None  # None: unknown, as no earlier run measured a call
+    concurrency: int  # calls in flight
+
+
+@dataclass(frozen=True)
+class Estimate(Facts):
+    """What the days of one enrichment would ask; the keys of several days count once."""
+
+    enrichment: str
+    days: tuple[str, ...]  # that have input
+    without_input: tuple[str, ...]
+    published: int  # of the days, with the declaration as it is now
+    rows: int
+    ledger: str | None
+    lookups: tuple[LookupEstimate, ...]
+
+    def render(self) -> str:
+        """For the terminal."""
+        first, last = self.days[0], self.days[-1]
+        span = first if first == last else f"{first} .. {last}"
+        count = counted(len(self.days), "day")
+        lines = [f"{self.enrichment}   {span}   {count}, {self.published} published with this declaration"]
+        if self.without_input:
+            lines.append(
+                f"  no input           {', '.join(self.without_input[:10])}{' ...' * (len(self.without_input) > 10)}"
+            )
+        lines.append(f"  rows               {self.rows:,}")
+        for lookup in self.lookups:
+            lines += _rendered(lookup, has_ledger=self.ledger is not None)
+        return "\n".join(lines)
+
+
+def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -> Estimate:
+    """Count what these days would ask; the services hear nothing of it. Raises DeclarationError and LedgerError.
+
+    A day without input is left out, and named; without any it is an error.
+    """
+    found, without = {}, []
+    for day in days:
+        try:
+            found[day] = find_input(enrichment, day)
+        except NoInput:
+            if len(days) == 1:
+                raise
+            without.append(day)
+    if not found:
+        raise DeclarationError(f"{enrichment.name}: input: none of the {len(days)} days has any; nothing to plan.")
+    for input_day in found.values():
+        check_columns(enrichment, input_day.names)
+    frames = [prepare(input_day.read(spark), enrichment) for input_day in found.values()]
+    layout = frames[0][1].layout
+    plans = [ledger_of(enrichment, lookup, "plan", RunRules()) for lookup in enrichment.lookups]
+    figures = _last_figures(enrichment)
+    lookups = []
+    for lookup, names, plan in zip(enrichment.lookups, layout.keys, plans, strict=True):
+        hidden = lookup.reads(enrichment.pii)
+        keys = (day_keys(prepared, names, hidden=hidden, seed=0).select(TEXT, ROWS) for prepared, _ in frames)
+        wanted = reduce(DataFrame.unionAll, keys).groupBy(TEXT).agg(F.sum(ROWS).alias(ROWS)).toArrow()
+        lookups.append(_estimated(lookup, wanted, plan, figures.get(lookup.name)))
+    latest = [record for record in run_records.latest(enrichment.name) if record.facts.day in found]
+    published = [
+        one for one in latest if one.state == "published" and one.facts.declared.fingerprint == enrichment.fingerprint
+    ]
+    return Estimate(
+        enrichment=enrichment.name,
+        days=tuple(found),
+        without_input=tuple(without),
+        published=len(published),
+        rows=sum(input_day.rows for input_day in found.values()),
+        ledger=None if enrichment.ledger is None else enrichment.ledger.path,
+        lookups=tuple(lookups),
+    )
+
+
+def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: LookupFigures | None) -> LookupEstimate:
+    keys = wanted.num_rows
+    because: dict[str, int] = {}
+    in_ledger, oldest = 0, None
+    now_us = time.time_ns() // 1000
+    if plan is not None:
+        selected = select(folder_of(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
+        answers, failed = without_old_errors(lookup, selected.answers, ttl=plan.ttl, now_us=now_us)
+        in_ledger = answers.num_rows
+        oldest = pc.min(answers["answered_at"].cast(pa.int64())).as_py()
+        known = (answers["key"].combine_chunks(), selected.outlived, selected.refreshed, failed)
+        because = {OUTLIVED: len(selected.outlived), REFRESHED: len(selected.refreshed), FAILED: len(failed)}
+        because |= _asked_before(lookup, plan, reduce(_without, known, wanted[TEXT]), now_us)
+    asked = keys - in_ledger
+    because[NEVER_ASKED] = asked - sum(because.values())
+    requests = -(-asked // lookup.batch_size)
+    today = datetime.now(UTC).date().isoformat()
+    price = in_force(lookup.prices, today)
+    later = min(
+        (one for one in lookup.prices if (one.since or "") > today), key=lambda one: one.since or "", default=None
+    )
+    units = requests if price is not None and price.unit == "request" else asked
+    return LookupEstimate(
+        name=lookup.name,
+        rows=pc.sum(wanted[ROWS]).as_py() or 0,
+        keys=keys,
+        in_ledger=in_ledger,
+        oldest_days=None if oldest is None else (now_us - oldest) / 86_400e6,
+        asked=asked,
+        because=tuple((reason, count) for reason, count in because.items() if count),
+        requests=requests,
+        batch_size=lookup.batch_size,
+        cost=f"{cost_of(price, units):f}" if lookup.prices and lookup.prices[0].unit in SENT else None,
+        price=_said(price),
+        later_price=f"{_said(later)} from {later.since}" if later is not None else "",
+        seconds=_seconds(lookup, asked, last),
+        concurrency=lookup.concurrency,
+    )
+
+
+def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
+    return texts.filter(pc.invert(pc.is_in(texts, value_set=known)))
+
+
+def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int) -> dict[str, int]:
+    """Of the keys that this request was never asked for: how many another one was, by what changed since."""
+    because: dict[str, int] = {}
+    now = request_facts(lookup)
+    for sibling in siblings(folder_of(plan)):
+        if not len(texts):
+            break
+        known = select(sibling, texts, now_us=now_us, ttl=FOR_EVER).answers["key"]
+        if len(known):
+            reason = what_changed(read_note(sibling), now)
+            because[reason] = because.get(reason, 0) + len(known)
+            texts = _without(texts, known.combine_chunks())
+    return because
+
+
+def _said(price: PriceFacts | None) -> str:
+    if price is None:
+        return ""
+    many = f"{price.per:,} {price.unit}s" if price.per > 1 else price.unit
+    return f"{price.amount} {price.currency} per {many}"
+
+
+def _last_figures(enrichment: Enrichment) -> dict[str, LookupFigures]:
+    """Per lookup: the last run that made calls."""
+    found: dict[str, LookupFigures] = {}
+    for record in sorted(run_records.load(enrichment.name), key=lambda record: record.facts.started_at):
+        found |= {one.name: one for one in record.figures.lookups if one.calls and one.rows_called}
+    return found
+
+
+def _seconds(lookup: Lookup, keys: int, last: LookupFigures | None) -> float | None:
+    """As long as the last run's calls took, retries included, with as many in flight as are allowed now."""
+    if keys == 0:
+        return 0.0
+    if last is None:
+        return None
+    at_once = lookup.facts().max_attempts_at_once
+    spent = last.limit_s * at_once  # s; as many in flight then as now, unless the declaration changed
+    return spent / last.rows_called * keys / at_once
+
+
+def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
+    oldest = f"   oldest answer {lookup.oldest_days:,.1f} days" if lookup.oldest_days is not None else ""
+    because = ", ".join(f"{reason} {count:,}" for reason, count in lookup.because)
+    each = f"   {lookup.batch_size} items each" if lookup.batch_size > 1 else ""
+    at = f"{counted(lookup.concurrency, 'call')} in flight"
+    took = (
+        "unknown: no earlier run measured a call"
+        if lookup.seconds is None
+        else f"about {_time(lookup.seconds)} with {at}"
+    )
+    lines = [
+        f"{lookup.name}",
+        f"  distinct keys      {lookup.keys:,} of {counted(lookup.rows, 'row')}",
+        f"    in the ledger    {lookup.in_ledger:,}{oldest}" if has_ledger else "    no ledger: every run asks all",
+        f"    asked anew       {lookup.asked:,}{'   because: ' if because else ''}{because}",
+        f"  requests           {lookup.requests:,}{each}",
+        f"  time               {took}",
+    ]
+    if lookup.cost is not None:
+        later = f"; {lookup.later_price}" if lookup.later_price else ""
+        price = lookup.price or "no price is in force today"
+        currency = lookup.price.split(" ")[1] if lookup.price else ""
+        lines.insert(-1, f"  cost               {lookup.cost} {currency}".rstrip() + f" at {price}{later}")
+    return lines
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,209 @@
+"""The driver's side of the ledger in one run: which answers the day's keys have, as one index file per lookup."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.errors import LedgerError
+from jobs.ledger.answers import ANSWERS, SCHEMA
+from jobs.ledger.index import write_index
+from jobs.ledger.manifest import COMPACTED
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.selection import select
+from jobs.ledger.store import LedgerFolder
+from jobs.run.day_keys import HASH, ROWS, TASK, TEXT, day_keys
+from jobs.run.judged_answers import without_old_errors
+from jobs.task.task_ledger import without_expired
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.declare.lookup import Lookup
+
+RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
+BEAT = "run.json"  # in it; written again every BEAT_EVERY s
+BEAT_EVERY = 5.0
+
+_log = logging.getLogger("tidegate.ledger")
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What the ledger knows of one lookup's keys of one day. `frame` is kept by Spark until `drop`."""
+
+    plan: LedgerPlan | None  # None: nothing is stored
+    names: tuple[str, ...]  # the columns of the key
+    frame: DataFrame  # of `day_keys`
+    wanted: pa.Table  # TEXT, ROWS, HASH, TASK
+    answers: pa.Table  # of those that need no call, as `select` gives them
+    lookup: Lookup
+
+    @functools.cached_property
+    def missing(self) -> pa.Table:
+        """Of `wanted`, the keys that are to be asked."""
+        known = self.answers["key"].combine_chunks()
+        return self.wanted.filter(pc.invert(pc.is_in(self.wanted[TEXT], value_set=known)))
+
+    @property
+    def repeated(self) -> pa.Table:
+        """Of `missing`, the keys that stand in more than one row."""
+        return self.missing.filter(pc.greater(self.missing[ROWS], 1))
+
+    def drop(self) -> None:
+        self.frame.unpersist()
+
+
+def run_of_keys(run_id: str) -> str:
+    """What the parts are called that a run writes while it asks keys, before the rows."""
+    return f"{run_id}-keys"
+
+
+def folder_of(plan: LedgerPlan) -> LedgerFolder:
+    return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
+
+
+def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan | None, *, lookup: Lookup, seed: int) -> Hits:
+    """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError.
+
+    The keys come to the driver as Arrow: about 60 bytes each and the length of their text.
+    """
+    frame = day_keys(prepared, names, hidden=plan is not None and plan.hidden, seed=seed).persist()
+    wanted = frame.select(TEXT, ROWS, HASH, TASK).toArrow()
+    known = SCHEMA.empty_table() if plan is None else _known(lookup, plan, wanted)
+    return Hits(plan, tuple(names), frame, wanted, known, lookup)
+
+
+def _known(lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
+    now = time.time_ns() // 1000
+    answers = select(folder_of(plan), wanted[TEXT], now_us=now, ttl=plan.ttl).answers
+    return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now)[0]
+
+
+def with_own_answers(hits: Hits) -> pa.Table:
+    """`hits.answers`, what others have stored since, and what this run has: all holds to the end of this run, whatever
+    its time to live is.
+    """
+    assert hits.plan is not None
+    folder = folder_of(hits.plan)
+    own = without_expired(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
+    own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
+    own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
+    last = own.group_by("key").aggregate([("place", "max")])["place_max"]
+    own = own.take(last).drop_columns(["place"])
+    since = _known(hits.lookup, hits.plan, hits.wanted)
+    known = own
+    for older in (since, hits.answers):
+        more = older.filter(pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks())))
+        known = pa.concat_tables([more.select(own.column_names), known])
+    return known
+
+
+def file_of_run(plan: LedgerPlan, name: str) -> str:
+    """The file as an executor opens it; a URL's options, as ?endpoint_override=..., stay behind its path."""
+    root, mark, options = plan.root.partition("?") if "://" in plan.root else (plan.root, "", "")
+    return f"{root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}{mark}{options}"
+
+
+def with_index(plan: LedgerPlan, answers: pa.Table) -> LedgerPlan:
+    """The plan with an index of these answers, where every executor reads it; without one when there are none."""
+    if not answers.num_rows:
+        return plan
+    path = file_of_run(plan, f"index-{time.time_ns()}.arrow")  # a new name: a task may have the last one mapped
+    write_index(path, answers)
+    return replace(plan, index=path)
+
+
+def knows_nothing(folder: LedgerFolder) -> bool:
+    return not folder.parts() and not folder.names(COMPACTED)
+
+
+def begin_run(plan: LedgerPlan) -> list[str]:
+    """Make this run's folder, so that others see it; gives the other runs that have one: they ask too, or crashed.
+
+    What a run has whose process is known to be gone is taken away at once, so that nobody waits for it, and the runs
+    after this one do not take it for one that asks.
+    """
+    beat(plan)
+    folder = folder_of(plan)
+    others = {name.split("/")[1] for name in folder.names(RUNS)} - {plan.run_id}
+    for run in sorted(others):
+        if _is_gone(folder, run):
+            end_run(replace(plan, run_id=run))
+    return sorted(others)
+
+
+def beat(plan: LedgerPlan) -> None:
+    """Say that this run lives, and where. Raises LedgerError."""
+    said = {"run_id": plan.run_id, "host": _host(), "pid": os.getpid()}
+    folder_of(plan).replace(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps(said).encode())
+
+
+def _host() -> str:
+    """Where a process number means one process: a host, or a container."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # not a path
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()} {space}".strip()
+
+
+def _is_gone(folder: LedgerFolder, run: str) -> bool:
+    """Whether the process of a run is known to have ended: only here, and only where it says so itself. One without a
+    beat, which comes first of all, has left what its tasks wrote after it was taken for gone.
+    """
+    try:
+        said = json.loads(folder.read_bytes(f"{RUNS}/{run}/{BEAT}"))
+        if said["host"] != _host():
+            return False
+        os.kill(int(said["pid"]), 0)
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+    except (LedgerError, PermissionError, ValueError, KeyError, TypeError):  # as of another user's: it may live
+        return False
+    return False
+
+
+@contextmanager
+def beating(plans: Sequence[LedgerPlan]) -> Iterator[None]:
+    """Say every few seconds that this run lives, for as long as it does: what it has claimed is left to it."""
+    ended = threading.Event()
+
+    def say() -> None:
+        while not ended.wait(BEAT_EVERY):
+            for plan in plans:
+                with suppress(LedgerError):  # then others may ask what this run is about to ask, nothing worse
+                    beat(plan)
+
+    thread = threading.Thread(target=say, name="ledger beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def end_run(plan: LedgerPlan) -> None:
+    """Remove this run's folder. What cannot be removed stays, with a warning: the ledger's clean-up takes it."""
+    folder = folder_of(plan)
+    try:
+        for name in folder.names(f"{RUNS}/{plan.run_id}"):
+            folder.delete(name)
+        folder.filesystem.delete_dir(f"{folder.path}/{RUNS}/{plan.run_id}")
+    except FileNotFoundError:
+        return
+    except (LedgerError, OSError) as error:
+        _log.warning("ledger %s: run %s left files behind: %s", folder.path, plan.run_id, error)

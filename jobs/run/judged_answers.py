@@ -1,0 +1,47 @@
+"""Stored answers that the declaration calls errors (error_when, required): they hold as long as an error does.
+
+The raw response is stored as any other, so that a mended declaration maps it anew without a call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.declare.answer_json import load
+from jobs.declare.ledger_settings import FOR_EVER
+from jobs.ledger.answers import as_answers
+
+if TYPE_CHECKING:
+    from jobs.clients.client import Caller
+    from jobs.declare.ledger_settings import Ttl
+    from jobs.declare.lookup import Lookup
+    from jobs.ledger.answers import StoredAnswer
+
+
+def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int) -> tuple[pa.Table, pa.Array]:
+    """The answers that need no call, and the keys of the others: errors older than `ttl.error`.
+
+    ttl: with FOR_EVER (replay, remap) all stay, as those commands decide by themselves what is asked.
+    """
+    longest = ttl.max_age_us()["error"]
+    nothing = pa.array([], pa.string())
+    if not lookup.judges_answers or longest is None or ttl is FOR_EVER:
+        return answers, nothing
+    caller = lookup.caller(1)
+    is_old = [
+        one.outcome == "ok" and (longest == 0 or now_us - one.answered_at >= longest) and _is_error(caller, one)
+        for one in as_answers(answers)
+    ]
+    old = pa.array(is_old, pa.bool_())
+    return answers.filter(pc.invert(old)), answers["key"].filter(old).combine_chunks()
+
+
+def _is_error(caller: Caller, stored: StoredAnswer) -> bool:
+    try:
+        caller.columns(load(stored.response or b"null"))
+    except ValueError:
+        return True
+    return False

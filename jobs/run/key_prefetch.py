@@ -1,0 +1,233 @@
+"""Keys that are asked before the rows: each once for the whole run, by the same operators with the same limits.
+
+An ordinary task shares calls within its own partition only. Here the keys of all partitions are asked first; then every
+row finds its answer, and the audit of a call stands at one row of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
+from jobs import schema
+from jobs.run.claims import Claims
+from jobs.run.day_keys import HASH, ROWS, TASK, TEXT
+from jobs.run.enrich import carry_out
+from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
+from jobs.task.asked_once import ANSWER, AskedFile, write_asked_once
+from jobs.task.runner import PartitionPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from jobs.declare.lookup import Lookup
+    from jobs.ledger.plan import CallCap, LedgerPlan
+    from jobs.run.request_metrics import SentRequests
+
+PLACE = "__key_place"  # int: of the lookup in the plan
+BY_ROW = "row"
+OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)
+
+
+@dataclass(frozen=True)
+class First:
+    """What is asked first at one lookup. keys: of `hits.missing`; others: the runs that lived when this one began at
+    it. alone: no other run lived at any lookup, so that keys of a single row are asked by row.
+    """
+
+    hits: Hits
+    keys: pa.Table
+    others: tuple[str, ...]
+    alone: bool
+
+    @property
+    def said(self) -> str:
+        """For the run's record."""
+        rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
+        return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
+
+    @property
+    def frame(self) -> DataFrame:
+        """Its keys, and those that need no call."""
+        return self.hits.frame.where(F.col(ROWS) > 1) if self.alone else self.hits.frame
+
+
+def types_of(types: StructType, names: Sequence[str]) -> str:
+    """The types of a key's columns, as text."""
+    return ", ".join(types[name].dataType.simpleString() for name in names)
+
+
+@dataclass(frozen=True)
+class PlanOfKeys(PartitionPlan):
+    """What a task of the first phase needs to know: also who else asks the same keys meanwhile."""
+
+    sharing: dict[int, LedgerPlan] = field(default_factory=dict)  # by the lookup's place in the run; none: no ledger
+    others: dict[int, tuple[str, ...]] = field(default_factory=dict)  # runs that lived when this one began
+    types: dict[int, str] = field(default_factory=dict)  # of the key's columns
+    seed: int = 0
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Keys in, one row for each that was asked or is in the ledger out."""
+        from pyspark import TaskContext
+
+        if not self.sharing:
+            yield from super().__call__(batches)
+            return
+        task = TaskContext.get()
+        number = task.partitionId() if task else 0
+        claims = Claims(
+            self.sharing, self.others, number, text=TEXT, place=PLACE, hashed=HASH, types=self.types, seed=self.seed
+        )
+        try:
+            for batch in super().__call__(claims.take(batches)):
+                claims.finished(batch)
+                yield batch
+        finally:
+            claims.end()
+
+
+def ask_keys(
+    plan: PartitionPlan,
+    first: Mapping[int, First],
+    *,
+    seed: int,
+    scratch: Path,
+    sent: SentRequests | None = None,
+) -> PartitionPlan:
+    """Ask these keys once, all lookups side by side; the plan for the rows, which calls for none of them again.
+
+    first: by the lookup's place in the plan. seed: of this run, which asks in an order of its own. scratch: a folder
+    for what became of the keys; the rows need it. sent: told of the requests.
+    Raises what the tasks raise: RunStopped, RowFailed, LedgerError. What was answered until then is in the ledger.
+    """
+    places = sorted(first)
+    hits = {place: first[place].hits for place in places}
+    asking = replace(
+        _plan_of_keys(plan, places),
+        sharing={place: one.plan for place, one in hits.items() if one.plan is not None},
+        others={place: first[place].others for place in places},
+        types={place: types_of(one.frame.schema, one.names) for place, one in hits.items()},
+        seed=seed,
+    )
+    wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
+    for place in places:
+        name = plan.lookups[place].name
+        wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
+        wanted += [f"`{answer.name}`" for answer in plan.layout.answers[place]]
+    written = scratch / "keys"
+    carry_out(_frame(first, tasks=len(plan.shares[0])), asking, sent).select(*wanted).write.parquet(str(written))
+    asked = pq.read_table(written)
+    ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
+    for place in places:
+        own = _called(asked, plan.lookups[place], place)
+        files[place] = _written(own, plan.lookups[place], hits[place], scratch / f"asked-{place}.arrow")
+        if hits[place].plan is not None:
+            ledgers[place] = _with_answers(hits[place], own)
+    return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files), cap=_left(plan, places, asked))
+
+
+def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PlanOfKeys:
+    """The plan of the first phase: rows are keys, and each is asked at one of the lookups."""
+    layout = replace(
+        plan.layout,
+        carried=(TEXT, PLACE, *schema.SOURCE_IDENTITY),
+        keys=tuple(plan.layout.keys[place] for place in places),
+        order_key=(),
+        event_time=None,
+        lookups=tuple(plan.layout.lookups[place] for place in places),
+        answers=tuple(plan.layout.answers[place] for place in places),
+        key_names=tuple(plan.layout.key_names[place] for place in places),
+    )
+    cap = plan.cap and replace(plan.cap, weights=tuple(plan.cap.weights[place] for place in places))
+    changed = replace(
+        plan,
+        # a row has the key of one lookup only: at the others it is null, whatever they say of null keys
+        lookups=tuple(replace(plan.lookups[place], on_null_key="skip") for place in places),
+        shares=tuple(plan.shares[place] for place in places),
+        ledgers=tuple(_of_phase(plan.ledgers[place]) for place in places),
+        mode="unordered",
+        unit="keys",
+        layout=layout,
+        cap=cap,
+    )
+    return PlanOfKeys(**{one.name: getattr(changed, one.name) for one in fields(changed)})
+
+
+def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan | None:
+    """Parts under a name of their own: a task of the rows takes those under its own for a dead attempt's."""
+    return ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
+
+
+def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
+    """All keys, each in the partition of the row that will show its call: so the calls of a task stay within its
+    share of calls in flight also where the audit shows them.
+    """
+    hits = [one.hits for one in first.values()]
+    types = {field.name: field.dataType for one in hits for field in one.frame.schema if field.name in one.names}
+    frames = []
+    for place, one in first.items():
+        keys = [
+            F.col(name) if name in one.hits.names else F.lit(None).cast(kind).alias(name)
+            for name, kind in types.items()
+        ]
+        identity = (TEXT, HASH, F.lit(place).alias(PLACE), *schema.SOURCE_IDENTITY, TASK)
+        frames.append(one.frame.select(*identity, *keys))
+    together = reduce(DataFrame.unionByName, frames)
+    return together.repartitionById(tasks, F.col(TASK)).drop(TASK)
+
+
+def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
+    """The keys of one lookup that were asked now; of the others the ledger knows all."""
+    own = asked.filter(pc.equal(asked[PLACE], place))
+    return own.filter(pc.not_equal(pc.fill_null(own[schema.source(lookup.name)], "call"), "ledger"))
+
+
+def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile | None:
+    """What became of the keys, where every task finds it."""
+    if not own.num_rows:
+        return None
+    name = lookup.name
+    columns = {
+        "key": own[TEXT],
+        "outcome": own[schema.status(name)],
+        "error": own[schema.error(name)],
+        "attempts": own[schema.attempts(name)],
+        "latency_ms": own[schema.latency_ms(name)],
+        "paused_ms": own[schema.paused_ms(name)],
+        "source_file": own[schema.SOURCE_FILE],
+        "source_row": own[schema.SOURCE_ROW],
+        "answered_at": own[schema.published_answered_at(name)].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
+    }
+    answers = {f"{ANSWER}{number}": own[one.name].cast(one.arrow_type) for number, one in enumerate(lookup.columns)}
+    write_asked_once(str(path), pa.table(columns | answers))
+    return AskedFile(str(path), hidden=hits.plan is not None and hits.plan.hidden)
+
+
+def _with_answers(hits: Hits, own: pa.Table) -> LedgerPlan:
+    """The ledger's plan for the rows: what it knows now, but for the keys that were asked."""
+    assert hits.plan is not None
+    known = with_own_answers(hits)
+    asked = own[TEXT].combine_chunks()
+    return with_index(hits.plan, known.filter(pc.invert(pc.is_in(known["key"], value_set=asked))))
+
+
+def _left(plan: PartitionPlan, places: Sequence[int], asked: pa.Table) -> CallCap | None:
+    """What each task may still spend once the keys were asked."""
+    if plan.cap is None:
+        return None
+    left = list(plan.cap.parts)
+    tasks = asked[schema.PARTITION].to_numpy()
+    for place in places:
+        calls = pc.list_value_length(asked[schema.attempts(plan.lookups[place].name)]).to_numpy()
+        for task in range(len(left)):
+            left[task] -= plan.cap.weights[place] * float(calls[tasks == task].sum())
+    return replace(plan.cap, parts=tuple(max(0.0, part) for part in left))

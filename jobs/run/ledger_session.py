@@ -1,0 +1,150 @@
+"""What the driver does with keys and the ledger around one run: hits before it, keys asked first, nothing left behind.
+
+A key that stands in more than one row is asked before the rows, once for the whole run; one that stands in a single row
+is asked by that row.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jobs.ledger.request_manifest import write_note
+from jobs.run.by_row import Hashes, begin_deciding, decided
+from jobs.run.caps import divided_by_need
+from jobs.run.day_keys import HASH, ROWS, TASK, hashes_of_keys
+from jobs.run.hits import beating, begin_run, end_run, find_hits, folder_of, knows_nothing, with_index
+from jobs.run.key_prefetch import BY_ROW, First, ask_keys, types_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.ledger.plan import CallCap, LedgerPlan
+    from jobs.run.hits import Hits
+    from jobs.run.request_metrics import SentRequests
+    from jobs.task.runner import PartitionPlan
+
+
+@dataclass(frozen=True)
+class Driven:
+    """The plan that the rows are to be carried out by, and how each lookup was asked, in order, for the record."""
+
+    plan: PartitionPlan
+    asked_by: tuple[str, ...]
+
+
+@contextmanager
+def driven(
+    prepared: DataFrame,
+    plan: PartitionPlan,
+    *,
+    scratch: Path,
+    rows: int | None = None,
+    asking: Callable[[int | None], object] = lambda _: None,
+    sent: SentRequests | None = None,
+) -> Iterator[Driven]:
+    """`plan` with what is known of the day's keys, those that stand in several rows asked; for one `with`.
+
+    scratch: a folder that every task sees and that does not exist yet, gone at the end. rows: of `prepared`, where it
+    is known. asking: told of the number of keys before they are asked, and None after that. sent: told of the requests.
+    Leaving it, by an error too, removes the run's files. Raises LedgerError, and what the calls raise; their answers
+    are in the ledger then.
+    """
+    seed = secrets.randbits(31)
+    plan = replace(plan, ledgers=plan.ledgers or (None,) * len(plan.lookups))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        stack.enter_context(beating([ledger for ledger in plan.ledgers if ledger is not None]))
+        # all of them before any look: of two runs at least one sees the other, and it lists no key of any lookup, so
+        # that no two runs ever wait for each other's rows
+        others = [_begin(plan, place, stack) for place in range(len(plan.lookups))]
+        look = partial(_look, prepared, plan, others, rows=rows, seed=seed, stack=stack)
+        looks = [look(place) for place in range(len(plan.lookups))]
+        first = {place: look.first for place, look in enumerate(looks) if look.first is not None}
+        found = replace(plan, ledgers=tuple(look.ledger for look in looks), cap=_divided(plan, looks))
+        if first:
+            asking(sum(one.keys.num_rows for one in first.values()))
+            found = ask_keys(found, first, seed=seed, scratch=scratch, sent=sent)
+            asking(None)
+        yield Driven(found, tuple(BY_ROW if look.first is None else look.first.said for look in looks))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the driver knows of one lookup before anything is asked."""
+
+    ledger: LedgerPlan | None  # with the index of what it knows
+    hits: Hits | None = None  # None: nobody had to look
+    first: First | None = None  # None: all keys are asked by row
+
+
+def _look(
+    prepared: DataFrame,
+    plan: PartitionPlan,
+    others: Sequence[Sequence[str]],
+    place: int,
+    *,
+    rows: int | None,
+    seed: int,
+    stack: ExitStack,
+) -> _Look:
+    """Find what the ledger knows of the keys, and which of them are asked before the rows; tell other runs the rest.
+
+    others: per lookup, the runs that lived when this one began.
+    """
+    ledger, names, alone = plan.ledgers[place], plan.layout.keys[place], not any(others)
+    shares = plan.may_call and plan.lookups[place].cache is not None
+    if plan.cap is None and alone and (ledger is None or knows_nothing(folder_of(ledger))):
+        # nothing can be known, so that repeats are all there is to look for
+        day = hashes_of_keys(prepared, names, rows=rows) if shares else None
+        if day is None or not day.repeat:
+            _tell(prepared, plan, place, np.empty(0, np.int64) if day is None else day.hashes)
+            return _Look(ledger)
+    hits = find_hits(prepared, names, ledger, lookup=plan.lookups[place], seed=seed)
+    stack.callback(hits.drop)
+    indexed = ledger and with_index(ledger, hits.answers)
+    keys = (hits.repeated if alone else hits.missing) if shares else hits.missing.slice(0, 0)
+    by_row = hits.missing.filter(pc.equal(hits.missing[ROWS], 1)) if shares and alone else keys.slice(0, 0)
+    _tell(prepared, plan, place, by_row[HASH].to_numpy())
+    if not keys.num_rows:
+        return _Look(indexed, hits)
+    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys, tuple(others[place]), alone=alone))
+
+
+def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> list[str]:
+    """The run's folder in the ledger, until its end; gives the other runs that have one."""
+    ledger = plan.ledgers[place]
+    if ledger is None:
+        return []
+    stack.callback(end_run, ledger)
+    begin_deciding(ledger)
+    others = begin_run(ledger)
+    write_note(folder_of(ledger), plan.lookups[place])
+    return others
+
+
+def _tell(prepared: DataFrame, plan: PartitionPlan, place: int, by_row: Hashes) -> None:
+    ledger = plan.ledgers[place]
+    if ledger is not None:
+        decided(ledger, by_row, types_of(prepared.schema, plan.layout.keys[place]))
+
+
+def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:
+    """The cap by what the keys of each task need; evenly, where a lookup asks for every row."""
+    if plan.cap is None or any(lookup.cache is None for lookup in plan.lookups):
+        return plan.cap
+    needs = np.zeros(len(plan.cap.parts))
+    for look, weight in zip(looks, plan.cap.weights, strict=True):
+        assert look.hits is not None
+        tasks = look.hits.missing[TASK].to_numpy()
+        needs += weight * np.bincount(tasks, minlength=len(needs))[: len(needs)]
+    return divided_by_need(plan.cap, needs.tolist())

@@ -1,0 +1,263 @@
+"""What can be known to be wrong before Spark starts: declaration against input, secrets, services, table."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import functools
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.declare.env import Env, resolve
+from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.lookup import Lookup, columns_in
+from jobs.declare.services import Service
+from jobs.declare.sql_lookup import SqlLookup
+from jobs.errors import DeclarationError, RunStopped
+from jobs.input.day import InputDay, find_input
+from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
+
+TRIES = 3
+PAUSE = 0.5  # s between them
+PATTERN = re.compile(r"[*?\[\]{}\\]")
+PERCENT = re.compile("%[0-9A-Fa-f]{2}")
+OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")  # columns that a run has beside those of the input
+OF_FILES = ("_metadata", "_uri", "_row")  # of a row of files, as Spark and the checks name them
+
+
+def preflight(enrichment: Enrichment, day: str) -> InputDay:
+    """Everything that can be checked without Spark and without asking for an answer.
+
+    Raises DeclarationError, and RunStopped when a service is down: it may be back, where the day is started again.
+    """
+    input_day = find_input(enrichment, day)
+    for step in steps(enrichment, input_day, day):
+        step()
+    return input_day
+
+
+def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -> Iterator[Callable[[], object]]:
+    """What is checked besides the files of the input, one after another; each raises DeclarationError or RunStopped.
+
+    Args:
+        enrichment: As declared.
+        input_day: None where the input cannot be read: what needs it is left out.
+        day: Of the input; None where none is known.
+    """
+    from jobs.tables.summary_sql import check_summaries
+    from jobs.tables.type_check import check_types  # they take deltalake, which the definitions load without
+
+    if input_day is not None and day is not None:
+        yield lambda: check_paths(enrichment, input_day)
+        yield lambda: check_columns(enrichment, input_day.names)
+        yield lambda: check_files_columns(enrichment, input_day.names)
+        yield lambda: check_event_time(enrichment, input_day.schema)
+        yield lambda: check_types(enrichment, input_day)
+        yield lambda: check_summaries(enrichment, input_day, day)
+    for lookup in enrichment.lookups:
+        yield functools.partial(_check_service, enrichment, lookup)
+
+
+def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
+    """Spark finds the files of the input, Spark and Delta those of the output, by the paths that they have."""
+    output = Path(enrichment.output.path).resolve()
+    paths = [("input", file.resolve()) for file in input_day.files] + [("output", output)]
+    wrong = [
+        f"{where}: {path} has {found[0]!r}, which Spark takes for a pattern. Rename it."
+        for where, path in paths
+        if (found := PATTERN.search(str(path)))
+    ]
+    if found := PERCENT.search(str(output)):
+        wrong.append(f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it.")
+    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
+
+
+def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
+    """Every column that the declaration reads is there; none that it writes is. Names are compared as Spark does."""
+    known = _known_columns(enrichment, columns)
+    wrong = (*_missing_columns(enrichment, known), *_columns_twice(enrichment, known))
+    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
+
+
+def _missing_columns(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
+    for where, column in _columns_read(enrichment):
+        if column.lower() not in known:
+            close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)
+            hint = f"Did you mean {known[close[0]]!r}?" if close else f"It has: {', '.join(known.values())}."
+            yield f"{where}: no column {column!r} in {enrichment.input.path}. {hint}"
+
+
+def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
+    for lookup in enrichment.lookups:
+        for column in written_columns(lookup):
+            if column.lower() in known:
+                yield f"lookup {lookup.name}: returns: {column!r} exists in the input. {_rename(lookup, column)}"
+    for column in _columns_kept(enrichment):
+        if column.lower() in known:
+            yield f"input: {known[column.lower()]!r} is a column that Tidegate writes. Rename it."
+
+
+def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
+    """The columns by their names in lower case. Raises DeclarationError for names that Spark cannot tell apart."""
+    known: dict[str, str] = {}
+    wrong = []
+    for column in columns:
+        if column == "*" or OWN_KEYS.fullmatch(column.lower()):
+            wrong.append(
+                f"{column!r} means something else to {'Spark' if column == '*' else 'a run'}. Rename the column."
+            )
+        for mark, called in ((".", "dot"), ("`", "backtick")):  # Spark's own for a field of a struct, and for quoting
+            if mark in column:
+                wrong.append(f"{column!r} has a {called} in its name. Rename the column.")
+        if column.lower() in known:
+            wrong.append(f"{known[column.lower()]!r} and {column!r} are one name to Spark. Rename one.")
+        known[column.lower()] = column
+    DeclarationError.raise_for(f"{enrichment.name}: input: {said}" for said in wrong)
+    return known
+
+
+def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    """Where the declaration names a column of the input, and which."""
+    for lookup in enrichment.lookups:
+        for name, expression in lookup.keys.items():
+            for column in sorted(columns_in(f"keys.{name}", expression)):
+                yield f"lookup {lookup.name}: keys.{name}", column
+    yield from (("input: row_id", column) for column in enrichment.input.row_id)
+    yield from (("pii", column) for column in enrichment.pii)
+    yield from (("key", column) for column in enrichment.key)
+    if enrichment.event_time is not None:
+        yield "event_time", enrichment.event_time.column
+
+
+def _columns_kept(enrichment: Enrichment) -> Iterator[str]:
+    """The audit columns, which no input may bring; its source file and row number it may."""
+    yield from (column for column in ROW_COLUMNS if column not in SOURCE_IDENTITY)
+    for lookup in enrichment.lookups:
+        yield from audit_columns(lookup.name)
+        yield key(lookup.name)
+
+
+def _rename(lookup: Lookup, column: str) -> str:
+    kind = {answer.name: answer.spark_type for answer in lookup.columns}.get(column)
+    if kind is None:
+        return f"Rename the lookup: its name {lookup.name!r} is the prefix."
+    new = f"{lookup.name}_{column}"
+    if isinstance(lookup, HttpLookup):
+        path = lookup.paths.get(column, f"$.{column}")
+        return f'Rename it here: returns="{new} {kind}", paths={{"{new}": "{path}"}}.'
+    if isinstance(lookup, SqlLookup):
+        return f'Rename it here: returns="{new} {kind}", and give the table a view with that column.'
+    return f'Rename it here: returns="{new} {kind}", and in what the function gives.'
+
+
+def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
+    """No column of the day's files has a name that Spark or Tidegate gives to what it knows of each row itself."""
+    known = {column.lower(): column for column in columns}
+    wrong = []
+    if enrichment.input.partition.lower() in known:  # the day's folder gives the table its partition column
+        wrong.append(
+            f"the files hold a column {enrichment.input.partition!r}, and so do their folders' names. "
+            "Leave it out of the files, or call the folders otherwise (Input.partition)."
+        )
+    wrong += [
+        f"{known[name]!r} is a name under which Spark and Tidegate keep where a row came from. Rename the column."
+        for name in (*SOURCE_IDENTITY, *OF_FILES)
+        if name in known
+    ]
+    DeclarationError.raise_for(f"{enrichment.name}: input: {said}" for said in wrong)
+
+
+def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
+    if enrichment.event_time is None:
+        return
+    name = next((name for name in schema.names if name.lower() == enrichment.event_time.column.lower()), None)
+    if name is None:
+        return  # check_columns says so
+    kind = schema.field(name).type
+    if not pa.types.is_timestamp(kind):
+        raise DeclarationError(f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp.")
+
+
+def _check_service(enrichment: Enrichment, lookup: Lookup) -> None:
+    asyncio.run(check_service(enrichment, lookup))
+
+
+async def check_service(enrichment: Enrichment, lookup: Lookup) -> None:
+    """Secrets are set, the service accepts a connection, the table has its columns. Nothing is asked of a service."""
+    try:
+        if lookup.http_service is not None:
+            service = lookup.http_service
+            for variable in lookup.variables():
+                _require_secret(lookup, variable)
+            _require_fitting_secrets(lookup, service)
+            await _reach_service(service)
+        elif isinstance(lookup, SqlLookup):
+            _require_secret(lookup, lookup.url)
+            from jobs.clients.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
+
+            await inspect(lookup)
+    except (DeclarationError, RunStopped) as error:
+        raise type(error)(f"{enrichment.name}: {error}") from error
+
+
+def _require_secret(lookup: Lookup, value: str | Env) -> None:
+    try:
+        resolve(value)
+    except DeclarationError as error:
+        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+
+
+def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
+    from jobs.clients.authorizing import authorizer  # aiohttp: for declarations that need it
+    from jobs.clients.transport import Transport
+
+    try:
+        authorizer(service.auth, service.name)
+        Transport(service)
+    except DeclarationError as error:
+        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+
+
+async def _reach_service(service: Service) -> None:
+    """The service accepts a connection; or its proxy, which may be the only way there."""
+    from jobs.clients.transport import Transport
+
+    proxy = Transport(service).proxy_for(service.base_url)
+    if proxy is None:
+        await _reach(service.name, service.base_url, service.shown_url)
+    else:
+        address = str(proxy.origin())
+        await _reach(service.name, address, f"its proxy {address}")
+
+
+async def _reach(service: str, url: str, shown: str) -> None:
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    started = time.monotonic()
+    for tried in range(1, TRIES + 1):
+        try:
+            async with asyncio.timeout(10):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+        except UnicodeError as error:
+            raise DeclarationError(f"service {service}: {shown} has no name of a host: {error}.") from error
+        except OSError as error:  # a time-out and an unknown name are OSErrors too
+            if tried == TRIES:
+                seconds = time.monotonic() - started
+                what = f"cannot be reached: {error}"
+                if isinstance(error, ConnectionRefusedError | TimeoutError):
+                    refused = isinstance(error, ConnectionRefusedError)
+                    what = "refused the connection" if refused else "did not take a connection"
+                raise RunStopped(
+                    f"service {service}: {shown} {what} ({TRIES} tries in {seconds:.1f} s). "
+                    "Nothing was called, nothing was written."
+                ) from error
+            await asyncio.sleep(PAUSE)
+        else:
+            writer.close()
+            return

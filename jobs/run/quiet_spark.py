@@ -1,0 +1,70 @@
+"""A local Spark session in this process whose own output is discarded."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from jobs.errors import SparkFailed
+from jobs.process.spark_submit import java_lacking
+from jobs.run.enrich_day import session
+from jobs.run.spark_failures import sentence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STDERR = 2
+
+
+@contextmanager
+def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = lambda: None) -> Iterator[SparkSession]:
+    """Start a local Spark session, and stop it at the end; a session that is active already is used and kept.
+
+    Args:
+        name: Of the Spark application.
+        purpose: What Spark does here, as in "count the keys".
+        before_start: Called when a session is about to be started; not where one is active or Java is missing.
+
+    Raises:
+        SparkFailed: Java is missing or too old, or Spark failed at its purpose; in one sentence.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None and (lacking := java_lacking()):
+        raise SparkFailed(lacking)
+    spark = None
+    try:
+        if active is None:
+            before_start()
+            # the JVM keeps the file for as long as it lives
+            with tempfile.TemporaryFile() as output, _stderr_to(output.fileno()):
+                spark = session(name)
+                spark.sparkContext.setLogLevel("OFF")
+            logging.getLogger("SQLQueryContextLogger").disabled = True  # PySpark's: the JVM's stack trace, as JSON
+        yield active or spark  # type: ignore[misc]  # one of them there is
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailed(f"Spark could not {purpose}: {sentence_of(error)}") from error
+    finally:
+        if spark is not None:
+            spark.stop()
+
+
+@contextmanager
+def _stderr_to(file: int) -> Iterator[None]:
+    sys.stderr.flush()
+    kept = os.dup(STDERR)
+    os.dup2(file, STDERR)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, STDERR)
+        os.close(kept)

@@ -1,0 +1,101 @@
+"""What was really sent to the services: each task tells it as it ends, and the day's figures have it from there.
+
+By Spark's accumulators, so a task attempt that died told nothing: its requests are in no figure, as its rows are in no
+file.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark import AccumulatorParam, TaskContext
+
+from jobs.clients import request_counter
+from jobs.clients.request_counter import RequestCounts
+from jobs.declare.prices import cost_of, in_force
+from jobs.schema import Billed, DayFigures, DeclaredFacts, LookupFacts, LookupFigures, RequestFigures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from jobs.task.runner import PartitionPlan
+
+Told = list[tuple[int, dict[str, RequestCounts]]]  # number of the task, and by lookup what it sent
+
+
+class _Together(AccumulatorParam[Told]):
+    def zero(self, value: Told) -> Told:  # noqa: ARG002  # Spark's signature
+        return []
+
+    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802  # Spark's name
+        return value1 + value2
+
+
+class SentRequests:
+    """Travels to the executors, and hears what they tell."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._told = spark.sparkContext.accumulator([], _Together())
+
+    def counted(self, plan: PartitionPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In a task: what the plan makes of the batches; at its end the driver is told what it sent."""
+        task = TaskContext.get()
+        request_counter.begin()
+        yield from plan(batches)
+        self._told.add([(task.partitionId() if task else 0, request_counter.counted())])
+
+    def in_figures(self, figures: DayFigures, declared: DeclaredFacts) -> DayFigures:
+        """The figures with what was sent; lookups whose requests nobody counts, as functions, stay as they are."""
+        lookups = []
+        for facts, lookup in zip(declared.lookups, figures.lookups, strict=True):
+            told = [(task, counts[facts.name]) for task, counts in self._told.value if facts.name in counts]
+            lookups.append(_with_requests(facts, lookup, told) if told else lookup)
+        return replace(figures, lookups=tuple(lookups))
+
+
+def _with_requests(facts: LookupFacts, lookup: LookupFigures, told: list[tuple[int, RequestCounts]]) -> LookupFigures:
+    counts = [one for _, one in told]
+    most: dict[int, int] = {}
+    for task, one in told:
+        most[task] = max(one.most_at_once, most.get(task, 0))
+    requests = RequestFigures(
+        sent=sum(one.sent.total() for one in counts),
+        # a request for one key asks again when the row's attempt is not its first
+        retried=sum(one.repeated for one in counts) if facts.batch_size > 1 else lookup.retried,
+        throttled=sum(one.throttled for one in counts),
+        answered=sum(one.answered for one in counts),
+        items=sum(one.items.total() for one in counts),
+        most_at_once=tuple(most.get(task, 0) for task in range(max(most) + 1)),
+        in_doubt=sum(one.in_doubt for one in counts),
+    )
+    known = replace(lookup, requests=requests, billed=_billed(facts, lookup, requests, counts))
+    if facts.batch_size == 1:
+        return known
+    # a key's attempt has its wait for others in it, so that the time of attempts is no limit
+    return replace(known, limit_s=sum(one.seconds for one in counts) / facts.max_concurrency)
+
+
+def _billed(
+    facts: LookupFacts, lookup: LookupFigures, requests: RequestFigures, counts: list[RequestCounts]
+) -> Billed | None:
+    """What was sent, each by the price of its day."""
+    if lookup.billed is None:
+        return None
+    unit = facts.prices[0].unit
+    by_unit = [{"item": one.items, "request": one.sent}.get(unit, one.units.get(unit, Counter())) for one in counts]
+    days: Counter[int] = sum(by_unit, Counter())
+    costs = (cost_of(in_force(facts.prices, _date(day)), units) for day, units in days.items())
+    cost = sum(costs, cost_of(facts.prices[0], 0))  # which has the price's decimals
+    lost = {"item": requests.items - lookup.answered, "request": requests.sent - requests.answered}.get(
+        unit, sum(one.lost[unit] for one in counts)
+    )
+    return replace(lookup.billed, units=days.total(), lost=max(0, lost), cost=f"{cost:f}")
+
+
+def _date(day: int) -> str:
+    return dt.datetime.fromtimestamp(day * request_counter.DAY, dt.UTC).date().isoformat()

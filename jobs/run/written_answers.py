@@ -1,0 +1,292 @@
+"""The stored answers behind those that a run has written, for the checks: read again, and mapped again.
+
+The keys and the times of the answers come to the driver, about 100 bytes each and the length of the key; what is stored
+of them goes from the ledger to a file beside the run's own, and is mapped to columns by tasks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812
+
+from jobs import schema
+from jobs.errors import LedgerError
+from jobs.ledger.answers import ANSWERS, StoredAnswer
+from jobs.ledger.keys import key_hashes, key_text
+from jobs.ledger.manifest import contents
+from jobs.ledger.resolution import NEVER, times_of
+from jobs.ledger.scan import Wanted, matches
+from jobs.ledger.selection import VANISHED_AT_MOST
+from jobs.run.hits import folder_of
+from jobs.schema import GONE, NONE
+from jobs.tables.old_files import KEYS
+from jobs.task.arrow_batches import TIMESTAMP, keys_of
+from jobs.task.ledger_hits import reply_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.declare.lookup import Lookup
+    from jobs.ledger.plan import LedgerPlan
+    from jobs.ledger.resolution import Ints
+    from jobs.schema import DayFacts
+
+CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
+TEXT, AT, BY_LEDGER, PAIR = "__text", "__at", "__by_ledger", "__pair"
+OUTCOME, RESPONSE = "__outcome", "__response"
+
+
+@contextmanager
+def stored_answers(
+    spark: SparkSession, facts: DayFacts, kept: Mapping[str, tuple[Lookup, LedgerPlan]]
+) -> Iterator[Callable[[str], DataFrame | None]]:
+    """For one `with`: by a lookup's name, what the ledger holds of the answers in the run's files.
+
+    A row for each key and time of an answer, with the columns schema.key, published_answered_at, published_status and
+    the answers, as the stored response gives them as it is mapped now. The status is ok, miss or error; schema.NONE
+    where the ledger has no such answer, or had a newer one before the run began; schema.GONE where it need not have it
+    any more: it could not be kept, or a compaction since took a newer one. None for a lookup that is not in `kept`.
+
+    What it gives raises LedgerError for a ledger that cannot be read.
+    """
+    scratch = Path(f"{facts.folder}{KEYS}")
+
+    def stored(name: str) -> DataFrame | None:
+        if name not in kept or not facts.files:
+            return None
+        lookup, plan = kept[name]
+        written = Written(spark.read.parquet(*facts.files), lookup, plan)
+        scratch.mkdir(parents=True, exist_ok=True)
+        return written.stored(scratch / f"{name}.parquet", facts)
+
+    try:
+        yield stored
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The answers of one lookup in the files of a run."""
+
+    frame: DataFrame
+    lookup: Lookup
+    plan: LedgerPlan
+
+    @property
+    def key(self) -> T.StructField:
+        return self.frame.schema[schema.key(self.lookup.name)]
+
+    @property
+    def parts(self) -> list[T.StructField]:
+        """Of the key, by names of ours."""
+        fields = cast("T.StructType", self.key.dataType).fields
+        return [T.StructField(f"__part_{number}", field.dataType) for number, field in enumerate(fields)]
+
+    def stored(self, path: Path, facts: DayFacts) -> DataFrame:
+        """What the ledger holds of them. path: of a file for the stored responses."""
+        instead = _find(self.plan, self._pairs().toArrow(), facts, path)
+        types = [T.StructField(PAIR, T.LongType()), *self.parts, T.StructField(AT, T.TimestampType())]
+        types += [T.StructField(OUTCOME, T.StringType()), T.StructField(RESPONSE, T.StringType())]
+        raw = self.frame.sparkSession.read.schema(T.StructType(types)).parquet(str(path))
+        names = [part.name for part in self.parts]
+        fields = [field.name for field in cast("T.StructType", self.key.dataType).fields]
+        mapping = Mapped(self.lookup, tuple(names), tuple(fields), instead)
+        return raw.mapInArrow(mapping, self._types())
+
+    def _types(self) -> T.StructType:
+        name = self.lookup.name
+        ddl = ", ".join(f"`{column.name}` {column.spark_type}" for column in self.lookup.columns)
+        answers = T.StructType.fromDDL(ddl)
+        assert isinstance(answers, T.StructType)
+        answered_at = T.StructField(schema.published_answered_at(name), T.TimestampType())
+        status = T.StructField(schema.published_status(name), T.StringType())
+        return T.StructType([self.key, answered_at, status, *answers.fields])
+
+    def _pairs(self) -> DataFrame:
+        """Each key and time of an answer once, with TEXT, and whether all its rows have it from the ledger."""
+        name, parts = self.lookup.name, self.parts
+        fields = cast("T.StructType", self.key.dataType).fields
+        status, at = schema.published_status(name), schema.published_answered_at(name)
+        flat = self.frame.where(F.col(status).isin(*ANSWERS) & F.col(at).isNotNull()).select(
+            *(
+                F.col(self.key.name).getField(field.name).alias(part.name)
+                for field, part in zip(fields, parts, strict=True)
+            ),
+            F.col(at).alias(AT),
+            (F.col(schema.source(name)) == "ledger").alias(BY_LEDGER),
+        )
+        flat = flat.where(" and ".join(f"{part.name} is not null" for part in parts))  # dropna takes NaN for null
+        floating = [part for part in parts if _holds_floats(part.dataType)]  # a group takes -0.0 for 0.0
+        by = [F.col(part.name) for part in parts if part not in floating]
+        by += [F.col(part.name).cast("string").alias(f"{part.name}_spelled") for part in floating]
+        own = [F.first(part.name).alias(part.name) for part in floating]
+        grouped = flat.groupBy(*by, AT).agg(F.bool_and(BY_LEDGER).alias(BY_LEDGER), *own)
+        names, hidden = [part.name for part in parts], self.plan.hidden
+        grouped = grouped.select(*names, AT, BY_LEDGER)
+        with_texts = T.StructType([*grouped.schema.fields, T.StructField(TEXT, T.StringType())])
+
+        def with_text(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                texts = [key_text(key, hidden=hidden) for key in keys_of(batch, names)]
+                yield batch.append_column(TEXT, pa.array(texts, pa.string()))
+
+        return grouped.mapInArrow(with_text, with_texts)
+
+
+def _holds_floats(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _holds_floats(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(_holds_floats(field.dataType) for field in kind.fields)
+    return isinstance(kind, T.FloatType | T.DoubleType)
+
+
+class Pairs:
+    """Keys with the times of their answers, numbered; and what the ledger has been seen to hold of the keys."""
+
+    def __init__(self, table: pa.Table, begun: int) -> None:
+        """table: TEXT, AT and BY_LEDGER. begun: µs since the epoch, when the run did."""
+        self.table = table
+        self.begun = begun
+        self.wanted = Wanted(table[TEXT])
+        self._places: Ints = self.wanted.places(table[TEXT]).to_numpy()
+        self._times: Ints = table[AT].cast(pa.int64()).to_numpy()
+        self._moments = np.unique(self._times)
+        codes = self._codes(self._places, self._times)
+        self._order = np.argsort(codes)
+        self._sorted = codes[self._order]
+        self._newest = np.full(len(self.wanted), NEVER, np.int64)  # of all answers of a key
+        self._newest_before = self._newest.copy()  # of those before the run
+        self._seen = np.zeros(table.num_rows, np.bool_)
+        self._hashes = np.zeros(table.num_rows, np.uint64)  # of the responses
+        self._unsure: set[int] = set()  # two answers of one key in one µs
+
+    def _codes(self, places: Ints, times: Ints) -> Ints:
+        return places * len(self._moments) + np.searchsorted(self._moments, times)
+
+    def take(self, found: pa.Table) -> tuple[Ints, pa.Table]:
+        """Look at answers of the keys; gives those that were not seen before, with the numbers of their pairs.
+
+        found: as `matches` gives it.
+        """
+        found = found.filter(pc.is_in(found["outcome"], value_set=pa.array(ANSWERS)))
+        places, times = found["place"].to_numpy(), times_of(found)
+        before = times <= self.begun
+        np.maximum.at(self._newest, places, times)
+        np.maximum.at(self._newest_before, places[before], times[before])
+        hit = np.isin(times, self._moments)
+        where = np.searchsorted(self._sorted, codes := self._codes(places[hit], times[hit]))
+        there = self._sorted[np.minimum(where, len(self._sorted) - 1)] == codes
+        pairs: Ints = self._order[where[there]]
+        found = found.filter(pa.array(hit)).filter(pa.array(there))
+        hashes = key_hashes(
+            pc.binary_join_element_wise(found["outcome"], found["response"].fill_null(""), " ").to_pylist()
+        )
+        first = np.zeros(len(pairs), np.bool_)
+        first[np.unique(pairs, return_index=True)[1]] = True
+        first &= ~self._seen[pairs]
+        self._hashes[pairs[first]] = hashes[first]
+        self._seen[pairs] = True
+        self._unsure.update(pairs[self._hashes[pairs] != hashes].tolist())
+        return pairs[first], found.filter(pa.array(first))
+
+    def missing(self, *, compacted: bool) -> tuple[Ints, list[str]]:
+        """The pairs without an answer, each with NONE or GONE. compacted: since the run began, older answers may be
+        gone where there are newer ones.
+        """
+        pairs: Ints = np.flatnonzero(~self._seen)
+        newest, by_ledger = self._newest[self._places[pairs]], self.table[BY_LEDGER].to_numpy()[pairs]
+        never_kept = ~by_ledger & (newest <= self.begun)
+        replaced = compacted & ((newest > self._times[pairs]) | (newest == NEVER))
+        return pairs, np.where(never_kept | replaced, GONE, NONE).tolist()
+
+    def instead(self) -> dict[int, str]:
+        """For some pairs what counts in place of the answer that was found."""
+        older = self._seen & (self._times < self._newest_before[self._places])
+        return dict.fromkeys(np.flatnonzero(older).tolist(), NONE) | dict.fromkeys(self._unsure, GONE)
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What tasks make of stored responses."""
+
+    lookup: Lookup
+    parts: tuple[str, ...]
+    called: tuple[str, ...]
+    instead: Mapping[int, str]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        name, caller = self.lookup.name, self.lookup.caller(1)
+        nothing = (None,) * len(self.lookup.columns)
+        for batch in batches:
+            rows = zip(*(batch.column(one).to_pylist() for one in (PAIR, OUTCOME, RESPONSE)), strict=True)
+            replies = [self._reply(caller, *row) for row in rows]
+            columns: dict[str, Any] = {
+                schema.key(name): pa.StructArray.from_arrays([batch.column(part) for part in self.parts], self.called),
+                schema.published_answered_at(name): batch.column(AT).cast(TIMESTAMP),
+                schema.published_status(name): pa.array([status for status, _ in replies], pa.string()),
+            }
+            values = zip(*(answer or nothing for _, answer in replies), strict=True)
+            for column, of_column in zip(self.lookup.columns, values, strict=True):
+                columns[column.name] = pa.array(of_column, column.arrow_type)
+            yield pa.RecordBatch.from_pydict(columns)
+
+    def _reply(self, caller: Any, pair: int, outcome: Any, response: str | None) -> tuple[str, Sequence[Any] | None]:
+        outcome = self.instead.get(pair, outcome)
+        if outcome not in ANSWERS:
+            return outcome, None
+        reply = reply_of(caller, StoredAnswer("", outcome, None if response is None else response.encode(), 0, ""))
+        return reply.outcome or NONE, reply.answer
+
+
+def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Mapping[int, str]:
+    """Write what is stored of each pair to a file; gives what counts instead for some of them. Raises LedgerError."""
+    folder = folder_of(plan)
+    started = dt.datetime.fromisoformat(facts.started_at) - CLOCKS
+    begun = round(started.timestamp() * 1e6)
+    for _ in range(VANISHED_AT_MOST):
+        pairs = Pairs(table, begun)
+        try:
+            there = contents(folder)
+            with pq.ParquetWriter(path, _file_schema(table)) as file:
+                for found, _ in matches(folder, there, pairs.wanted):
+                    numbers, answers = pairs.take(found)
+                    if len(numbers):
+                        file.write_table(_lines(table, numbers, answers["outcome"], answers["response"]))
+                # listed anew: what came while the files were read has taken some of them in
+                generation = contents(folder).generation
+                compacted = generation is not None and generation.completed_at > begun
+                missing, said = pairs.missing(compacted=compacted)
+                file.write_table(
+                    _lines(table, missing, pa.array(said, pa.string()), pa.nulls(len(missing), pa.string()))
+                )
+        except FileNotFoundError:  # a compaction deleted it, long after it had taken it in: list again
+            continue
+        return pairs.instead()
+    raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
+
+
+def _file_schema(table: pa.Table) -> pa.Schema:
+    kept = [field for field in table.schema if field.name not in (TEXT, BY_LEDGER)]
+    return pa.schema(
+        [pa.field(PAIR, pa.int64()), *kept, pa.field(OUTCOME, pa.string()), pa.field(RESPONSE, pa.string())]
+    )
+
+
+def _lines(table: pa.Table, pairs: Ints, outcomes: Any, responses: Any) -> pa.Table:
+    kept = table.drop_columns([TEXT, BY_LEDGER]).take(pa.array(pairs))
+    kept = kept.add_column(0, PAIR, pa.array(pairs))
+    return kept.append_column(OUTCOME, outcomes).append_column(RESPONSE, responses).cast(_file_schema(table))

@@ -1,0 +1,98 @@
+"""Whether the table can take what a day would publish, as the footers of the input tell it before Spark starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import Schema
+from deltalake.schema import PrimitiveType
+
+from jobs.declare.enrichment import Enrichment
+from jobs.errors import DeclarationError
+from jobs.input.day import InputDay
+from jobs.tables.delta_log import table_at
+
+
+def check_types(enrichment: Enrichment, day: InputDay) -> None:
+    """The columns of the day's input and those of the answers fit a Delta table, and the published one if there is one.
+    Raises DeclarationError.
+    """
+    path = enrichment.output.path
+    try:
+        published = _published_types(enrichment)
+    except DeclarationError as error:
+        raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
+    wrong = (
+        *_spelt_otherwise(enrichment, day, published),
+        *_wrong_answers(enrichment, published),
+        *_wrong_input(day, published, path),
+    )
+    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
+
+
+def _published_types(enrichment: Enrichment) -> dict[str, Any]:
+    """Delta's types of the table's columns, by name; none where there is no table yet."""
+    path = enrichment.output.path
+    table = table_at(path)
+    if table is None:
+        return {}
+    partitions = table.metadata().partition_columns
+    if partitions != [enrichment.input.partition]:
+        raise DeclarationError(
+            f"output: {path} is partitioned by {', '.join(partitions) or 'nothing'}, the input by "
+            f"{enrichment.input.partition}. Publish to another path."
+        )
+    types = {field.name: field.type for field in table.schema().fields}
+    days = types[enrichment.input.partition]
+    if days != PrimitiveType("date"):
+        raise DeclarationError(
+            f"output: the days of {path}, {enrichment.input.partition}, are {_named(days)} there, and date here. "
+            "Publish to another path."
+        )
+    return types
+
+
+def _spelt_otherwise(enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]) -> Iterator[str]:
+    """Columns that the table has in other letters: to Delta and Spark these are one name."""
+    there = {name.lower(): name for name in published}
+    columns = [("input", name, "write") for name in day.names]
+    for lookup in enrichment.lookups:
+        columns += [(f"lookup {lookup.name}: returns", column.name, "declare") for column in lookup.columns]
+    for where, name, cure in columns:
+        known = there.get(name.lower(), name)
+        if known != name:
+            yield f"{where}: {name!r} is {known!r} in {enrichment.output.path}; {cure} it so, or under another name."
+
+
+def _wrong_answers(enrichment: Enrichment, published: Mapping[str, Any]) -> Iterator[str]:
+    for lookup in enrichment.lookups:
+        declared = Schema.from_arrow(pa.schema([(column.name, column.arrow_type) for column in lookup.columns]))
+        for field, column in zip(declared.fields, lookup.columns, strict=True):
+            known = published.get(field.name, field.type)
+            if known != field.type:
+                yield (
+                    f"lookup {lookup.name}: returns: {field.name} is {column.spark_type}, but in "
+                    f"{enrichment.output.path} it is {_named(known)}. A column keeps its type: give it another name "
+                    "here."
+                )
+
+
+def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iterator[str]:
+    for column, field in zip(day.columns, Schema.from_arrow(day.schema).fields, strict=True):
+        known = published.get(field.name)
+        if known == field.type:
+            continue
+        if column.untyped:  # it would be an integer from now on
+            wanted = "its type" if known is None else f"its type, {_named(known)} in {path}"
+            yield f"input: {column.without_type}. Write it with {wanted}."
+        elif known is not None:
+            yield (
+                f"input: {field.name!r} is {_named(field.type)} in {column.file}, but in {path} it is "
+                f"{_named(known)}. A column keeps its type: write it with that type, or under another name."
+            )
+
+
+def _named(kind: Any) -> str:
+    return str(kind.type) if isinstance(kind, PrimitiveType) else str(kind)

@@ -1,0 +1,46 @@
+"""A cap on what a run spends on calls: each task has its part, and the run stops when one part is used up."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jobs.errors import BudgetSpent
+from jobs.ledger.plan import CallCap
+
+ROUNDING = 1e-6  # of a call of the dearest lookup: parts of calls are subtracted one by one
+
+
+class Allowance:
+    """What one task may spend, over all its lookups; every attempt costs the weight of its lookup.
+
+    When it is used up the calls under way are waited for, so that what they answer is kept; then the run stops.
+    """
+
+    def __init__(self, cap: CallCap, partition: int) -> None:
+        self._cap = cap
+        self._left = cap.parts[partition % len(cap.parts)]
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def spent_before(self, place: int, calls: int) -> None:
+        """What earlier attempts of this task are known to have spent."""
+        self._left -= calls * self._cap.weights[place]
+
+    async def spend(self, place: int) -> None:
+        """For one attempt, to be followed by `ended`. Raises BudgetSpent once nothing is in flight any more."""
+        weight = self._cap.weights[place]
+        if weight > self._left + ROUNDING:
+            await self._idle.wait()
+            raise BudgetSpent(
+                f"{self._cap.said} is used up: what was answered is kept, nothing is published; run the day again, and "
+                "only the rest is asked."
+            )
+        self._left -= weight
+        self._running += 1
+        self._idle.clear()
+
+    def ended(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()

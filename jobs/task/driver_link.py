@@ -1,0 +1,301 @@
+"""The task's side of the driver link (coordinator.py): says how far the task is, takes its share, stops when told.
+
+Python learns by itself of neither a cancelled stage nor a dead driver: a task that only waits for answers reads and
+writes nothing for a while, and makes thousands of calls meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from jobs import errors
+from jobs.errors import ComputedBefore, TaskFailed, TidegateError
+from jobs.one_line import in_one_line
+from jobs.run.coordinator import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, STOP, WAIT, DriverAddress
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
+    from jobs.run.progress import TaskProgress
+
+PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, whatever Spark puts into one stage
+PATIENCE = 5.0  # s for the driver's first answer
+TRIES = 5  # a flood of other connections may push out one that has not said hello yet
+PAUSE = 0.1  # s between them
+LAST_WORDS = 2.0  # s for what was said last to be taken
+NOT_WANTED = "Spark wants this stage no more"
+DRIVER_GONE = "the connection to the driver ended"
+
+
+class Stoppable(Protocol):
+    """The run of one task."""
+
+    def run(self, batches: Iterator[pa.RecordBatch], driver: ToDriver) -> Iterator[pa.RecordBatch]: ...
+
+    def stop(self, reason: str) -> None: ...
+
+    def fail(self, error: Exception) -> None:
+        """As `stop`; and this is what the task raises."""
+
+    def widen(self, shares: Sequence[int]) -> int:
+        """From now on so many calls in flight, per lookup. Since when: µs since the epoch by the task's clock."""
+
+    def go_alone(self) -> None:
+        """The driver is not reached: so many as each task has at first."""
+
+    def now_us(self) -> int: ...
+
+
+class ToDriver:
+    """What a task's loop tells the driver, from the first row on; nothing where no driver is reached."""
+
+    def __init__(self) -> None:
+        self._link: DriverLink | None = None
+
+    def connect(self, link: DriverLink | None) -> None:
+        self._link = link
+
+    def say_needs(self, calls: Sequence[int]) -> None:
+        """Never again so many in flight as this task may have: others may have what is above these, per lookup."""
+        if self._link is not None:
+            self._link.say_needs(calls)
+
+    def say_progress(self, progress: TaskProgress) -> None:
+        """Progress is a courtesy: it never holds up the loop, and never fails a run."""
+        if self._link is not None:
+            self._link.say_progress(progress)
+
+    def say_ended(self) -> None:
+        """All rows are through, and no call is under way: what this task had may go to others."""
+        if self._link is not None:
+            self._link.say_ended()
+
+    def say_failed(self, error: BaseException) -> None:
+        """By what another attempt would not mend: none is to call for it, and the other tasks are to stop."""
+        if self._link is not None:
+            self._link.say_failed(error)
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+
+def with_driver(
+    run: Stoppable, batches: Iterator[pa.RecordBatch], address: DriverAddress, task: TaskContext
+) -> Iterator[pa.RecordBatch]:
+    """The run's output. Its task says hello to the driver with its first row, stops when it is wanted no more, and says
+    when it has ended, one without rows too, where others may have what it leaves.
+    """
+    driver = ToDriver()
+    stage, number = task.stageId(), task.partitionId()
+    reported = False
+
+    def reporting() -> Iterator[pa.RecordBatch]:
+        nonlocal reported
+        for batch in batches:
+            if not reported and batch.num_rows:
+                reported = True
+                partition = batch.column(PARTITION_OF_FRAME)[0].as_py()
+                link = connected(address, run, partition=partition, stage=stage, task=number)
+                if link is None and address.divides:
+                    run.go_alone()
+                driver.connect(link)
+            yield batch
+
+    try:
+        yield from run.run(reporting(), driver)
+        if address.divides:
+            if not reported:
+                driver.connect(connected(address, run, partition=number, stage=stage, task=number, waits=False))
+            driver.say_ended()
+    finally:
+        driver.close()
+
+
+def connected(
+    address: DriverAddress, run: Stoppable, *, partition: int, stage: int, task: int, waits: bool = True
+) -> DriverLink | None:
+    """Ask the driver whether to begin, and take the share that it gives.
+
+    Args:
+        address: of the enriched DataFrame.
+        run: gets the share, and is stopped.
+        partition: of the enriched DataFrame.
+        stage: Spark's number of the stage.
+        task: the task's number in its stage.
+        waits: for a share, where there is none yet.
+
+    Returns:
+        The link, which listens from now on; None when the driver is not reached.
+
+    Raises:
+        ComputedBefore: the partition was computed before.
+        TidegateError: another task, or an earlier attempt of this one, has failed with it.
+    """
+    hello = {"kind": "hello", "frame": address.frame, "partition": partition, "stage": stage, "task": task}
+    for _ in range(TRIES):
+        try:
+            lines = Lines(socket.create_connection((address.host, address.port), PATIENCE))
+        except OSError as error:
+            _warn_not_reached(address, str(error))
+            return None
+        with suppress(OSError):
+            lines.socket.sendall(address.secret.encode() + b"\n" + json.dumps(hello).encode() + b"\n")
+        if messages := lines.read():
+            return _begun(lines, messages, run, waits=waits)
+        lines.socket.close()
+        time.sleep(PAUSE)
+    _warn_not_reached(address, "it closes the connection")
+    return None
+
+
+def _warn_not_reached(address: DriverAddress, why: str) -> None:
+    logging.getLogger("tidegate").warning(
+        "the driver at %s:%d is not reached (%s): a second computation of this DataFrame would not be noticed",
+        address.host, address.port, why,
+    )  # fmt: skip
+
+
+def _begun(lines: Lines, messages: list[dict[str, Any]], run: Stoppable, *, waits: bool) -> DriverLink:
+    """The link, once the driver has said to begin."""
+    lines.socket.settimeout(None)
+    if waits and [one["kind"] for one in messages] == [WAIT]:
+        messages = lines.read()
+    if messages and messages[0]["kind"] == FAILED:
+        lines.socket.close()
+        raise _error_of(messages[0])
+    if messages and messages[0]["kind"] == AGAIN:
+        lines.socket.close()
+        raise ComputedBefore(
+            "this enriched DataFrame was computed before, and its services would be called again: "
+            "write it first, then read what was written; enrich() anew calls them anew."
+        )
+    return DriverLink(lines, run, messages)
+
+
+class Lines:
+    """Messages as lines of JSON, from a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._heard = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """The next messages; waits for one. None at all: the connection has ended, or says what does not fit."""
+        while b"\n" not in self._heard:
+            heard = b""
+            with suppress(OSError):
+                heard = self.socket.recv(LONGEST_READ)
+            if not heard or len(self._heard) > LONGEST_LINE:
+                return []
+            self._heard += heard
+        *lines, self._heard = self._heard.split(b"\n")
+        try:
+            return [_message(line) for line in lines]
+        except (ValueError, TypeError, RecursionError):
+            return []
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    """Raises ValueError for what no driver says."""
+    message = json.loads(line)
+    if not isinstance(message, dict) or message.get("kind") not in (GO, SHARE, WAIT, STOP, AGAIN, FAILED):
+        raise ValueError(line)
+    return message | {"share": [*map(int, message.get("share", ()))]}
+
+
+def _error_of(message: dict[str, Any]) -> TidegateError:
+    """What the task that failed has raised."""
+    kind = vars(errors).get(str(message.get("error")))
+    if not (isinstance(kind, type) and issubclass(kind, TidegateError)):
+        kind = TaskFailed
+    return kind(str(message.get("message")))
+
+
+class DriverLink:
+    """A task's connection to the driver. A thread reads it, and stops the run when the driver says so or is gone.
+
+    `close` ends it.
+    """
+
+    def __init__(self, lines: Lines, run: Stoppable, messages: list[dict[str, Any]]) -> None:
+        """messages: which have come already."""
+        self._lines, self._run = lines, run
+        self._socket = lines.socket
+        self._unsent = b""
+        self._saying = threading.RLock()  # else two moments could be told in the wrong order
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="tidegate-driver-link", daemon=True)
+        if not self._ends(messages):
+            self._thread.start()
+
+    def say_needs(self, calls: Sequence[int]) -> None:
+        with self._saying:
+            self._say(kind="needs", needs=calls, at=self._run.now_us())
+
+    def say_progress(self, progress: TaskProgress) -> None:
+        with self._saying:
+            self._send()
+            if not self._unsent:  # else the driver is behind: the next one says it all again
+                self._say(kind="progress", progress=vars(progress))
+
+    def say_ended(self) -> None:
+        self._say(kind="ended", ended=self._run.now_us())
+
+    def say_failed(self, error: BaseException) -> None:
+        said = error if isinstance(error, TidegateError) else TaskFailed(f"{type(error).__name__}: {error}")
+        self._say(kind=FAILED, error=type(said).__name__, message=in_one_line(str(said)))
+
+    def close(self) -> None:
+        """Returns once the driver has taken all that was said, or LAST_WORDS s later."""
+        self._closed.set()
+        with self._saying, suppress(OSError):
+            self._socket.settimeout(LAST_WORDS)
+            self._socket.sendall(self._unsent)
+            self._socket.shutdown(socket.SHUT_WR)
+        if self._thread.is_alive():
+            self._thread.join(LAST_WORDS)
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RD)  # wakes a thread that waits for a driver that hangs
+            self._thread.join()
+        self._socket.close()
+
+    def _say(self, **facts: Any) -> None:
+        with self._saying:
+            self._unsent += json.dumps(facts).encode() + b"\n"
+            self._send()
+
+    def _send(self) -> None:
+        """As much as the connection takes at once: it is called in the loop, where nothing may wait."""
+        with suppress(OSError):  # that the connection has ended is seen where it is read
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_DONTWAIT) :]
+
+    def _listen(self) -> None:
+        while not self._ends(self._lines.read()):
+            pass
+
+    def _ends(self, messages: list[dict[str, Any]]) -> bool:
+        """Heed what the driver says, nothing at all too: take its shares, and say since when. Whether that was all."""
+        for message in messages:
+            if message["kind"] in (GO, SHARE) and message["share"]:
+                with self._saying:
+                    self._say(kind="since", since=self._run.widen(message["share"]))
+            elif message["kind"] == STOP:
+                self._run.stop(NOT_WANTED)
+                return True
+            elif message["kind"] == FAILED:
+                self._run.fail(_error_of(message))
+                return True
+        if not messages and not self._closed.is_set():
+            self._run.stop(DRIVER_GONE)
+        return not messages

@@ -1,0 +1,53 @@
+"""A row on its way through the operators, and what is known of it at each lookup: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from jobs.clients.client import Key
+    from jobs.task.shared_calls import SharedCall
+    from jobs.task.task_ledger import Found
+
+Attempt = tuple[int, int, bool]  # start, end, throttled
+
+
+@dataclass(slots=True, eq=False, repr=False)  # not defaults of the class: Python 3.11 reads and sets such the slow way
+class Asked:
+    """What is known of one row at one lookup. Times are µs since the epoch on the partition's clock."""
+
+    key: Key | None  # None: a part of it is null
+    status: str | None = None
+    source: str | None = None
+    answer: tuple[Any, ...] | None = None
+    error: str | None = None
+    attempts: tuple[Attempt, ...] = ()
+    started: int | None = None  # of the attempt that runs now
+    finished: int | None = None
+    answered_at: int | None = None
+    paused: float = 0.0  # s; before the outcome: what the gate read at the first attempt
+    failures: int = 0  # attempts that used up a retry
+    again: bool = False  # the operator is to try once more
+    task: asyncio.Task[Any] | None = None  # that makes its call, where equal requests are shared
+    call: SharedCall | None = None  # while it waits for another row's; while others wait for its own
+    stored: Found | None = None  # what the ledger knows of the key: then nothing is asked
+
+
+class Row(NamedTuple):
+    """One input row on its way through the operators: its batch, its place there, what it asks of each lookup."""
+
+    batch: Any
+    number: int
+    asked: tuple[Asked, ...]
+
+
+def rows_of(batch: Any, keys: Sequence[Sequence[Key | None]]) -> Iterator[Row]:
+    """The rows of a batch, with their keys by lookup: all but Asked in C."""
+    asked = zip(*(map(Asked, of_lookup) for of_lookup in keys), strict=True)
+    return map(partial(tuple.__new__, Row), zip(repeat(batch), count(), asked))  # the last one ends it

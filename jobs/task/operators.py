@@ -1,0 +1,169 @@
+"""The operators of one task: one per lookup, with its caller, its gate, its ledger, and a link to the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
+from jobs.clients.client import Caller, Doubting, Requesting
+from jobs.task.call_budget import Allowance
+from jobs.task.chain import Link
+from jobs.task.circuit_breaker import OutageWatch
+from jobs.task.ledger_hits import KnownAnswers
+from jobs.task.lookup_function import Asking, wants_to_come_again
+from jobs.task.lookup_state import Row
+from jobs.task.single_flight import SharedAsking
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+    from jobs.run.progress import AttemptCounts
+    from jobs.task.runner import PartitionPlan
+    from jobs.task.task_ledger import TaskLedger
+
+CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
+MODES = {
+    "ordered": OutputMode.ORDERED,
+    "unordered": OutputMode.UNORDERED,
+    "key_ordered": OutputMode.KEY_ORDERED,
+}
+FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which attempts count
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the operators of one task share with it."""
+
+    plan: PartitionPlan
+    shares: Sequence[int]  # per lookup: calls in flight of this task
+    ledgers: Sequence[TaskLedger | None]  # per lookup; open
+    allowance: Allowance | None
+    now_us: Callable[[], int]
+    attempts: AttemptCounts
+
+
+@dataclass(frozen=True)
+class Chain:
+    """operators, callers: in the order of the lookups; links: each carries what one lets out into the next."""
+
+    operators: list[AsyncWaitOperator]
+    callers: list[Caller]
+    links: list[Link]
+    sharing: list[SharedAsking]
+    watches: list[OutageWatch]  # in the order of the lookups; lookups of one service share one
+
+    async def finish(self) -> None:
+        """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept, and for what
+        the callers may yet find out of the answers that they gave.
+        """
+        for asking in self.sharing:
+            await asking.finish()
+        await asyncio.gather(*(caller.settle() for caller in self.callers if isinstance(caller, Doubting)))
+
+    def outstanding(self) -> list[int]:
+        """Per lookup: at most so many calls in flight from now on, if no more rows come."""
+        before, found = 0, []
+        behind = [*map(len, self.links), 0]
+        for operator, caller, waiting in zip(self.operators, self.callers, behind, strict=True):
+            figures = operator.statistics()
+            leaving = caller.leaving() if isinstance(caller, Requesting) else 0
+            found.append(before + figures.outstanding + leaving)
+            before += figures.queued + waiting
+        return found
+
+    def widen(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
+        """So many calls in flight from now on, per lookup; no fewer than before."""
+        for operator, caller, lookup, share in zip(self.operators, self.callers, lookups, shares, strict=True):
+            if isinstance(caller, Requesting):
+                caller.allow(share)
+            rows = rows_at_once(lookup, share)
+            operator.widen(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
+
+
+def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
+    """One operator per lookup; what the last one lets out goes to `output`."""
+    plan = task.plan
+    watched: dict[tuple[str, str], tuple[Gate, OutageWatch]] = {}
+    for lookup in plan.lookups:  # lookups of one service share its gate
+        gate = Gate()
+        called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
+        batch_size = max(other.batch_size for other in plan.lookups if other.service_key == lookup.service_key)
+        watch = OutageWatch(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size)
+        watched.setdefault(lookup.service_key, (gate, watch))
+    made = Chain([], [], [], [], [watched[lookup.service_key][1] for lookup in plan.lookups])
+    for place, lookup in reversed(list(enumerate(plan.lookups))):
+        gate, watch = watched[lookup.service_key]
+        operator, asking, caller = _operator(task, place, gate, watch, output)
+        made.operators.insert(0, operator)
+        made.callers.insert(0, caller)
+        if isinstance(asking, SharedAsking):
+            made.sharing.append(asking)
+        if place > 0:
+            made.links.insert(0, Link(operator, made.links[0] if made.links else None))
+            output = made.links[0].put
+    return made
+
+
+def _operator(
+    task: Surroundings, place: int, gate: Gate, watch: OutageWatch, output: Callable[[StreamElement], None]
+) -> tuple[AsyncWaitOperator, Asking, Caller]:
+    lookup, share = task.plan.lookups[place], task.shares[place]
+    caller, ledger = _caller(task, place), task.ledgers[place]
+    facts: dict[str, Any] = {
+        "place": place,
+        "gate": gate,
+        "watch": watch,
+        "now_us": task.now_us,
+        "attempts": task.attempts,
+        "ledger": ledger,
+        "known": KnownAnswers(caller),
+        "allowance": task.allowance,
+        "may_call": task.plan.may_call,
+    }
+    rows = rows_at_once(lookup, share)
+    shared = None if lookup.cache is None else SharedAsking(lookup, caller, cache=lookup.cache, **facts)
+    asking = shared or Asking(lookup, caller, **facts)
+    if isinstance(caller, Doubting):
+        caller.tell_doubt(asking.doubt)
+    retry = lookup.retry
+    operator = AsyncWaitOperator(
+        asking,
+        output,
+        mode=MODES[task.plan.mode],
+        timeout=lookup.timeout,
+        capacity=CAPACITY_PER_CALL * rows,
+        concurrency=rows,
+        gate=gate,
+        key=order_key_of if task.plan.mode == "key_ordered" else None,
+        retry_strategy=exponential_backoff(
+            max_retries=FOR_EVER,
+            initial_delay=retry.initial_delay,
+            max_delay=retry.max_delay,
+            multiplier=retry.multiplier,
+            jitter=retry.jitter,
+            on_exception=wants_to_come_again,
+        ),
+    )
+    if shared is not None:
+        shared.step_aside = operator.step_aside
+    return operator, asking, caller
+
+
+def _caller(task: Surroundings, place: int) -> Caller:
+    """With connections for all that may ever be its share."""
+    plan, share = task.plan, task.shares[place]
+    caller = plan.lookups[place].caller(sum(plan.shares[place]) if plan.divides else share)
+    if isinstance(caller, Requesting):
+        caller.allow(share)
+    return caller
+
+
+def rows_at_once(lookup: Lookup, share: int) -> int:
+    """Rows that may be asked for, or wait for others to be asked with: full requests, and one more."""
+    return share if lookup.batch_size == 1 else (share + 1) * lookup.batch_size
+
+
+def order_key_of(row: Row) -> Any:
+    return row.batch.order_keys[row.number]

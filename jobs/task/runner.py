@@ -1,0 +1,374 @@
+"""The bridge from one Spark partition to the operators: an event loop beside Spark's generator.
+
+Three threads. The reader pulls Spark's input, bounded in rows and bytes. The loop runs one operator per lookup,
+chained. The generator, Spark's own thread, only yields. The window slides over the whole partition, across batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, StreamRecord, Watermark
+from jobs.declare.lookup import Lookup
+from jobs.errors import LedgerError, RowFailed, RunCancelled, TidegateError
+from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.run.coordinator import DriverAddress
+from jobs.run.progress import EVERY, AttemptCounts, TaskProgress
+from jobs.task.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
+from jobs.task.asked_once import AskedFile, AskedOnce
+from jobs.task.call_budget import Allowance
+from jobs.task.chain import Link, raise_failure
+from jobs.task.circuit_breaker import OutageWatch
+from jobs.task.driver_link import ToDriver, with_driver
+from jobs.task.durable_output import ROWS_HELD, Finished, safe_batches
+from jobs.task.error_text import tellable
+from jobs.task.lookup_state import Row, rows_of
+from jobs.task.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
+from jobs.task.read_ahead import InputWindow
+from jobs.task.task_ledger import Found, TaskLedger
+
+ROWS_PER_BATCH = 2000  # of output
+PREFETCH_ROWS = 4000  # beyond what the operators hold
+PREFETCH_BYTES = 64 << 20
+LEND_EVERY = 0.02  # s; the last rows of a task are looked at so often
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """What a task needs to know; plain data that travels to the executors."""
+
+    lookups: tuple[Lookup, ...]
+    shares: tuple[tuple[int, ...], ...]  # per lookup: calls in flight of each partition, by number
+    mode: str
+    layout: BatchLayout
+    progress: int | None  # number of the driver's listener to it
+    ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
+    asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its keys that were asked before the rows
+    may_call: bool = True  # False: a key without an answer leaves as not_asked
+    cap: CallCap | None = None
+    driver: DriverAddress | None = None  # where a task asks before it works
+    unit: str = "rows"  # for people: what goes through, "keys" while they are asked before the rows
+
+    @property
+    def divides(self) -> bool:
+        """Whether a task may get more calls in flight as others end."""
+        return self.driver is not None and self.driver.divides
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What mapInArrow runs: every input row leaves once, in the order of the mode."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        if task is None:
+            return PartitionRun(self, 0, 0).run(batches)
+        run = PartitionRun(self, task.partitionId(), task.attemptNumber())
+        return tellable(run.run(batches) if self.driver is None else with_driver(run, batches, self.driver, task))
+
+
+class PartitionRun:
+    """One attempt of one task. A failure of any thread ends all three and is raised to Spark."""
+
+    def __init__(self, plan: PartitionPlan, partition: int, attempt: int) -> None:
+        self._plan = plan
+        self._partition = partition
+        # where tasks divide what there is, the driver says more with the first row; of what others have it may keep one
+        self._shares = [1 if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
+        self._chain: Chain | None = None
+        self._progress = TaskProgress(partition, attempt, unit=plan.unit)
+        self._window = InputWindow(self._rows_ahead(), PREFETCH_BYTES)
+        self._out: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watches: list[OutageWatch] = []
+        self._attempts = AttemptCounts()
+        self._begun = (0.0, 0.0)  # monotonic and CPU time of the loop's thread
+        self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
+        self._ready: list[Row] = []
+        self._assembler = Assembler(plan.layout, partition)
+        ledgers = plan.ledgers or (None,) * len(plan.lookups)
+        self.now_us = one_clock()
+        self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
+        self._asked_first: list[AskedOnce | None] = []
+        self._main: asyncio.Task[None] | None = None
+        self._driver: ToDriver
+        self._all_rows_came = asyncio.Event()
+        self._left = False
+        self._stopped: Exception | None = None  # what to raise, when it was not Spark's thread that left
+        self._input_failed = False
+
+    def run(self, batches: Iterator[pa.RecordBatch], driver: ToDriver | None = None) -> Iterator[pa.RecordBatch]:
+        """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end.
+
+        driver: told of the progress; where tasks divide the calls in flight, of the needs once these are fewer.
+        """
+        self._driver = driver or ToDriver()
+        self._loop = loop = asyncio.new_event_loop()
+        loop_thread = threading.Thread(target=self._run_loop, args=(loop,), name="tidegate-loop", daemon=True)
+        reader = threading.Thread(target=self._read, args=(batches,), name="tidegate-reader", daemon=True)
+        loop_thread.start()
+        reader.start()
+        try:
+            for batch in safe_batches(self._out, self._window):
+                yield batch
+                self._window.give_back(batch.num_rows)
+        finally:
+            self._window.end()
+            self._call_soon(self._leave)
+            loop_thread.join()
+
+    def _rows_ahead(self) -> int:
+        held = ROWS_HELD if any(self._plan.ledgers) else 0
+        at_once = sum(map(rows_at_once, self._plan.lookups, self._shares))
+        return PREFETCH_ROWS + held + CAPACITY_PER_CALL * at_once
+
+    def widen(self, shares: Sequence[int]) -> int:
+        """From any thread: so many calls in flight from now on, per lookup. This moment: µs by the task's clock."""
+        now = self.now_us()
+        self._call_soon(self._widen, shares)
+        return now
+
+    def go_alone(self) -> None:
+        """From any thread: no driver says what this task may have; the least that each has at first."""
+        self._call_soon(self._widen, [*map(min, self._plan.shares)])
+
+    def stop(self, reason: str) -> None:
+        """From any thread, at once: cancel the calls, store what came back, and fail the task, as rows are missing."""
+        self.fail(RunCancelled(f"{reason}; rows under way are not written."))
+
+    def fail(self, error: Exception) -> None:
+        """From any thread: as `stop`, and raise this error."""
+        self._stopped = error
+        self._left = True
+        self._window.end()
+        self._call_soon(self._leave)
+
+    # -- the reader's thread -------------------------------------------------------------------------------------------
+
+    def _read(self, batches: Iterator[pa.RecordBatch]) -> None:
+        end: BaseException | None = None
+        try:
+            for batch in batches:
+                if not self._window.take(batch.num_rows, batch.nbytes):
+                    return
+                self._call_soon(self._input.put_nowait, batch)
+        except BaseException as error:  # noqa: BLE001  # whatever ends the input must reach Spark's thread
+            end = error
+        self._call_soon(self._input.put_nowait, end)
+
+    def _call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        if self._loop is None:  # not begun
+            return
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:  # the loop is closed: the run has ended, nobody waits for this
+            return
+
+    # -- the loop's thread ---------------------------------------------------------------------------------------------
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        end: BaseException | None = None
+        try:
+            pa.array(["warm"])  # the first imports pandas: seconds with the loop stopped, so before any clock starts
+            with rare_collections(), asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(self._enrich())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # noqa: BLE001  # whatever it is, Spark's thread raises it
+            end = told_to_people(error)
+        if self._stopped is not None:
+            end = self._stopped
+        elif end is not None and not self._input_failed and not isinstance(end, LedgerError | MemoryError):
+            self._driver.say_failed(end)  # Spark's next attempt would call again, and end no better
+        self._out.put(end)
+
+    def _widen(self, shares: Sequence[int]) -> None:
+        self._shares = [*map(max, self._shares, shares)]
+        self._window.widen(self._rows_ahead())
+        if self._chain is not None:
+            self._chain.widen(self._plan.lookups, self._shares)
+
+    def _leave(self) -> None:
+        self._left = True
+        if self._main is not None:
+            self._main.cancel()
+
+    async def _enrich(self) -> None:
+        self._main = asyncio.current_task()
+        async with AsyncExitStack() as stack:
+            if self._left:
+                return
+            self._chain = chained = chain(self._surroundings(stack), self._collect)
+            operators, links, self._watches = chained.operators, chained.links, chained.watches
+            self._begun = time.monotonic(), time.thread_time()
+            for operator in operators:
+                stack.push_async_callback(operator.close)
+                await operator.open()
+            async with asyncio.TaskGroup() as group:
+                ticker = group.create_task(self._tick(operators))
+                lender = group.create_task(self._lend(chained))
+                watches = [group.create_task(raise_failure(operator)) for operator in operators]
+                carriers = [group.create_task(link.carry()) for link in links]
+                await self._feed(operators[0], links[0] if links else None)
+                for link, carrier in zip(links, carriers, strict=True):
+                    link.end()
+                    await carrier
+                await chained.finish()
+                for task in (ticker, lender, *watches):
+                    task.cancel()
+            self._flush()
+            self._tell(operators)  # the last word: it counts all rows
+
+    def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
+        """The ledgers opened, to be closed after the operators; and what this task may spend on calls."""
+        plan = self._plan
+        allowance = None if plan.cap is None else Allowance(plan.cap, self._partition)
+        first = plan.asked_first or (None,) * len(plan.lookups)
+        self._asked_first = [None if file is None else AskedOnce.open(file) for file in first]
+        for place, ledger in enumerate(self._ledgers):
+            if ledger is not None:
+                stack.callback(ledger.close)
+                ledger.open()
+                if allowance is not None:
+                    allowance.spent_before(place, ledger.earlier_answers)
+        return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._attempts)
+
+    async def _feed(self, operator: AsyncWaitOperator, link: Link | None) -> None:
+        """All input through the first operator, with a watermark wherever the event time calls for one."""
+        layout = self._plan.layout
+        event_times = EventTimes(layout.max_out_of_orderness_ms)
+        sequence = 0
+        while (item := await self._input.get()) is not None:
+            if isinstance(item, BaseException):
+                self._input_failed = True
+                raise item
+            batch = InputBatch(item, layout, sequence, event_times)
+            sequence += item.num_rows
+            timestamps, watermarks = batch.timestamps, batch.watermarks
+            keys = [keys_of(item, names) for names in layout.keys]
+            known = self._known(item, keys)
+            for row in rows_of(batch, keys):
+                if link is not None:
+                    await link.room()
+                for place, found in known:
+                    row.asked[place].stored = found[row.number]
+                await operator.process_element(StreamRecord(row, timestamps[row.number] if timestamps else None))
+                if watermarks and (watermark := watermarks[row.number]) is not None:
+                    await operator.process_element(Watermark(watermark))
+        self._all_rows_came.set()
+        await operator.end_input()
+
+    async def _lend(self, chained: Chain) -> None:
+        """Say what the last rows may still need, each time that it has become half: a row that hangs needs one call.
+
+        All that they need is said, above the share too: more may be on its way here, and what is said is kept for ever.
+        """
+        if not self._plan.divides:
+            return
+        await self._all_rows_came.wait()
+        kept: dict[int, int] = {}  # by lookup, where the share was more
+        while len(kept) < len(self._shares) or max(kept.values()) > 1:
+            left = chained.outstanding()
+            has = [kept.get(place, share) for place, share in enumerate(self._shares)]
+            if any(2 * max(1, now) <= then for now, then in zip(left, has, strict=True)):
+                self._driver.say_needs(left)
+                kept |= {place: now for place, now in enumerate(left) if now <= self._shares[place]}
+            await asyncio.sleep(LEND_EVERY)
+
+    def _known(self, batch: pa.RecordBatch, keys: list[list[Any]]) -> list[tuple[int, list[Found | None]]]:
+        """What is known of a batch's keys: per lookup, where any is. A key that was asked first shows its outcome."""
+        known: list[tuple[int, list[Found | None]]] = []
+        for place, (ledger, first, of_lookup) in enumerate(zip(self._ledgers, self._asked_first, keys, strict=True)):
+            stored = None if ledger is None else ledger.find(of_lookup)
+            asked = None if first is None else first.find(batch, of_lookup)
+            if stored is not None and asked is not None:
+                known.append((place, [one or other for one, other in zip(asked, stored, strict=True)]))
+            elif stored is not None or asked is not None:
+                known.append((place, [*(stored or asked or ())]))
+        return known
+
+    def _collect(self, element: StreamElement) -> None:
+        if isinstance(element, StreamRecord):
+            self._ready.append(element.value)
+            if len(self._ready) >= ROWS_PER_BATCH:
+                self._flush()
+
+    def _flush(self) -> None:
+        """Hand over what is ready, with what to wait for before it may leave: its answers are stored by then."""
+        if self._ready:
+            self._progress.rows += len(self._ready)
+            stored = [ledger.safe_point() for ledger in self._ledgers if ledger is not None]
+            self._out.put((self._assembler.batch(self._ready), stored))
+            self._ready = []
+
+    # -- progress ------------------------------------------------------------------------------------------------------
+
+    async def _tick(self, operators: list[AsyncWaitOperator]) -> None:
+        """Four times a second: tell the driver; let finished rows out, lest a few fat ones fill the window."""
+        while True:
+            await asyncio.sleep(EVERY)
+            self._flush()
+            self._tell(operators)
+
+    def _tell(self, operators: list[AsyncWaitOperator]) -> None:
+        progress = self._progress
+        progress.in_flight = sum(operator.statistics().running for operator in operators)
+        progress.take(self._attempts)
+        progress.seconds = time.monotonic() - self._begun[0]
+        progress.loop_s = time.thread_time() - self._begun[1]
+        for lookup, watch in zip(self._plan.lookups, self._watches, strict=True):
+            progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
+        if self._plan.progress is not None:
+            self._driver.say_progress(progress)
+
+
+def one_clock() -> Callable[[], int]:
+    """µs since the epoch on one monotonic clock; a closure, as it is read twice per row."""
+    monotonic_ns = time.monotonic_ns
+    epoch_us = (time.time_ns() - monotonic_ns()) // 1000
+    return lambda: epoch_us + monotonic_ns() // 1000
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Fewer garbage collections for as long as rows flow: their objects make no cycles, and each collection looks at
+    all that the window holds, which took a third of the loop's time. What was there before is not looked at:
+    all that Spark and Arrow import is a hundred thousand objects, and the loop stands still meanwhile.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 100)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def told_to_people(error: BaseException) -> BaseException:
+    """Our own sentence, where one lies somewhere below; else the first error of a group, and of a call its cause: the
+    operator's words have the row in them, and not what went wrong. Of a row that fails the run, which one it is.
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, RowFailed) and isinstance(error, AsyncInvokeError):
+            return RowFailed(f"{below}{_which(error.element.value)}")
+        if isinstance(below, TidegateError):
+            return below.with_traceback(None)
+        below = below.__cause__ or below.__context__
+    return error.__cause__ or error if isinstance(error, AsyncInvokeError) else error
+
+
+def _which(row: Row) -> str:
+    file, number = row.batch.source_of(row.number)
+    return "" if file is None else f" It is row {number} of {file} (the first is 0)."

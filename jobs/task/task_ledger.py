@@ -1,0 +1,264 @@
+"""The ledger of one lookup as one attempt of one task uses it: what is known before a call, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.declare.answer_json import dump
+from jobs.errors import LedgerError
+from jobs.ledger.answers import ANSWERS, StoredAnswer
+from jobs.ledger.index import AnswerIndex, write_index
+from jobs.ledger.keys import key_text
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.writer import LedgerWriter
+from jobs.task.asked_once import AskedBefore
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from jobs.clients.client import Key
+    from jobs.ledger.answers import StoredOutcome
+    from jobs.ledger.plan import LedgerPlan
+
+_log = logging.getLogger("tidegate.ledger")
+
+
+Found = StoredAnswer | AskedBefore
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A moment of a ledger's writer."""
+
+    writer: LedgerWriter
+    ticket: int
+
+    @property
+    def reached(self) -> bool:
+        """Whether all that was put before it is stored."""
+        return self.writer.stored >= self.ticket
+
+    def wait(self) -> None:
+        """Have it stored now, and return then. Raises LedgerError when it cannot be."""
+        self.writer.wait(self.ticket)
+
+
+class TaskLedger:
+    """Looks up the keys of a batch at once, takes what comes back, and says when that is safe on its disk.
+
+    open and close may block; everything else is for the event loop and does not. Raises LedgerError when the ledger
+    cannot be read or written: a call whose answer cannot be kept is not to be made.
+    """
+
+    def __init__(self, plan: LedgerPlan, partition: int, attempt: int, now_us: Callable[[], int]) -> None:
+        self._plan = plan
+        self._partition = partition
+        self._attempt = attempt
+        self._now_us = now_us
+        self._folder = LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
+        self._indexes: list[AnswerIndex] = []
+        self._writer: LedgerWriter | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._keys: list[Key] = []  # of the answers that came back in this turn of the loop
+        self._responses = bytearray()
+        self._lengths: list[int] = []  # of the responses
+        self._answered_at: list[int] = []
+        self._ticket = 0
+        self._failure: LedgerError | None = None
+        self._marked: set[str] = set()  # keys of calls that must not be made twice, asked by this task
+        self._waiter: ThreadPoolExecutor | None = None
+        self._said_unkept = False
+        self.earlier_answers = 0  # stored by attempts of this task that died
+
+    def open(self) -> None:
+        """Map what is known; begin to write. Before the first clock starts."""
+        plan = self._plan
+        self._loop = asyncio.get_running_loop()
+        earlier = self._earlier_attempts()
+        if plan.index is not None:
+            self._indexes.append(AnswerIndex.open(_on_this_host(plan.index)))
+        if earlier is not None:
+            self._indexes.insert(0, earlier)
+        if not plan.idempotent:
+            self._waiter = ThreadPoolExecutor(1, "ledger marks")
+        self._writer = LedgerWriter(
+            self._folder,
+            plan.run_id,
+            f"{self._partition}-{self._attempt}",
+            hidden=plan.hidden,
+            flush_rows=plan.flush_rows,
+            flush_seconds=plan.flush_seconds,
+        )
+
+    def close(self) -> None:
+        """Store what is left. Raises LedgerError when that cannot be."""
+        with ExitStack() as stack:
+            if self._waiter is not None:
+                stack.callback(self._waiter.shutdown, wait=False, cancel_futures=True)
+            if self._writer is not None:
+                stack.callback(self._writer.close)
+                self._hand_over()
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+    def find(self, keys: Sequence[Key | None]) -> list[StoredAnswer | None] | None:
+        """What is known of the keys of a batch, row by row; None when nothing is known of any."""
+        if not self._indexes:
+            return None
+        found = self._stored([None if key is None else self._text(key) for key in keys])
+        return found if any(found) else None
+
+    def _stored(self, texts: list[str | None]) -> list[StoredAnswer | None]:
+        """This task's earlier attempts know best, then the index of the run."""
+        found: list[StoredAnswer | None] = [None] * len(texts)
+        for index in self._indexes:
+            places = [place for place, text in enumerate(texts) if text is not None and found[place] is None]
+            known = index.find_many([texts[place] or "" for place in places])
+            for place, answer in zip(places, known, strict=True):
+                if answer is not None and not (answer.outcome == "asked" and self._plan.idempotent):
+                    found[place] = answer
+        return found
+
+    def _earlier_attempts(self) -> AnswerIndex | None:
+        """What attempts of this very task stored before they died."""
+        folder = self._folder
+        parts = folder.parts(self._plan.run_id, f"{self._partition}-")
+        table = last_words(folder.read(parts)) if parts else None
+        if table is None or not table.num_rows:
+            return None
+        self.earlier_answers = table.num_rows
+        with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary:  # mapped files outlive their names
+            path = str(Path(temporary, "earlier.arrow"))
+            write_index(path, table)
+            return AnswerIndex.open(path)
+
+    # -- what comes back -----------------------------------------------------------------------------------------------
+    def keep(self, key: Key, answer: Any | None, answered_at: int) -> None:
+        """Take the raw answer of a call, or None for a miss; never blocks. answered_at: µs since the epoch.
+
+        What comes back in one turn of the loop goes to the writer together, at the end of the turn.
+        """
+        if answer is None:
+            self._put(key, "miss", None, answered_at)
+            return
+        if self._failure is not None:
+            raise self._failure
+        try:
+            response = dump(answer)  # at once: whoever gave it may change it
+        except ValueError as error:
+            if not self._said_unkept:
+                self._said_unkept = True
+                _log.warning("lookup %s: an answer is not kept, and will be paid again: %s", self._plan.lookup, error)
+            return
+        if not self._keys:
+            self._loop.call_soon(self._end_of_turn)
+        self._keys.append(key)
+        self._responses += response
+        self._lengths.append(len(response))
+        self._answered_at.append(answered_at)
+
+    def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
+        """Take the error that a key ended in. final: the service answered, so that a mark of the key is settled."""
+        if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
+            self._put(key, "error", dump(reason), self._now_us())
+
+    def expire(self, keys: Sequence[Key]) -> None:
+        """What was kept of these keys until now may be another key's: it counts no more.
+
+        A call that must not be made twice was made all the same, and its answer is lost. Never raises: whoever keeps
+        the next answer hears of a disk that takes no more.
+        """
+        now = self._now_us()
+        try:
+            for key in keys:
+                self._put(key, "expired", None, now)
+                if not self._plan.idempotent:
+                    self._put(key, "asked", None, now + 1)
+        except LedgerError as error:
+            self._failure = error
+
+    def _put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
+        assert self._writer is not None
+        self._hand_over()  # in the order in which they came
+        self._ticket = self._writer.put(key, outcome, response, answered_at)
+
+    def _end_of_turn(self) -> None:
+        try:
+            self._hand_over()
+        except LedgerError as error:  # nobody hears it here: who keeps the next answer does, or who asks for safety
+            self._failure = error
+
+    def _hand_over(self) -> None:
+        """Give the writer what came back since the last time; once it has failed, each time again LedgerError."""
+        assert self._writer is not None
+        if self._keys:
+            self._ticket = self._writer.put_answers(self._keys, self._responses, self._lengths, self._answered_at)
+            self._keys, self._responses, self._lengths, self._answered_at = [], bytearray(), [], []
+
+    def safe_point(self) -> Stored:
+        """All that was taken so far; for another thread to wait for."""
+        assert self._writer is not None
+        self._hand_over()
+        return Stored(self._writer, self._ticket)
+
+    # -- calls that must not be made twice -----------------------------------------------------------------------------
+    def was_asked(self, key: Key) -> bool:
+        """Whether this task marked the key before, and took the mark back never since."""
+        return bool(self._marked) and self._text(key) in self._marked
+
+    async def mark(self, key: Key) -> None:
+        """Return once "asked" is stored; marks of all who wait meanwhile go into one part."""
+        assert self._waiter is not None
+        self._marked.add(self._text(key))
+        self._put(key, "asked", None, self._now_us())
+        await asyncio.get_running_loop().run_in_executor(self._waiter, self.safe_point().wait)
+
+    def unmark(self, key: Key) -> None:
+        """The service said "not now": it did nothing, and may be asked again."""
+        if self._marked:
+            self._marked.discard(self._text(key))
+
+    def _text(self, key: Key) -> str:
+        return key_text(key, hidden=self._plan.hidden)
+
+
+def last_words(stored: pa.Table) -> pa.Table:
+    """One record of each key, out of one run's: its last answer, else its last word of another kind."""
+    stored = without_expired(stored)
+    answered = pc.is_in(stored["outcome"], value_set=pa.array(ANSWERS))
+    ordered = stored.append_column("answered", answered).sort_by(
+        [("answered", "ascending"), ("answered_at", "ascending")]
+    )
+    last = ~ordered["key"].to_pandas().duplicated(keep="last").to_numpy()
+    return ordered.filter(pa.array(last)).drop_columns(["answered"])
+
+
+def without_expired(stored: pa.Table) -> pa.Table:
+    """The records that no "expired" of their key came after; without those themselves."""
+    expired = pc.equal(stored["outcome"], "expired")
+    if not pc.any(expired).as_py():
+        return stored
+    marks = stored.filter(expired).group_by("key").aggregate([("answered_at", "max")])
+    place = pc.index_in(stored["key"], marks["key"].combine_chunks())
+    last = marks["answered_at_max"].take(place)
+    counts = pc.fill_null(pc.greater(stored["answered_at"], last), fill_value=True)
+    return stored.filter(pc.and_(counts, pc.invert(expired)))
+
+
+def _on_this_host(path: str) -> str:
+    """Where a file lies that SparkContext.addFile brought; any other path as it stands."""
+    if "/" in path:
+        return path
+    from pyspark import SparkFiles
+
+    return str(SparkFiles.get(path))

@@ -1,1 +1,0 @@
-"""A declaration tried on a few rows: nothing written, real calls."""

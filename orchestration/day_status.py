@@ -1,0 +1,112 @@
+"""How a day stands: the last that its runs told Dagster about it."""
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus, EventLogRecord, RunsFilter
+
+from jobs.tables import run_records
+from orchestration.declared import Declared
+
+PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN = "published", "running", "not started", "cancelled", "crashed"
+FAILED = "failed"
+NO_END = {PUBLISHED, RUNNING, NOT_STARTED}  # every other state is the end of a run that published nothing
+NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN}  # every other state needs somebody, or time
+UNFINISHED = [
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+PAGE = 100
+ENRICHMENT = "tidegate/enrichment"  # tag of a run, by its job
+
+
+@dataclass(frozen=True)
+class Word:
+    """One observation of a day, as its run made it. cause: the same for days that fail for the same reason."""
+
+    number: int  # in the order of Dagster's log
+    at: dt.datetime
+    run_id: str
+    enrichment: str
+    day: str
+    state: str
+    reason: str
+    cause: str
+    next_step: str
+    readers_see: str
+
+
+def last_word(instance: DagsterInstance, declared: Declared, day: str) -> Word | None:
+    """What was told of the day last. None when no run ever spoke of it."""
+    of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
+    found = instance.fetch_observations(of_day, limit=1).records
+    return _word(found[0], declared) if found else None
+
+
+def words_since(instance: DagsterInstance, declared: Declared, number: int) -> Iterator[Word]:
+    """All that was told of any day after `number`, oldest first."""
+    more = True
+    while more:
+        after = dg.AssetRecordsFilter(declared.key, after_storage_id=number)
+        found = instance.fetch_observations(after, limit=PAGE, ascending=True)
+        for record in found.records:
+            number = record.storage_id
+            yield _word(record, declared)
+        more = found.has_more
+
+
+def last_number(instance: DagsterInstance, declared: Declared) -> int:
+    """Of the last word about any day; 0 when there is none."""
+    found = instance.fetch_observations(declared.key, limit=1).records
+    return found[0].storage_id if found else 0
+
+
+def published_times(declared: Declared, day: str) -> list[dt.datetime]:
+    """When runs of Dagster or of a command published the day."""
+    times = [record.published_at for record in run_records.load(declared.name, day) if record.published_at]
+    return [dt.datetime.fromisoformat(time) for time in times]
+
+
+def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
+    """Runs of this day or its month, by a job of the enrichment or by hand, that wait or are at work."""
+    return _runs(instance, declared, day, UNFINISHED)
+
+
+def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
+    """The same that failed, the last one first."""
+    return _runs(instance, declared, day, [DagsterRunStatus.FAILURE])
+
+
+def _runs(
+    instance: DagsterInstance, declared: Declared, day: str, statuses: list[DagsterRunStatus]
+) -> list[dg.DagsterRun]:
+    day_or_month = [day, day[: len("2013-01")]]
+    of_day = instance.get_runs(RunsFilter(statuses=statuses, tags={"dagster/partition": day_or_month}))
+    return [
+        run
+        for run in of_day
+        if run.tags.get(ENRICHMENT) == declared.name or declared.key in (run.asset_selection or ())
+    ]
+
+
+def _word(record: EventLogRecord, declared: Declared) -> Word:
+    observation = record.asset_observation
+    assert observation is not None  # only observations were asked for
+    told = {key: str(value.value) for key, value in observation.metadata.items()}
+    return Word(
+        number=record.storage_id,
+        at=dt.datetime.fromtimestamp(record.timestamp, dt.UTC),
+        run_id=record.run_id,
+        enrichment=declared.name,
+        day=observation.partition or "",
+        state=told.get("state", ""),
+        reason=told.get("reason", ""),
+        cause=told.get("cause", ""),
+        next_step=told.get("next_step", ""),
+        readers_see=told.get("readers_see", ""),
+    )

@@ -1,0 +1,200 @@
+"""Days that were published without Dagster, as by `tidegate run`, are told to it: they count as materialized then.
+
+What was published is read from the table's own history, by version; what is known of it, from the record of its run.
+"""
+
+import dataclasses
+import datetime as dt
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from jobs.schema import DayRecord
+from jobs.tables import run_records
+from jobs.tables.leases import at_work
+from jobs.wording import counted
+from orchestration import metadata
+from orchestration.checks import check_evaluations, check_results, target_of, withdraw_results_without_run
+from orchestration.day_events import DayEvents
+from orchestration.day_status import unfinished_runs
+from orchestration.declared import Declared
+
+LOOK_EVERY = 60  # s
+AT_ONCE = 10  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
+LENGTH_OF_RUN_ID = 36  # of Dagster's own; a run of ours adds to it
+NOTHING_YET = -1
+Event = dg.AssetMaterialization | dg.AssetObservation
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One commit that made a run's files the day that readers see."""
+
+    version: int
+    day: str
+    run_id: str
+    at: dt.datetime
+
+
+def published_elsewhere(all_declared: Sequence[Declared]) -> dg.SensorDefinition:
+    """One sensor for all enrichments. Each version is told once; what a run of Dagster has told itself is not."""
+
+    @dg.sensor(
+        name="tells_days_published_elsewhere",
+        minimum_interval_seconds=LOOK_EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Notices days that were published without Dagster, as by `tidegate run`, and days whose run was "
+        "killed after it had published: materialized, with their figures, as the record of their run has them.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        seen: dict[str, int] = json.loads(context.cursor) if context.cursor else {}
+        days = 0
+        for declared in all_declared:
+            found, seen[declared.name] = news(context.instance, declared, seen.get(declared.name, NOTHING_YET))
+            latest = run_records.latest(declared.name) if found else []
+            for publication, record in found:
+                report(context.instance, declared, publication, record, latest)
+            days += len(found)
+        return dg.SensorResult(
+            cursor=json.dumps(seen),
+            skip_reason=f"{counted(days, 'day')} told." if days else "No day was published elsewhere.",
+        )
+
+    return sensor
+
+
+def news(
+    instance: dg.DagsterInstance, declared: Declared, after: int
+) -> tuple[list[tuple[Publication, DayRecord]], int]:
+    """What Dagster does not know of the versions after this one, each day's last only; up to which version it is told.
+
+    A run at work tells its day itself, or makes its summaries still: it is waited for. So is any run of the same day:
+    results reported while it runs would hide its own.
+    """
+    found, last = publications(declared.facts.table, after)
+    if len(found) > AT_ONCE:
+        found, last = found[:AT_ONCE], found[AT_ONCE - 1].version
+    busy = set(at_work(declared.facts.table)) if found else set()
+    wait = [
+        one
+        for one in found
+        if one.run_id in busy
+        or _own_is_unfinished(instance, one.run_id)
+        or unfinished_runs(instance, declared, one.day)
+    ]
+    until = min((one.version for one in wait), default=last + 1) - 1
+    days = {one.day: one for one in found if one not in wait}
+    with_records = [(one, run_records.of_run(declared.name, one.day, one.run_id)) for one in days.values()]
+    return [
+        (one, record)
+        for one, record in with_records
+        if record is not None and not _is_reported(instance, declared, one, record)
+    ], until
+
+
+def publications(path: str, after: int) -> tuple[list[Publication], int]:
+    """The days that were published after this version, oldest first, as far back as the table's history goes; and its
+    last version.
+    """
+    from deltalake import DeltaTable
+
+    from jobs.tables.delta_log import table_at
+
+    table = table_at(path)
+    if table is None:
+        return [], NOTHING_YET
+    last = table.version()
+    new = last - after if last >= after else last + 1  # it was made anew
+    history = table.history(new) if new else []
+    if DeltaTable(path).version() != last:  # delta-rs numbers a history that grows meanwhile wrongly: next time
+        return [], after
+    found = [
+        Publication(
+            version=commit["version"],
+            day=commit["tidegate.day"],
+            run_id=commit["tidegate.run_id"],
+            at=dt.datetime.fromtimestamp(commit["timestamp"] / 1e3, dt.UTC),
+        )
+        for commit in reversed(history)
+        if "tidegate.day" in commit
+    ]
+    return found, last
+
+
+def report(
+    instance: dg.DagsterInstance,
+    declared: Declared,
+    publication: Publication,
+    record: DayRecord,
+    latest: Sequence[DayRecord],
+) -> None:
+    """Report what a run of Dagster would have reported of the day. latest: the last record of each day.
+
+    The check results come last, as they name the materialization; a look that was killed before them reports them next.
+    """
+    if _told_version(instance, declared, publication.day) < publication.version:
+        for event in told(declared, publication, record, latest):
+            instance.report_runless_asset_event(event)
+    withdraw_results_without_run(instance, declared, publication.day)
+    target = target_of(instance, declared, publication.day)
+    link = metadata.report_url(declared.name, publication.day)
+    for evaluation in check_evaluations(declared, record, link, target):
+        instance.report_runless_asset_event(evaluation)
+
+
+def told(
+    declared: Declared, publication: Publication, record: DayRecord, latest: Sequence[DayRecord]
+) -> Iterator[Event]:
+    """The events of the day but for the results of its checks. latest: the last record of each day."""
+    record = dataclasses.replace(  # a run that was killed after its commit had no time to note it
+        record,
+        state="published",
+        published_version=publication.version,
+        published_at=record.published_at or publication.at.isoformat(timespec="seconds"),
+    )
+    events = DayEvents(declared, publication.day, publication.run_id)
+    figures = metadata.figures_metadata(record, latest)
+    yield from events.of_record(record, figures)
+    yield dg.AssetMaterialization(
+        declared.key,
+        description=f"Published outside a run of Dagster, by run {publication.run_id}.",
+        partition=publication.day,
+        metadata=events.published(record, figures),
+    )
+    yield from _summaries(declared, publication)
+
+
+def _summaries(declared: Declared, publication: Publication) -> Iterator[dg.AssetMaterialization]:
+    """Those that were made of the day since it was published."""
+    from jobs.tables.summaries import made_at
+
+    for summary in declared.enrichment.summaries:
+        made = made_at(declared.enrichment, summary, publication.day)
+        if made is not None and made >= publication.at:
+            yield dg.AssetMaterialization(dg.AssetKey(summary.name), partition=publication.day)
+
+
+def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
+    run = instance.get_run_by_id(run_id[:LENGTH_OF_RUN_ID])
+    return run is not None and not run.is_finished
+
+
+def _is_reported(instance: dg.DagsterInstance, declared: Declared, publication: Publication, record: DayRecord) -> bool:
+    """Whether Dagster has the version, and the results of its checks for it."""
+    if _told_version(instance, declared, publication.day) < publication.version:
+        return False
+    names = {result.check_name for result in check_results(declared, record, "")}
+    keys = [dg.AssetCheckKey(declared.key, name) for name in names if name is not None]
+    known = instance.event_log_storage.get_asset_check_partition_info(keys, partition_keys=[publication.day])
+    return names == {one.check_key.name for one in known if one.is_current}
+
+
+def _told_version(instance: dg.DagsterInstance, declared: Declared, day: str) -> int:
+    """The version of the table that the day's last materialization speaks of; NOTHING_YET when there is none."""
+    of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
+    found = instance.fetch_materializations(of_day, limit=1).records
+    materialization = found[0].asset_materialization if found else None
+    version = materialization.metadata.get("published_version") if materialization else None
+    return version.value if version is not None and isinstance(version.value, int) else NOTHING_YET

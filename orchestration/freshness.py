@@ -1,0 +1,112 @@
+"""Was the day that is due published by its deadline? A check of the partition due, not of the one touched last."""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from jobs.tables import run_records
+from orchestration.day_status import published_times
+from orchestration.deadlines import day_due, deadline
+from orchestration.declared import Declared
+from orchestration.metadata import checks_in_words
+from orchestration.restart_sensor import Clock, utc_now
+from orchestration.schedules import PUBLISHED_IN_TIME
+
+LOOK_EVERY = 60  # s
+
+
+@dataclass(frozen=True)
+class InTime:
+    """passed is True, too, where nothing is due."""
+
+    passed: bool
+    sentence: str
+    day: str = ""
+    deadline: str = ""
+    checks: str = ""  # of the day's last run that wrote files: a later backfill hides them nowhere here
+
+    def evaluation(self, declared: Declared) -> dg.AssetCheckEvaluation:
+        return dg.AssetCheckEvaluation(
+            asset_key=declared.key,
+            check_name=PUBLISHED_IN_TIME,
+            passed=self.passed,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=self.sentence,
+            metadata={"day": self.day, "deadline": self.deadline, "checks": self.checks} if self.day else {},
+        )
+
+
+def in_time(declared: Declared, now: dt.datetime) -> InTime:
+    """How the day that is due stands: published before its deadline, after it, or not yet."""
+    day = day_due(declared, now)
+    until = deadline(declared, day) if day else None
+    if day is None or until is None:
+        return InTime(True, f"No day of {declared.name} is due.")
+    first = min(published_times(declared, day), default=None)
+    by = f"{until:%H:%M} UTC, its deadline"
+    if first is None:
+        sentence = f"{day} is not published; {by}, has passed."
+    elif first > until:
+        late = (first - until) // dt.timedelta(minutes=1)
+        sentence = f"{day} was published at {first:%F %H:%M} UTC, {late} min after {by}."
+    else:
+        sentence = f"{day} was published at {first:%F %H:%M} UTC, before {by}."
+    written = run_records.load(declared.name, day)
+    checks = checks_in_words(written[-1]) if written else "none ran"
+    return InTime(first is not None and first <= until, sentence, day, until.isoformat(timespec="minutes"), checks)
+
+
+def in_time_checks(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.Definitions:
+    """The check of every enrichment with a publish_by, and the sensor that answers it at the deadline and after."""
+    watched = [declared for declared in all_declared if declared.enrichment.publish_by is not None]
+    if not watched:
+        return dg.Definitions()
+    return dg.Definitions(asset_checks=[_check(declared, now) for declared in watched], sensors=[_sensor(watched, now)])
+
+
+def _check(declared: Declared, now: Clock) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=declared.key,
+        name=PUBLISHED_IN_TIME,
+        description=(
+            f"The day that is due was published by {declared.enrichment.publish_by} UTC of the day after. Answered at "
+            "the deadline by the sensor published_in_time, and again when the day comes late."
+        ),
+    )
+    def check() -> dg.AssetCheckResult:
+        found = in_time(declared, now())
+        told = found.evaluation(declared)
+        return dg.AssetCheckResult(
+            passed=told.passed, severity=told.severity, description=told.description, metadata=told.metadata
+        )
+
+    return check
+
+
+def _sensor(watched: Sequence[Declared], now: Clock) -> dg.SensorDefinition:
+    @dg.sensor(
+        name=PUBLISHED_IN_TIME,
+        minimum_interval_seconds=LOOK_EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Answers the check published_in_time of every enrichment when its deadline passes, and when the "
+        "day is published after all.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        told: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        new = list(_changed(watched, told, now()))
+        return dg.SensorResult(
+            asset_events=new, cursor=json.dumps(told), skip_reason=None if new else "Nothing new about any deadline."
+        )
+
+    return sensor
+
+
+def _changed(watched: Sequence[Declared], told: dict[str, str], now: dt.datetime) -> Iterator[dg.AssetCheckEvaluation]:
+    for declared in watched:
+        found = in_time(declared, now)
+        if found.day and told.get(declared.name) != found.sentence:
+            told[declared.name] = found.sentence
+            yield found.evaluation(declared)

@@ -1,0 +1,137 @@
+"""New and changed input files are noticed, and the days they belong to are run again."""
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+from dagster import RunsFilter
+
+from jobs.tables import run_records
+from orchestration.day_status import unfinished_runs
+from orchestration.declared import Declared
+from orchestration.restart_sensor import Clock, utc_now
+from orchestration.schedules import Job
+
+DAYS = 7  # back from yesterday; what comes later is left to a person, who backfills
+QUIET = 120.0  # s; files younger than that may still be written
+LOOK_EVERY = 60  # s
+
+
+@dataclass(frozen=True)
+class DayFiles:
+    """The input files of one day, as the file system tells."""
+
+    files: int
+    bytes: int
+    newest: float  # s since the epoch
+
+    @property
+    def version(self) -> str:
+        return f"{self.files}-{self.bytes}-{self.newest:.6f}"
+
+
+def files_of(declared: Declared, day: str) -> DayFiles | None:
+    """None while there are none."""
+    folder = Path(declared.enrichment.input.folder(day))
+    if not folder.is_dir():
+        return None
+    found = [path.stat() for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._"]
+    if not found:
+        return None
+    return DayFiles(len(found), sum(one.st_size for one in found), max(one.st_mtime for one in found))
+
+
+def input_sensor(readers: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now) -> dg.SensorDefinition:
+    """One sensor per input: `readers` are the enrichments that read it, `jobs` theirs.
+
+    A day of the last DAYS is run when its files are new to us, or changed since its last run began. Yesterday is left
+    to the schedule, where there is one, until it had its turn. What no run ever began of is left to a person, as its
+    calls may cost.
+    """
+    declared = readers[0]
+
+    @dg.sensor(
+        name=declared.input_sensor_name,
+        jobs=jobs,
+        minimum_interval_seconds=LOOK_EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            f"Notices new and changed files in {declared.enrichment.input.path} and runs their days, if among the "
+            f"last {DAYS}. Files count once they are {QUIET:.0f} s old. A new enrichment is left alone until somebody, "
+            "or its schedule, has run a day of it."
+        ),
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        known: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        look = Look(context.instance, readers, known, now())
+        look.at_days()
+        reason = None if look.requests else f"No day of the last {DAYS} has files to run for."
+        return dg.SensorResult(look.requests, reason, json.dumps(look.seen), asset_events=look.events)
+
+    return sensor
+
+
+class Look:
+    """One look at the last days of an input: what is new, and what is to be run for it."""
+
+    def __init__(
+        self, instance: dg.DagsterInstance, readers: Sequence[Declared], known: Mapping[str, str], now: dt.datetime
+    ) -> None:
+        self._instance = instance
+        self._readers = readers
+        self._known = known  # day -> version of its files
+        self._now = now
+        self.seen: dict[str, str] = {}
+        self.events: list[dg.AssetMaterialization] = []
+        self.requests: list[dg.RunRequest] = []
+
+    def at_days(self) -> None:
+        for back in range(1, DAYS + 1):
+            day = (self._now.date() - dt.timedelta(days=back)).isoformat()
+            readers = [one for one in self._readers if one.days.has_partition_key(day)]
+            found = files_of(readers[0], day) if readers else None
+            if found is None or self._is_new(readers, day, found):
+                continue
+            self.seen |= {day: self._known[day]} if day in self._known else {}  # looked at again next time
+
+    def _is_new(self, readers: Sequence[Declared], day: str, found: DayFiles) -> bool:
+        """Note the files and ask for runs. False when nothing is to be noted of them now."""
+        settled = self._now.timestamp() - found.newest >= QUIET
+        at_work = any(unfinished_runs(self._instance, one, day) for one in readers)
+        if self._known.get(day) == found.version or not settled or at_work:
+            return False
+        self.seen[day] = found.version
+        self.events.append(
+            dg.AssetMaterialization(
+                readers[0].raw_key,
+                description="New or changed files.",
+                partition=day,
+                metadata={
+                    "files": found.files,
+                    "bytes": found.bytes,
+                    "newest": dg.MetadataValue.timestamp(found.newest),
+                },
+                tags={"dagster/data_version": found.version},
+            )
+        )
+        for one in readers:
+            if self._wants_run(one, day, found):
+                key = f"{one.name} {day} {found.version}"
+                self.requests.append(dg.RunRequest(key, job_name=one.job_name, partition_key=day))
+        return True
+
+    def _wants_run(self, reader: Declared, day: str, found: DayFiles) -> bool:
+        if not run_records.any_run(reader.name):
+            return False
+        read = [one.facts.started_at for one in run_records.load(reader.name, day)]
+        read += [one.started_at for one in run_records.unwritten(reader.name, day)]  # it would fail on them again
+        if any(dt.datetime.fromisoformat(at).timestamp() >= found.newest for at in read):
+            return False
+        is_yesterday = day == (self._now.date() - dt.timedelta(days=1)).isoformat()
+        if reader.enrichment.schedule is None or not is_yesterday:
+            return True
+        of_day = RunsFilter(job_name=reader.job_name, tags={"dagster/partition": day})
+        return bool(self._instance.get_runs(of_day, limit=1))

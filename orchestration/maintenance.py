@@ -1,0 +1,177 @@
+"""Jobs at a click that are not about one day: plan, refresh answers, compact the ledger, vacuum the tables."""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+from dagster import DagsterRunStatus
+
+from jobs.wording import counted
+from orchestration.assets import POOL
+from orchestration.declared import Declared
+from orchestration.modes import REFRESHED, TAG
+from orchestration.schedules import Job
+
+DAYS_TO_RUN = "tidegate/days_to_run"  # tag of a run of refresh_answers: JSON, enrichment -> days
+
+
+class Range(dg.Config):
+    """Days from first to last, both included. Without `last` it is `first` alone."""
+
+    first: str
+    last: str = ""
+
+
+class Answers(dg.Config):
+    """Stored answers of a lookup. where: SQL, as "answer.lat = 0". do: False says what would be done, and does nothing.
+
+    answered_from, answered_to: first and last day of the answers, UTC; empty for all.
+    """
+
+    lookup: str
+    where: str
+    answered_from: str = ""
+    answered_to: str = ""
+    do: bool = False
+
+
+class Age(dg.Config):
+    """What is younger stays, and old versions of the tables end then."""
+
+    keep_days: int = 7
+
+
+def upkeep(all_declared: Sequence[Declared], jobs: Sequence[Job]) -> dg.Definitions:
+    """The jobs, and the sensor that runs the days whose answers were refreshed. jobs: the nightly ones."""
+    refresh = _refresh(all_declared)
+    return dg.Definitions(
+        jobs=[*(_plan(declared) for declared in all_declared), refresh, _compact(all_declared), _vacuum(all_declared)],
+        sensors=[_runs_refreshed_days(refresh, jobs)],
+    )
+
+
+def _plan(declared: Declared) -> dg.JobDefinition:
+    @dg.op(name=f"plan_{declared.name}", pool=POOL, out=dg.Out(dg.Nothing))
+    def plan(context: dg.OpExecutionContext, config: Range) -> None:
+        from jobs.commands.plan import plan
+
+        estimate = plan(declared.enrichment, days_of(config)).render()
+        context.log.info(estimate)
+        context.add_output_metadata({"estimate": dg.MetadataValue.md(f"```\n{estimate}\n```")})
+
+    @dg.job(
+        name=f"{declared.name}_plan",
+        description=f"What days of {declared.name} would ask, why a key is asked again, what it costs. Calls nothing.",
+    )
+    def job() -> None:
+        plan()
+
+    return job
+
+
+def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
+    @dg.op(out=dg.Out(dg.Nothing))
+    def mark_answers(context: dg.OpExecutionContext, config: Answers) -> None:
+        from jobs.commands import ledgers, refresh
+
+        say = context.log.info
+        run: dict[str, list[str]] = {}
+        for kept in ledgers.named([(one.reference, one.enrichment) for one in all_declared], config.lookup):
+            matched = refresh.find(
+                kept, config.where, first=config.answered_from or None, last=config.answered_to or None
+            )
+            say(f"{counted(len(matched.keys), 'stored answer')} of {config.lookup} with {config.where}")
+            for _, enrichment, days in matched.days:
+                say(f"{enrichment.name}: {counted(len(days), 'day stands', 'days stand')} on them: {', '.join(days)}")
+                run[enrichment.name] = sorted({*run.get(enrichment.name, []), *days})
+            if config.do:
+                refresh.expire(kept, matched)
+        if config.do:
+            context.instance.add_run_tags(context.run_id, {DAYS_TO_RUN: json.dumps(run)})
+        else:
+            say("Nothing was changed: with do: true they are asked anew, and these days run again.")
+        context.add_output_metadata({"days": dg.MetadataValue.json(run), "done": config.do})
+
+    @dg.job(
+        description="Stored answers that meet a condition are asked anew: marks them, then runs the days that stand on "
+        "them. With do: false it says which, and changes nothing.",
+    )
+    def refresh_answers() -> None:
+        mark_answers()
+
+    return refresh_answers
+
+
+def _runs_refreshed_days(refresh: dg.JobDefinition, jobs: Sequence[Job]) -> dg.SensorDefinition:
+    @dg.run_status_sensor(
+        name="runs_refreshed_days",
+        run_status=DagsterRunStatus.SUCCESS,
+        monitored_jobs=[refresh],
+        request_jobs=jobs,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Runs the days whose answers a run of refresh_answers has marked, each once.",
+    )
+    def sensor(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        days = json.loads(context.dagster_run.tags.get(DAYS_TO_RUN, "{}"))
+        for enrichment, of_it in days.items():
+            for day in of_it:
+                key = f"{context.dagster_run.run_id} {enrichment} {day}"
+                tags = {TAG: REFRESHED.name}
+                yield dg.RunRequest(key, job_name=f"{enrichment}_nightly", partition_key=day, tags=tags)
+        if not any(days.values()):
+            yield dg.SkipReason("No day stands on the answers that were marked.")
+
+    return sensor
+
+
+def _compact(all_declared: Sequence[Declared]) -> dg.JobDefinition:
+    @dg.op(out=dg.Out(dg.Nothing))
+    def compact_ledgers(context: dg.OpExecutionContext) -> None:
+        from jobs.commands import compact, ledgers
+
+        say = context.log.info
+        for one in compact.compact(ledgers.kept_by((one.reference, one.enrichment) for one in all_declared)):
+            say(
+                f"{one.lookup}: {counted(one.done.rows, 'record')}, "
+                f"{counted(one.done.parts_taken_in, 'part')} taken in, {counted(one.done.deleted, 'file')} deleted"
+            )
+
+    @dg.job(description="The many small parts of every ledger become a few sorted files. Safe beside running jobs.")
+    def compact_ledger() -> None:
+        compact_ledgers()
+
+    return compact_ledger
+
+
+def _vacuum(all_declared: Sequence[Declared]) -> dg.JobDefinition:
+    @dg.op(out=dg.Out(dg.Nothing))
+    def vacuum_all(context: dg.OpExecutionContext, config: Age) -> None:
+        from jobs.commands.vacuum import vacuum
+
+        say = context.log.info
+        for declared in all_declared:
+            for one in vacuum(declared.enrichment, older_than=dt.timedelta(days=config.keep_days)):
+                runs = counted(one.removed.runs, "unpublished run")
+                say(f"{one.table}: {counted(one.removed.old, 'old file')}, {runs}")
+
+    @dg.job(
+        description="Old versions of every table, and runs that were never published, are deleted once they are older "
+        "than keep_days. Safe beside running jobs."
+    )
+    def vacuum_tables() -> None:
+        vacuum_all()
+
+    return vacuum_tables
+
+
+def days_of(config: Range) -> list[str]:
+    """The days of the range, in order. Raises DeclarationError when they are none."""
+    from jobs.declare.enrichment import require_day
+    from jobs.errors import DeclarationError
+
+    first = dt.date.fromisoformat(require_day(config.first, "first"))
+    last = dt.date.fromisoformat(require_day(config.last or config.first, "last"))
+    if last < first:
+        raise DeclarationError(f"last is {last}, before first, {first}.")
+    return [(first + dt.timedelta(days=number)).isoformat() for number in range((last - first).days + 1)]

@@ -1,0 +1,531 @@
+"""Authentication against real servers: what goes over the wire, when a token is renewed, and where no secret is."""
+
+import asyncio
+import base64
+import dataclasses
+import json
+import logging
+import os
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from urllib.parse import quote
+
+import pytest
+from aiohttp import web
+from pyspark import cloudpickle
+
+from jobs.clients import authorizing
+from jobs.clients.authorizing import TokenHeaders, authorizer, forget_tokens
+from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.http import HttpCaller
+from jobs.declare.fingerprint import plain
+from jobs.errors import DeclarationError, RunStopped
+from jobs.run.enrich import prepare, written_schema
+from tests.support.disorderly_service import GREETING, DisorderlyService
+from tidegate import (
+    ApiKey,
+    Basic,
+    Bearer,
+    Enrichment,
+    Env,
+    HttpLookup,
+    Input,
+    OAuth2ClientCredentials,
+    Output,
+    Retry,
+    Service,
+)  # fmt: skip
+
+SECRET = "s3cr3t-Zq9:/x%20+"  # as it may be: with what URLs and forms escape
+
+
+@pytest.fixture(autouse=True)
+def _a_process_of_its_own():
+    """Ports come again: a test is to find no token of another one."""
+    forget_tokens()
+
+
+class Api:
+    """A service that wants to be known, and the server of its tokens; `life` s each."""
+
+    def __init__(self, life=3600, valid=None):
+        self.life = life
+        self.valid = valid  # says whether an Authorization header is taken
+        self.seen = []  # Authorization headers of the service's requests
+        self.headers = []
+        self.token_requests = []  # Authorization header, form
+        self.token_answer = None
+
+    async def token(self, request):
+        self.token_requests.append((request.headers.get("Authorization"), dict(await request.post())))
+        await asyncio.sleep(0.02)
+        if self.token_answer is not None:
+            return self.token_answer()
+        number = len(self.token_requests)
+        return web.json_response({"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": self.life})
+
+    async def value(self, request):
+        said = request.headers.get("Authorization")
+        self.seen.append(said)
+        self.headers.append(dict(request.headers))
+        if self.valid is not None and not self.valid(said):
+            return web.json_response({"error": said}, status=401, reason=f"No {said}")
+        return web.json_response({"score": 1.0})
+
+    @asynccontextmanager
+    async def running(self):
+        application = web.Application()
+        application.router.add_post("/token", self.token)
+        application.router.add_get("/v1/{key}", self.value)
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield self
+        finally:
+            await runner.cleanup()
+
+
+def lookup(url, auth):
+    return HttpLookup(
+        name="mood",
+        service=Service(name="moods", url=url, max_concurrency=4, auth=auth),
+        request="GET /v1/{k}",
+        keys={"k": "k"},
+        returns="score DOUBLE",
+        timeout=10.0,
+        retry=Retry(retries=0),
+    )
+
+
+def oauth2(url, **fields):
+    standard = {"token_url": f"{url}/token", "client_id": Env("THE_ID"), "client_secret": Env("THE_SECRET")}
+    return OAuth2ClientCredentials(**standard | fields)
+
+
+LIFE = 20  # s, of a token that is to run out: longer than a busy machine stands still
+
+
+def pass_by(seconds):
+    """Let so many seconds pass at once, by the clock of the loop, which tokens go by."""
+    loop = asyncio.get_running_loop()
+    before = loop.time
+    loop.time = lambda: before() + seconds
+
+
+async def renewed():
+    """Return when no token is being fetched."""
+    while fetching := [task for task in asyncio.all_tasks() if task.get_name() == "tidegate token"]:
+        await asyncio.wait(fetching)
+
+
+def asking(api, auth, script):
+    """Run `script(call)` with a caller of the api; `call` gives the answer or the exception."""
+
+    async def main():
+        async with api.running():
+            caller = HttpCaller(lookup(api.url, auth(api.url)), 4)
+
+            async def call():
+                try:
+                    return await caller.call(("a",))
+                except (CallFailed, Throttled, RunStopped) as error:
+                    return error
+
+            try:
+                await caller.open()
+                return await script(call)
+            finally:
+                await caller.close()
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def secrets(monkeypatch):
+    monkeypatch.setenv("THE_ID", "me & co")
+    monkeypatch.setenv("THE_SECRET", SECRET)
+
+
+async def once(call):
+    return await call()
+
+
+def test_an_api_key_goes_in_its_own_header():
+    api = Api()
+    assert asking(api, lambda _: ApiKey(Env("THE_SECRET"), header="X-Geo-Key"), once) == {"score": 1.0}
+    assert api.headers[0]["X-Geo-Key"] == SECRET
+    assert api.seen == [None]
+
+
+def test_a_bearer_token_goes_in_the_authorization_header():
+    api = Api()
+    asking(api, lambda _: Bearer(Env("THE_SECRET")), once)
+    assert api.seen == [f"Bearer {SECRET}"]
+
+
+def test_user_and_password_go_as_http_basic():
+    api = Api()
+    asking(api, lambda _: Basic(Env("THE_ID"), Env("THE_SECRET")), once)
+    kind, _, pair = api.seen[0].partition(" ")
+    assert (kind, base64.b64decode(pair).decode()) == ("Basic", f"me & co:{SECRET}")
+
+
+@pytest.mark.parametrize("where", ["header", "body"])
+def test_one_token_is_fetched_for_all_requests_of_a_task(where):
+    async def many(call):
+        return await asyncio.gather(*(call() for _ in range(20)))
+
+    api = Api()
+    assert asking(api, lambda url: oauth2(url, scope="geo", client_auth=where), many) == [{"score": 1.0}] * 20
+    assert set(api.seen) == {"Bearer token-1"}
+    ((header, form),) = api.token_requests
+    if where == "header":
+        assert base64.b64decode(header.partition(" ")[2]).decode() == "me+%26+co:s3cr3t-Zq9%3A%2Fx%2520%2B"
+        assert form == {"grant_type": "client_credentials", "scope": "geo"}
+    else:
+        assert header is None
+        assert form["client_id"] == "me & co"
+        assert form["client_secret"] == SECRET
+
+
+def in_turn(api, *scripts):
+    """Tasks of one process, one after the other: the callers of each on a loop of its own, its script run in it."""
+
+    async def task(script):
+        callers = [HttpCaller(lookup(api.url, oauth2(api.url)), 4) for _ in range(2)]
+        try:
+            for caller in callers:
+                await caller.open()
+            return await script(callers)
+        finally:
+            for caller in callers:
+                await caller.close()
+
+    async def main():
+        async with api.running():
+            return [await asyncio.to_thread(asyncio.run, task(script)) for script in scripts]
+
+    return asyncio.run(main())
+
+
+async def each(callers):
+    return [await caller.call(("a",)) for caller in callers]
+
+
+def test_the_tasks_of_a_process_and_their_lookups_share_a_token_in_its_memory():
+    api = Api()
+    assert in_turn(api, each, each, each) == [[{"score": 1.0}] * 2] * 3
+    assert len(api.token_requests) == 1
+    assert "token-1" not in repr(vars(authorizing))
+
+
+def test_a_shared_token_that_is_about_to_run_out_is_not_taken_up():
+    async def late(callers):
+        for asked, token in authorizing._TOKENS.items():  # more than half of its life is over
+            aged = {name: getattr(token, name) - 0.6 * LIFE for name in ("renew_at", "ends_at")}
+            authorizing._TOKENS[asked] = dataclasses.replace(token, **aged)
+        return callers
+
+    api = Api(life=LIFE)
+    in_turn(api, late, each)
+    assert set(api.seen) == {"Bearer token-2"}
+
+
+def test_a_401_to_a_shared_token_has_it_renewed_once_for_all_that_share_it():
+    accepted = {"Bearer token-1"}
+
+    async def revoked(callers):
+        accepted.clear()
+        accepted.add("Bearer token-2")
+        first, second = callers
+        with pytest.raises(Throttled):
+            await first.call(("a",))
+        answers = [await first.call(("a",))]
+        with pytest.raises(Throttled):
+            await second.call(("a",))
+        return [*answers, await second.call(("a",))]
+
+    api = Api(valid=lambda said: said in accepted)
+    in_turn(api, each, revoked, each)
+    assert len(api.token_requests) == 2
+
+
+def test_a_token_is_renewed_once_before_it_runs_out_and_no_call_waits_for_that():
+    async def twice(call):
+        await call()
+        pass_by(0.6 * LIFE)
+        await asyncio.gather(*(call() for _ in range(10)))
+        await renewed()
+        await call()
+
+    api = Api(life=LIFE)
+    asking(api, oauth2, twice)
+    assert len(api.token_requests) == 2
+    assert api.seen == [*["Bearer token-1"] * 11, "Bearer token-2"]
+
+
+def test_a_token_that_ran_out_is_awaited_by_all_and_fetched_once():
+    async def late(call):
+        pass_by(1.2 * LIFE)
+        return await asyncio.gather(*(call() for _ in range(10)))
+
+    api = Api(life=LIFE)
+    assert asking(api, oauth2, late) == [{"score": 1.0}] * 10
+    assert len(api.token_requests) == 2
+    assert set(api.seen) == {"Bearer token-2"}
+
+
+def test_a_401_has_the_token_renewed_once_for_all_and_uses_up_no_retry():
+    async def revoked(call):
+        first = await asyncio.gather(*(call() for _ in range(5)))
+        return first, await asyncio.gather(*(call() for _ in range(5)))
+
+    api = Api(valid=lambda said: said == "Bearer token-2")
+    refused, taken = asking(api, oauth2, revoked)
+    assert {type(error) for error in refused} == {Throttled}
+    assert {error.seconds for error in refused} == {0.0}
+    assert taken == [{"score": 1.0}] * 5
+    assert len(api.token_requests) == 2
+
+
+def test_a_second_401_in_a_row_stops_the_run():
+    async def refused(call):
+        return [await call(), await call()]
+
+    api = Api(valid=lambda _: False)
+    first, second = asking(api, oauth2, refused)
+    assert isinstance(first, Throttled)
+    assert isinstance(second, RunStopped)
+    assert "token-" not in str(second)
+    assert len(api.token_requests) == 2
+
+
+def test_after_a_token_was_taken_a_401_is_worth_another_one():
+    accepted = {"Bearer token-1"}
+
+    async def script(call):
+        said = []
+        for number in (2, 3):
+            said.append(await call())
+            accepted.clear()
+            accepted.add(f"Bearer token-{number}")
+            said.append(type(await call()))
+        return [*said, await call()]
+
+    api = Api(valid=lambda said: said in accepted)
+    answer = {"score": 1.0}
+    assert asking(api, oauth2, script) == [answer, Throttled, answer, Throttled, answer]
+
+
+def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
+    api = Api()
+    api.token_answer = lambda: web.json_response({"error": "invalid_client", "hint": SECRET}, status=401)
+    with pytest.raises(RunStopped) as caught:
+        asking(api, oauth2, once)
+    assert str(caught.value) == f"moods: {api.url}/token refuses us a token: 401 invalid_client."
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "[" * 30_000, '{"access_token": "x"}', '{"access_token": 3, "token_type": "bearer"}',
+             '{"access_token": "x", "token_type": "mac"}', '{"access_token": "x\\n", "token_type": "bearer"}',
+             '{"access_token": "", "token_type": "bearer"}'],
+)  # fmt: skip
+def test_what_is_no_bearer_token_stops_the_run(body):
+    api = Api()
+    api.token_answer = lambda: web.Response(text=body)
+    with pytest.raises(RunStopped, match="gave something else than a bearer token"):
+        asking(api, oauth2, once)
+
+
+async def in_pieces(request, *, cut_off=False):
+    """A token as a server writes it that answers in chunks; cut_off: the connection goes before the last one."""
+    body = json.dumps({"access_token": "token-in-pieces", "token_type": "Bearer", "expires_in": 3600}).encode()
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for piece in (body[:20], body[20:]):
+        await response.write(piece)
+        await asyncio.sleep(0.02)
+    if cut_off:
+        request.transport.abort()
+    return response
+
+
+def test_a_token_that_comes_in_pieces_is_read_to_its_end():
+    api = Api(valid=lambda said: said == "Bearer token-in-pieces")
+    api.token = in_pieces
+    assert asking(api, oauth2, once) == {"score": 1.0}
+
+
+def test_a_token_whose_life_is_null_is_used_as_one_that_says_none():
+    api = Api(life=None)
+    assert asking(api, oauth2, once) == {"score": 1.0}
+    assert len(api.token_requests) == 1
+
+
+def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
+    monkeypatch.setattr("jobs.clients.authorizing.TOKEN_PAUSE", 0.0)
+    cut_off = [True, False]
+
+    async def token(request):
+        return await in_pieces(request, cut_off=cut_off.pop(0))
+
+    api = Api(valid=lambda said: said == "Bearer token-in-pieces")
+    api.token = token
+    assert asking(api, oauth2, once) == {"score": 1.0}
+    assert cut_off == []
+
+
+def test_a_server_of_tokens_that_fails_is_tried_again_when_a_task_starts(monkeypatch):
+    monkeypatch.setattr("jobs.clients.authorizing.TOKEN_PAUSE", 0.0)
+    api = Api()
+    api.token_answer = lambda: web.Response(status=503)
+    with pytest.raises(RunStopped, match=r"gave no token: 503 \(3 tries\)"):
+        asking(api, oauth2, once)
+    assert len(api.token_requests) == 3
+
+
+def test_a_call_that_has_no_token_fails_in_a_way_that_may_pass():
+    async def late(call):
+        api.token_answer = lambda: web.Response(status=503)
+        pass_by(1.2 * LIFE)
+        failed = await call()
+        api.token_answer = None
+        return failed, await call()
+
+    api = Api(life=LIFE)
+    failed, then = asking(api, oauth2, late)
+    assert isinstance(failed, CallFailed)
+    assert failed.passing
+    assert then == {"score": 1.0}
+    assert None not in api.seen
+
+
+@pytest.mark.parametrize(
+    ("declare", "sentence"),
+    [
+        (lambda: ApiKey(SECRET), 'key is a str; it must be Env("NAME")'),
+        (lambda: Bearer(SECRET), 'token is a str; it must be Env("NAME")'),
+        (lambda: Basic(Env("THE_ID"), SECRET), 'password is a str; it must be Env("NAME")'),
+        (lambda: ApiKey(Env("A"), header="X Key"), "header is 'X Key'"),
+        (lambda: oauth2("http://h", client_secret=SECRET), 'client_secret is a str; it must be Env("NAME")'),
+        (lambda: oauth2("ftp://h"), "token_url is not an http"),
+        (lambda: oauth2("http://h", client_auth="query"), "client_auth is 'query'"),
+        (lambda: oauth2("http://h", refresh_before=timedelta(seconds=-1)), "refresh_before is"),
+    ],
+)
+def test_a_wrong_declaration_is_said_in_one_sentence_without_the_secret(declare, sentence):
+    with pytest.raises(DeclarationError) as caught:
+        declare()
+    assert sentence in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["two\nlines", " padded"])
+def test_a_secret_that_no_header_can_hold_is_refused_without_showing_it(monkeypatch, value):
+    monkeypatch.setenv("THE_SECRET", value)
+    with pytest.raises(DeclarationError, match="THE_SECRET holds a line break, a space") as caught:
+        authorizer(Bearer(Env("THE_SECRET")), "moods")
+    assert value not in str(caught.value)
+
+
+def test_a_secret_that_the_service_repeats_is_masked():
+    api = Api(valid=lambda _: False)
+    stopped = asking(api, lambda _: Bearer(Env("THE_SECRET")), once)
+    assert str(stopped).endswith('refuses us: 401 No Bearer ***: {"error": "Bearer ***"}.')
+    assert TokenHeaders(oauth2("http://h"), "moods").masked(f"a {SECRET} b") == "a *** b"
+
+
+LONG = "sk-live-" + "AbC9" * 20 + "\\\"'/é"  # longer than a value is shown, and with what texts of all kinds escape
+
+
+@pytest.mark.parametrize(
+    "written",
+    [LONG, repr(f"'{LONG}'"), json.dumps(LONG), quote(LONG, safe=""), f"got '{LONG[:50]}...", f"got {LONG[:9]}..."],
+)
+def test_a_secret_is_masked_however_it_is_written_and_where_it_is_cut(monkeypatch, written):
+    monkeypatch.setenv("THE_SECRET", LONG)
+    for auth in (Bearer(Env("THE_SECRET")), Basic(Env("THE_ID"), Env("THE_SECRET")), oauth2("http://h")):
+        said = authorizer(auth, "moods").masked(f"it said {written} and more")
+        assert "***" in said
+        assert "sk-" not in said
+
+
+def test_a_long_secret_is_in_no_error_of_a_value_that_is_shown_to_its_beginning_only(monkeypatch):
+    monkeypatch.setenv("THE_SECRET", LONG)
+    caller = HttpCaller(lookup("http://h", Bearer(Env("THE_SECRET"))), 1)
+    with pytest.raises(ValueError, match=r"expected DOUBLE, got \['Bearer \*\*\*\.\.\.$"):
+        caller.columns({"score": [f"Bearer {LONG}"]})
+
+
+@pytest.mark.spark
+def test_the_secret_is_in_no_plan_log_record_error_or_file(spark, service, tmp_path, monkeypatch, caplog):
+    """Everything that a run makes is searched; the value itself goes over the wire."""
+    seen = []
+    secret_file = tmp_path / "secret"
+
+    async def value(request):
+        seen.append(request.headers["Authorization"])
+        return web.json_response({"score": SECRET}, status=200 if request.path.endswith("1") else 500, reason=SECRET)
+
+    service.answer = value
+    declared = lookup(service.url, Bearer(Env("THE_SECRET")))
+    enrichment = Enrichment(
+        name="moods_enriched",
+        input=Input(path="in", row_id=["k"]),
+        lookups=[declared],
+        output=Output(path="out"),
+    )
+    caplog.set_level(logging.INFO)
+    prepared, plan = prepare(spark.createDataFrame([("1",), ("2",)], "k STRING").coalesce(1), enrichment)
+    monkeypatch.delenv("THE_SECRET")  # it is on the executors only, as on a cluster
+    secret_file.write_text(SECRET)
+
+    def task(batches):
+        os.environ["THE_SECRET"] = secret_file.read_text()
+        return plan(batches)
+
+    rows = prepared.mapInArrow(task, written_schema(prepared.schema, plan.layout))
+    text = rows._jdf.queryExecution().toString()
+    rows.write.json(str(tmp_path / "written"))
+    made = [text, repr(enrichment), enrichment.facts().to_json(), json.dumps(plain(enrichment)), caplog.text]
+    made += [cloudpickle.dumps(task).decode("latin-1")]
+    made += [path.read_text("latin-1") for path in (tmp_path / "written").rglob("*") if path.is_file()]
+    assert any("***" in one for one in made)
+    assert [one for one in made if SECRET in one] == []
+    assert set(seen) == {f"Bearer {SECRET}"}
+
+
+@pytest.mark.parametrize("fault", ["two at once", "a second one", "more than Content-Length, later", GREETING])
+def test_a_token_is_not_believed_when_another_answer_comes_behind_it(monkeypatch, fault):
+    monkeypatch.setenv("ID", "me")
+    monkeypatch.setenv("SECRET", SECRET)
+    tokens = iter(range(100))
+
+    def token(path, body):
+        return {"access_token": f"token-{next(tokens)}", "token_type": "Bearer", "expires_in": 3600}
+
+    connections = []
+
+    def some(number):
+        if number == 0:
+            connections.append(number)
+        return fault if len(connections) == 1 and number == (0 if fault == GREETING else 1) else None
+
+    with DisorderlyService(token, fault=some) as service:
+        auth = OAuth2ClientCredentials(
+            token_url=f"{service.url}/token", client_id=Env("ID"), client_secret=Env("SECRET")
+        )
+
+        async def headers():
+            asks = TokenHeaders(auth, "geo")
+            await asks.open()
+            try:
+                return await asks.headers()
+            finally:
+                await asks.close()
+
+        given = asyncio.run(headers())
+    assert len(connections) == 2
+    assert given == {"Authorization": f"Bearer token-{next(tokens) - 1}"}

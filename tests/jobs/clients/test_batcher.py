@@ -1,0 +1,292 @@
+"""Keys asked together: each has the outcome it would have had alone, within the bounds of a request. Virtual time."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncio_core.testing import run_virtual
+from jobs.clients.batcher import Batching, BatchRefused
+from jobs.clients.client import CallFailed, Throttled
+from jobs.errors import RunStopped, TidegateError
+
+
+class Service:
+    """Answers many keys at once: `bad` ones have the whole batch refused, the others get what `outcomes` says."""
+
+    def __init__(self, outcomes=None, *, bad=(), largest=None, seconds=1.0):
+        self.outcomes = outcomes or {}
+        self.bad = set(bad)
+        self.largest = largest
+        self.seconds = seconds
+        self.requests = []  # (start, keys)
+        self.ended = []  # "answered" or "cancelled"
+        self.in_flight = self.highest_in_flight = 0
+
+    async def send(self, keys):
+        self.requests.append((asyncio.get_running_loop().time(), [key for (key,) in keys]))
+        self.in_flight += 1
+        self.highest_in_flight = max(self.highest_in_flight, self.in_flight)
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.ended.append("cancelled")
+            raise
+        finally:
+            self.in_flight -= 1
+        self.ended.append("answered")
+        if self.largest is not None and len(keys) > self.largest:
+            raise BatchRefused("413 Too Large")
+        if self.bad & {key for (key,) in keys}:
+            raise BatchRefused("400 Bad Request")
+        return [self.outcomes.get(key, f"answer to {key}") for (key,) in keys]
+
+
+async def said(batching, key):
+    try:
+        return await batching.call((key,))
+    except (CallFailed, Throttled, TidegateError) as error:
+        return error
+
+
+def ask(service, keys, *, every=0.0, max_items=5, max_wait=0.5, max_requests=2):
+    """What each key got, one arriving `every` so many seconds."""
+
+    async def main():
+        earlier = len(service.requests)
+        batching = Batching(service.send, max_items=max_items, max_wait=max_wait, max_requests=max_requests)
+        asked = []
+        for key in keys:
+            asked.append(asyncio.create_task(said(batching, key)))
+            await asyncio.sleep(every)
+        found = await asyncio.gather(*asked)
+        await asyncio.sleep(0)  # what a request leaves behind, it leaves after its outcomes
+        assert batching.sent == len(service.requests) - earlier
+        assert batching.in_flight == 0
+        await batching.close()
+        return found
+
+    return run_virtual(main)
+
+
+def test_a_request_leaves_when_it_is_full():
+    service = Service()
+    assert ask(service, range(10), max_wait=9.0) == [f"answer to {key}" for key in range(10)]
+    assert service.requests == [(0.0, [0, 1, 2, 3, 4]), (0.0, [5, 6, 7, 8, 9])]
+
+
+def test_a_request_that_does_not_fill_leaves_when_its_first_key_has_waited_long_enough():
+    service = Service()
+    ask(service, range(4), every=0.3, max_wait=0.5)
+    assert service.requests == [(pytest.approx(0.5), [0, 1]), (pytest.approx(1.1), [2, 3])]
+
+
+def test_no_more_requests_are_in_flight_than_may_be_and_what_waited_meanwhile_goes_together():
+    service = Service()
+    ask(service, range(23), max_items=5, max_requests=2)
+    assert service.highest_in_flight == 2
+    assert [len(keys) for _, keys in service.requests] == [5, 5, 5, 5, 3]
+
+
+def test_one_bad_item_has_its_error_and_every_other_its_answer():
+    service = Service(bad={3})
+    found = ask(service, range(8), max_items=8)
+    assert [str(outcome) for outcome in found] == [
+        "400 Bad Request" if key == 3 else f"answer to {key}" for key in range(8)
+    ]
+    assert isinstance(found[3], CallFailed)
+    assert not found[3].passing
+    assert len(service.requests) == 7  # 8; 4, 4; 2, 2; 1, 1
+    assert service.highest_in_flight <= 2
+
+
+def test_a_batch_that_is_too_large_is_halved_until_it_is_not():
+    service = Service(largest=2)
+    assert ask(service, range(8), max_items=8) == [f"answer to {key}" for key in range(8)]
+    assert Counter(len(keys) for _, keys in service.requests) == {8: 1, 4: 2, 2: 4}
+
+
+@pytest.mark.parametrize("error", [CallFailed("500", passing=True), RunStopped("refused"), Throttled("429", 0.0)])
+def test_what_befalls_the_whole_request_befalls_each_of_its_items(error):
+    class Failing(Service):
+        async def send(self, keys):
+            await super().send(keys)
+            raise error
+
+    assert ask(Failing(), range(3)) == [error] * 3
+
+
+def test_after_not_now_no_request_leaves_for_as_long_as_it_said():
+    outcomes = {0: Throttled("429", 30.0)}
+    service = Service(outcomes)
+    found = ask(service, range(3), max_items=1, max_requests=1)
+    assert found == [outcomes[0], "answer to 1", "answer to 2"]
+    assert [start for start, _ in service.requests] == [0.0, pytest.approx(31.0), pytest.approx(32.0)]
+
+
+def test_a_count_of_outcomes_that_does_not_fit_is_an_error_and_no_mix_up():
+    class Short(Service):
+        async def send(self, keys):
+            return (await super().send(keys))[:-1]
+
+    assert {str(outcome) for outcome in ask(Short(), range(3))} == {"a batch of 3 keys came back with 2 outcomes."}
+
+
+def leaving(service, *leavers, keys=range(3), at=0.25, max_requests=1):
+    """Let some keys' callers be cancelled at a time; what the others got."""
+
+    async def main():
+        batching = Batching(service.send, max_items=5, max_wait=0.5, max_requests=max_requests)
+        asked = [asyncio.create_task(said(batching, key)) for key in keys]
+        await asyncio.sleep(at)
+        for key in leavers:
+            asked[key].cancel()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.sleep(5.0)
+        await batching.close()
+        return [None if isinstance(one, asyncio.CancelledError) else one for one in found]
+
+    return run_virtual(main)
+
+
+def test_a_key_whose_row_left_before_its_request_is_not_asked():
+    service = Service()
+    assert leaving(service, 0) == [None, "answer to 1", "answer to 2"]
+    assert service.requests == [(pytest.approx(0.5), [1, 2])]
+
+
+def test_a_key_whose_row_left_after_its_request_stays_in_it_for_the_others():
+    service = Service()
+    assert leaving(service, 0, at=1.0) == [None, "answer to 1", "answer to 2"]
+    assert service.ended == ["answered"]
+
+
+def test_a_request_that_nobody_waits_for_is_cancelled_and_gives_its_place_back():
+    service = Service(seconds=3.0)
+    assert leaving(service, *range(5), keys=range(7), at=1.0) == [None] * 5 + ["answer to 5", "answer to 6"]
+    assert service.ended == ["cancelled", "answered"]
+    assert service.requests[1] == (pytest.approx(1.0), [5, 6])
+
+
+def test_nothing_is_asked_when_all_left_in_time():
+    service = Service()
+    assert leaving(service, 0, 1, 2) == [None] * 3
+    assert service.requests == []
+
+
+def test_closing_cancels_what_is_in_flight_and_whoever_waits():
+    service = Service(seconds=9.0)
+
+    async def main():
+        batching = Batching(service.send, max_items=2, max_wait=0.0, max_requests=1)
+        asked = [asyncio.create_task(said(batching, key)) for key in range(5)]
+        await asyncio.sleep(1.0)
+        await batching.close()
+        assert all(one.done() for one in await settled(asked))
+        assert batching.in_flight == 0
+
+    async def settled(asked):
+        await asyncio.wait(asked)
+        return asked
+
+    run_virtual(main)
+    assert service.ended == ["cancelled"]
+
+
+OUTCOMES = st.sampled_from(["answer", None, CallFailed("422 of this item", passing=False)])
+
+
+@settings(max_examples=200)
+@given(
+    kinds=st.dictionaries(st.integers(0, 12), OUTCOMES, max_size=13),
+    bad=st.sets(st.integers(0, 12)),
+    keys=st.lists(st.integers(0, 12), max_size=40),
+    max_items=st.integers(1, 50),
+    max_requests=st.integers(1, 4),
+    largest=st.none() | st.integers(1, 20),
+    every=st.sampled_from([0.0, 0.1, 0.7]),
+)
+def test_every_key_gets_the_outcome_it_would_get_alone(*, kinds, bad, keys, max_items, max_requests, largest, every):
+    together, alone = (Service(kinds, bad=bad, largest=largest) for _ in range(2))
+    found = ask(together, keys, every=every, max_items=max_items, max_requests=max_requests)
+    expected = [ask(alone, [key], max_items=1)[0] for key in keys]
+    assert list(map(repr, found)) == list(map(repr, expected))
+    assert together.highest_in_flight <= max_requests
+    assert all(len(batch) <= max_items for _, batch in together.requests)
+    if not bad and largest is None:
+        assert sum(len(batch) for _, batch in together.requests) == len(keys)
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 10_000), bad=st.sets(st.integers(0, 19)), max_items=st.integers(1, 8))
+def test_those_who_stay_get_their_outcome_whoever_leaves_and_when(seed, bad, max_items):
+    draw = random.Random(seed)
+    service = Service(bad=bad, seconds=0.3)
+    leaves_at = {key: draw.uniform(0.0, 3.0) for key in range(20) if draw.random() < 0.5}
+
+    async def main():
+        batching = Batching(service.send, max_items=max_items, max_wait=0.2, max_requests=2)
+        asked = {}
+        for key in range(20):
+            asked[key] = asyncio.create_task(said(batching, key))
+            if key in leaves_at:
+                asyncio.get_running_loop().call_later(leaves_at[key], asked[key].cancel)
+            await asyncio.sleep(draw.uniform(0.0, 0.1))
+        await asyncio.wait(asked.values())
+        await asyncio.sleep(10.0)
+        assert batching.in_flight == 0
+        await batching.close()
+        return {key: None if task.cancelled() else str(task.result()) for key, task in asked.items()}
+
+    found = run_virtual(main, seed=seed)
+    for key, outcome in found.items():
+        expected = "400 Bad Request" if key in bad else f"answer to {key}"
+        assert outcome == expected or (outcome is None and key in leaves_at)
+    assert service.highest_in_flight <= 2
+
+
+def test_the_next_request_is_on_its_way_before_those_who_waited_for_the_last_one_go_on():
+    events = []
+
+    async def main():
+        async def write():
+            events.append("request")
+
+        async def send(keys):
+            await asyncio.create_task(write())  # as aiohttp does
+            await asyncio.sleep(1.0)
+            return keys
+
+        async def row(key):
+            await batching.call((key,))
+            events.append("row")
+
+        batching = Batching(send, max_items=3, max_wait=9.0, max_requests=1)
+        await asyncio.gather(*map(row, range(6)))
+        await batching.close()
+
+    run_virtual(main)
+    assert events == ["request", "request", "row", "row", "row", "row", "row", "row"]
+
+
+def test_what_ends_the_run_is_told_before_another_request_leaves():
+    class Refusing(Service):
+        async def send(self, keys):
+            await super().send(keys)
+            raise RunStopped("refused")
+
+    service = Refusing()
+
+    async def main():
+        batching = Batching(service.send, max_items=3, max_wait=9.0, max_requests=1)
+        first = asyncio.create_task(said(batching, 0))
+        others = [asyncio.create_task(said(batching, key)) for key in range(1, 6)]
+        await first
+        assert len(service.requests) == 1
+        await batching.close()
+        await asyncio.wait(others)
+
+    run_virtual(main)

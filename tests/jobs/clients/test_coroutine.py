@@ -1,0 +1,376 @@
+"""@lookup: a coroutine of the user's own against a real HTTP service that does what a test scripts."""
+
+import asyncio
+import datetime as dt
+import pickle
+import subprocess
+import sys
+from decimal import Decimal
+
+import pytest
+from aiohttp import web
+from pyspark import cloudpickle
+
+from jobs.clients.client import CallFailed, Throttled
+from jobs.declare.answer_json import dump, load
+from jobs.declare.coroutine_lookup import CoroutineLookup
+from jobs.declare.coroutine_lookup import declared as by_name
+from jobs.errors import AccessRefused, DeclarationError, TidegateError
+from tidegate import ApiKey, Bearer, Enrichment, Env, Http, HttpLookup, Input, Output, Row, Service, lookup
+
+
+def declared(url="http://127.0.0.1:1", *, auth=None, returns="label STRING, score DOUBLE", **fields):
+    """A decorator with the standard declaration."""
+    service = Service(name="llm", url=url, max_concurrency=4, auth=auth)
+    standard = {"keys": {"text": "trim(review)"}, "returns": returns, "timeout": 5.0}
+    return lookup(service=service, **standard | fields)
+
+
+def ask(asked, *keys):
+    """What comes of each key, one after the other: the columns, None, or the error."""
+
+    async def said(caller, key):
+        try:
+            answer = await caller.call(key)
+            return None if answer is None else caller.columns(answer)
+        except (CallFailed, Throttled, TidegateError, ValueError) as error:
+            return error
+
+    async def main():
+        caller = asked.caller(2)
+        await caller.open()
+        try:
+            return [await said(caller, key) for key in keys]
+        finally:
+            await caller.close()
+
+    return asyncio.run(main())
+
+
+@declared()
+async def importable(row: Row, http: Http) -> dict | None:
+    """Found by its name, as this module can be imported."""
+    return {"label": row.text}
+
+
+def test_the_decorated_name_is_a_lookup_called_as_the_function(service):
+    @declared(service.url, version=3)
+    async def sentiment(row: Row, http: Http) -> dict | None:
+        return {"label": row.text}
+
+    assert isinstance(sentiment, CoroutineLookup)
+    assert (sentiment.name, sentiment.version, sentiment.concurrency) == ("sentiment", 3, 4)
+    assert declared(name="other")(sentiment.function).name == "other"
+
+
+def test_a_dict_is_the_answer_none_a_miss_and_anything_else_an_error(service):
+    given = {"dict": {"label": "good", "score": 1}, "none": None, "list": [{"label": "a"}], "text": "good", "empty": {}}
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        return given[row.text]
+
+    answers = ask(sentiment, *((name,) for name in given))
+    assert answers[:2] == [("good", 1.0), None]
+    assert str(answers[2]) == "the function gave list; it must give a dict, or None for a miss"
+    assert str(answers[3]) == "the function gave str; it must give a dict, or None for a miss"
+    assert not answers[2].passing
+    assert answers[4] == (None, None)
+
+
+def test_an_answer_that_does_not_fit_is_named_with_its_column(service):
+    @declared(service.url)
+    async def sentiment(row, http):
+        return {"score": "high"}
+
+    (wrong,) = ask(sentiment, ("a",))
+    assert str(wrong) == "score: expected DOUBLE, got 'high'"
+
+
+def test_an_answer_that_the_ledger_kept_gives_the_same_columns(service):
+    @declared(service.url, returns="price DECIMAL(8,2), day DATE, at TIMESTAMP, tags ARRAY<STRING>, raw BINARY")
+    async def sentiment(row, http):
+        at = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
+        return {"price": Decimal("1.50"), "day": at.date(), "at": at, "tags": ("a", "b"), "raw": b"\x00"}
+
+    async def main():
+        caller = sentiment.caller(1)
+        await caller.open()
+        try:
+            answer = await caller.call(("a",))
+            return caller.columns(load(dump(answer))), caller.columns(answer)
+        finally:
+            await caller.close()
+
+    kept, asked = asyncio.run(main())
+    assert kept == asked
+    assert asked[0] == Decimal("1.50")
+
+
+def test_requests_go_to_the_service_with_who_asks_and_come_back_as_json(service, monkeypatch):
+    monkeypatch.setenv("LLM_KEY", "s3cr3t-Zq9")
+    seen = []
+
+    async def chat(request):
+        seen.append((request.method, request.raw_path, request.headers.get("X-Api-Key"), await request.text()))
+        return web.json_response({"label": "good", "usage": {"total_tokens": 7}})
+
+    service.answer = chat
+
+    @declared(f"{service.url}/api/", auth=ApiKey(Env("LLM_KEY")))
+    async def sentiment(row, http):
+        await http.get("/v1/models/a b", params={"at": dt.date(2013, 1, 10), "q": "x&y=/z", "n": 3, "real": True})
+        answer = await http.post("/v1/chat", json={"input": row.text, "price": Decimal("1.50")})
+        return {"label": answer["label"], "score": answer["usage"]["total_tokens"]}
+
+    assert ask(sentiment, ("hej",)) == [("good", 7.0)]
+    assert seen == [
+        ("GET", "/api/v1/models/a%20b?at=2013-01-10&q=x%26y%3D/z&n=3&real=true", "s3cr3t-Zq9", ""),
+        ("POST", "/api/v1/chat", "s3cr3t-Zq9", '{"input":"hej","price":1.50}'),
+    ]
+
+
+@pytest.mark.parametrize("path", ["v1", "http://elsewhere/v1", "/v1?a=b", "/v1#a", "//elsewhere/v1"])
+def test_a_path_that_could_leave_the_service_or_its_parameters_is_refused(service, path):
+    @declared(service.url)
+    async def sentiment(row, http):
+        return await http.get(path)
+
+    (refused,) = ask(sentiment, ("a",))
+    wrong = "leads to another address" if path.startswith("//") else "it must start with / and hold no ? and no #"
+    assert wrong in str(refused)
+    assert service.log == []
+
+
+def test_a_parameter_that_is_none_is_refused_and_not_sent_as_text(service):
+    @declared(service.url)
+    async def sentiment(row, http):
+        return await http.get("/v1", params={"n": None, "m": 1})
+
+    (refused,) = ask(sentiment, ("a",))
+    assert str(refused) == "ValueError: params: n is None, which no address can say: leave it out"
+    assert service.log == []
+
+
+def test_a_404_of_get_is_none_and_of_post_an_error_unless_said_otherwise(service):
+    async def gone(request):
+        return web.json_response({}, status=404)
+
+    service.answer = gone
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        if row.text == "get":
+            return await http.get("/a")
+        if row.text == "get, an error":
+            return await http.get("/a", miss=())
+        return await http.post("/a", json={}, miss=(404,) if "none" in row.text else ())
+
+    get, strict, post, post_none = ask(sentiment, ("get",), ("get, an error",), ("post",), ("post, none",))
+    assert (get, post_none) == (None, None)
+    assert str(strict) == str(post) == "404 Not Found"
+    assert not post.passing
+
+
+def test_what_may_pass_is_tried_again_and_a_mistake_of_the_function_is_not(service):
+    async def broken(request):
+        return web.json_response({}, status=500)
+
+    service.answer = broken
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        if row.text == "service":
+            return await http.get("/a")
+        if row.text == "own client":
+            raise ConnectionResetError("reset")
+        return {"label": {}["usage"]}
+
+    failures = ask(sentiment, ("service",), ("own client",), ("mistake",))
+    assert [failure.passing for failure in failures] == [True, True, False]
+    assert [str(failure) for failure in failures] == [
+        "500 Internal Server Error", "ConnectionResetError: reset", "KeyError: 'usage'",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("swallows", ["answers", "fails", None])
+def test_not_now_and_a_refusal_reach_the_run_even_when_the_function_catches_everything(service, swallows):
+    async def says(request):
+        status = int(request.path.strip("/"))
+        return web.json_response({}, status=status, headers={"Retry-After": "7"})
+
+    service.answer = says
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        if not swallows:
+            return await http.get(f"/{row.text}")
+        try:
+            return await http.get(f"/{row.text}")
+        except Exception:  # noqa: BLE001 - that is the point
+            return {"label": "made up"} if swallows == "answers" else await http.get("/500")
+
+    throttled, refused = ask(sentiment, ("429",), ("403",))
+    assert isinstance(throttled, Throttled)
+    assert throttled.seconds == 7.0
+    assert isinstance(refused, AccessRefused)
+    assert str(refused) == f"llm at {service.url} refuses us: 403 Forbidden."
+
+
+def test_a_secret_that_comes_back_is_masked(service, monkeypatch):
+    monkeypatch.setenv("LLM_KEY", "s3cr3t-Zq9")
+
+    async def echo(request):
+        return web.json_response({"score": request.headers["Authorization"]})
+
+    service.answer = echo
+
+    @declared(service.url, auth=Bearer(Env("LLM_KEY")))
+    async def sentiment(row, http):
+        answer = await http.get("/a")
+        if row.text == "raise":
+            raise ValueError(answer["score"])
+        return answer
+
+    for failure in ask(sentiment, ("raise",), ("misfit",)):
+        assert "***" in str(failure)
+        assert "s3cr3t-Zq9" not in str(failure)
+
+
+def test_a_key_that_is_not_there_is_named(service):
+    @declared(service.url)
+    async def sentiment(row, http):
+        return {"label": row["text"] + row.txt}
+
+    (failure,) = ask(sentiment, ("a",))
+    assert str(failure) == "AttributeError: the lookup has no key 'txt'; it has: text"
+
+
+def test_what_was_left_waiting_is_cancelled_with_the_call(service):
+    hears = asyncio.Event()
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            hears.set()
+
+    async def main():
+        caller = sentiment.caller(1)
+        await caller.open()
+        call = asyncio.create_task(caller.call(("a",)))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await caller.close()
+
+    asyncio.run(main())
+    assert hears.is_set()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"timeout": 0}, "lookup f: timeout is 0 s"),
+        ({"keys": {}}, "lookup f: keys is empty"),
+        ({"throttled_when": ["$.a == 1"]}, "'$.a == 1' is no status. What an answer says is for the function to read."),
+        ({"max_answer_bytes": 0}, "max_answer_bytes is 0"),
+        ({"attempt_timeout": -1}, "attempt_timeout is -1 s"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_in_one_sentence(fields, said):
+    async def f(row, http):
+        return None
+
+    with pytest.raises(DeclarationError) as error:
+        declared(**fields)(f)
+    assert said in str(error.value)
+
+
+def test_only_a_coroutine_of_row_and_http_is_taken():
+    with pytest.raises(DeclarationError, match="must be an async def"):
+        declared(name="f")(lambda row, http: {})
+
+    async def alone(row):
+        return None
+
+    with pytest.raises(DeclarationError, match="takes two arguments, row and http"):
+        declared()(alone)
+
+
+def test_it_shares_gate_and_concurrency_with_other_lookups_of_its_service(tmp_path):
+    @declared()
+    async def sentiment(row, http):
+        return None
+
+    other = HttpLookup(
+        name="other", service=sentiment.service, request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0
+    )
+    assert sentiment.service_key == other.service_key
+    changed = Service(name="llm", url="http://127.0.0.1:1", max_concurrency=9)
+    third = HttpLookup(name="third", service=changed, request="GET /{k}", keys={"k": "k"}, returns="y INT", timeout=1.0)
+    with pytest.raises(DeclarationError, match="service llm is declared twice, and differently"):
+        Enrichment(name="e", input=Input(path="a"), lookups=[sentiment, third], output=Output(path="b"))
+
+
+def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp_path):
+    """Plain pickle in the one case; in both what Spark uses, read in another process that has the module."""
+    (tmp_path / "declared_here.py").write_text(
+        "from tidegate import Service, lookup\n"
+        "@lookup(service=Service(name='s', url='http://h', max_concurrency=1), keys={'k': 'k'}, returns='x INT',\n"
+        "        timeout=1.0)\n"
+        "async def named(row, http):\n"
+        "    return {'x': 1}\n"
+    )
+    write = (
+        "import sys, pickle, dataclasses\n"
+        "from pyspark import cloudpickle\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from declared_here import named\n"
+        "data = pickle.dumps(named)\n"
+        "assert b'declared_here' in data and b'http://h' not in data\n"
+        "assert pickle.loads(data) is named and pickle.loads(cloudpickle.dumps(named)) is named\n"
+        "changed = dataclasses.replace(named, timeout=9.0)\n"
+        "assert pickle.loads(cloudpickle.dumps(changed)).timeout == 9.0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", write], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+    @declared()
+    async def local(row, http):
+        return {"label": row.text}
+
+    with pytest.raises(DeclarationError, match=r"executors cannot import not_there .* or ship it by --py-files"):
+        by_name("not_there", "named")
+    with pytest.raises(DeclarationError, match="json has no @lookup of that name there"):
+        by_name("json", "named")
+    copy = pickle.loads(cloudpickle.dumps(local))
+    assert ask(copy, ("a",)) == [("a", None)]
+
+
+@pytest.mark.parametrize(
+    "key", ["../admin", "..", ".", "%2e%2e", "%2E%2e/admin", "%252e%252e/admin", "..%2fadmin", "a/../../admin",
+            "..\\admin", "..;/admin", "/admin", "", "a//b"]
+)  # fmt: skip
+def test_a_key_in_a_path_reaches_no_other_address_of_the_service(service, key):
+    @declared(service.url + "/tenant")
+    async def sentiment(row, http):
+        return await http.get(f"/customers/{row.text}")
+
+    (said,) = ask(sentiment, (key,))
+    assert isinstance(said, CallFailed)
+    assert not said.passing
+    assert "leads to another address of the service; nothing was asked" in str(said)
+    assert service.log == []
+
+
+@pytest.mark.parametrize("path", ["/", "/customers/", "/v1.2/a.b", "/a%20b", "/a;x=1"])
+def test_a_path_of_the_service_is_asked_as_it_stands(service, path):
+    @declared(service.url + "/tenant")
+    async def sentiment(row, http):
+        return {"label": "ok"} if await http.get(path) else None
+
+    assert ask(sentiment, ("JFK",)) == [("ok", None)]
+    assert service.log == ["/tenant" + path]

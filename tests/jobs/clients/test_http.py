@@ -1,0 +1,433 @@
+"""HttpLookup against a real server: what goes over the wire, and what each answer becomes."""
+
+import asyncio
+import datetime as dt
+import decimal
+import email.utils
+import ssl
+import subprocess
+from urllib.parse import unquote
+
+import pytest
+from aiohttp import web
+
+from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.http import HttpCaller, escaped
+from jobs.clients.http_session import RETRY_AFTER_UNSAID, retry_after
+from jobs.errors import RunStopped
+from tidegate import HttpLookup, Pages, Service
+
+
+def lookup(url, **fields):
+    standard = {
+        "name": "weather",
+        "service": Service(name="weather_api", url=url, max_concurrency=4),
+        "request": "GET /v1/{origin}",
+        "keys": {"origin": "origin"},
+        "returns": "temp_c DOUBLE, wind_ms DOUBLE",
+        "paths": {"wind_ms": "$.wind.speed"},
+        "timeout": 5.0,
+        "attempt_timeout": 5.0,
+    }
+    return HttpLookup(**standard | fields)
+
+
+def ask(declared, *keys, share=4):
+    """What a caller says to each key, asked one after another: an answer's columns, None, or the exception."""
+
+    async def main():
+        caller = HttpCaller(declared, share)
+        await caller.open()
+        try:
+            return [await said(caller, key) for key in keys]
+        finally:
+            await caller.close()
+
+    return asyncio.run(main())
+
+
+async def said(caller, key):
+    try:
+        answer = await caller.call(key)
+        return None if answer is None else caller.columns(answer)
+    except (CallFailed, Throttled, RunStopped, ValueError) as error:
+        return error
+
+
+def replies(service, *responses):
+    """Let the service give these responses in turn, the last one for ever; each is a function without arguments."""
+    waiting = list(responses)
+
+    async def answer(request):
+        return (waiting.pop(0) if len(waiting) > 1 else waiting[0])()
+
+    service.answer = answer
+
+
+def status(code, **fields):
+    return lambda: web.json_response({"error": "no"}, status=code, **fields)
+
+
+def test_an_answer_becomes_the_columns_of_returns_by_their_paths(service):
+    assert ask(lookup(service.url), ("JFK",)) == [(3.9, 5.1)]
+    assert service.log == ["/v1/JFK"]
+
+
+def test_a_path_that_leads_nowhere_gives_null(service):
+    replies(service, lambda: web.json_response({"wind": {}, "temp_c": None}))
+    assert ask(lookup(service.url), ("JFK",)) == [(None, None)]
+
+
+def test_an_array_is_an_answer_and_a_path_picks_from_it(service):
+    replies(service, lambda: web.json_response([{"t": 1.0}, {"t": 2.0}]))
+    declared = lookup(service.url, returns="temp_c DOUBLE", paths={"temp_c": "$[1].t"})
+    assert ask(declared, ("JFK",)) == [(2.0,)]
+
+
+KEYS = [
+    "a/b", "...", "ü €", "100%", "%2F", "a b+c", "x?y=1&z#f", "é́", "\U0001f6eb", "a\nb", "'\"<>", "~-._", "{origin}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", KEYS)
+def test_a_key_reaches_the_service_as_one_segment_whatever_it_holds(service, value):
+    ask(lookup(service.url), (value,))
+    (path,) = service.log
+    assert path.startswith("/v1/")
+    assert "/" not in path.removeprefix("/v1/")
+    assert unquote(path.removeprefix("/v1/")) == value
+
+
+@pytest.mark.parametrize("value", ["", ".", ".."])
+def test_a_key_that_would_lead_to_another_address_is_an_error_and_nothing_is_asked(service, value):
+    (said,) = ask(lookup(service.url), (value,))
+    assert isinstance(said, CallFailed)
+    assert not said.passing
+    assert str(said).startswith(f"a part of the path that a key makes is {value!r}, which leads to another address")
+    assert service.log == []
+
+
+@pytest.mark.parametrize("value", ["../admin", "%2e%2e", "%2E%2E%2fadmin", "a/../b", "..\\admin", "..;x", "./"])
+def test_a_key_that_any_server_could_read_as_a_step_up_is_an_error_and_nothing_is_asked(service, value):
+    (said,) = ask(lookup(service.url), (value,))
+    assert isinstance(said, CallFailed)
+    assert "which leads to another address; nothing was asked" in str(said)
+    assert service.log == []
+
+
+@pytest.mark.parametrize("request_", ["GET /v1/a{origin}/", "GET /v1//x?q={origin}", "GET /v1/{origin}-{origin}"])
+def test_where_it_leads_nowhere_else_it_is_asked(service, request_):
+    ask(lookup(service.url, request=request_), ("",))
+    assert len(service.log) == 1
+
+
+def test_a_key_in_the_query_is_escaped_too(service):
+    ask(lookup(service.url, request="GET /v1?q={origin}&x=1"), ("a&b=c",))
+    assert service.log == ["/v1?q=a%26b%3Dc&x=1"]
+
+
+@pytest.mark.parametrize("name", ["a.b", "a[0]", "0", "", "a b"])
+def test_a_key_may_have_any_name(service, name):
+    ask(lookup(service.url, keys={name: "origin"}, request=f"GET /v1/{{{name}}}/x{{{{y}}}}"), ("JFK",))
+    assert service.log == ["/v1/JFK/x{y}"]
+
+
+def test_an_answer_that_a_path_cannot_follow_is_an_error_of_its_row(service):
+    nested = {}
+    for _ in range(150):
+        nested = {"a": nested}
+    replies(service, lambda: web.json_response(nested))
+    for fields in (
+        {"returns": "b ARRAY<STRING>", "paths": {"b": "$..b"}},
+        {"miss_when": ["$..b"]},
+        {"throttled_when": ["$..b"]},
+        {"pages": Pages(next="$..next", max_pages=2)},
+    ):
+        (said,) = ask(lookup(service.url, **fields), ("JFK",))
+        assert isinstance(said, CallFailed | ValueError)
+        assert str(said) == "the answer is nested too deeply for a path with .."
+
+
+def test_a_base_url_with_a_path_and_a_slash_stays_in_front(service):
+    ask(lookup(f"{service.url}/api/"), ("JFK",))
+    assert service.log == ["/api/v1/JFK"]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC), "2013-01-10T05%3A00%3A00Z"),
+        (dt.datetime(2013, 1, 10, 5, tzinfo=dt.timezone(dt.timedelta(hours=-5))), "2013-01-10T10%3A00%3A00Z"),
+        (dt.datetime(2013, 1, 10, 5), "2013-01-10T05%3A00%3A00Z"),  # noqa: DTZ001 - a timestamp without a zone
+        (dt.datetime(2013, 1, 10, 5, 0, 0, 1, tzinfo=dt.UTC), "2013-01-10T05%3A00%3A00.000001Z"),
+        (dt.date(2013, 1, 10), "2013-01-10"),
+        (True, "true"),
+        (7, "7"),
+        (decimal.Decimal("1.50"), "1.50"),
+        (decimal.Decimal("0.00000000"), "0.00000000"),  # 0E-8 to Python
+        (2.5, "2.5"),
+    ],
+)
+def test_every_kind_of_key_has_one_way_to_be_written(value, written):
+    assert escaped(value) == written
+
+
+def test_a_status_that_means_no_such_key_is_a_miss(service):
+    replies(service, status(404))
+    assert ask(lookup(service.url), ("JFK",)) == [None]
+    replies(service, status(410))
+    assert ask(lookup(service.url, miss_when=[404, 410]), ("JFK",)) == [None]
+
+
+@pytest.mark.parametrize("code", [429, 503])
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [
+        ("7", 7, 7),
+        ("0", 0, 0),
+        ("1.5", 1.5, 1.5),
+        (None, 1, 1),
+        ("soon", 1, 1),
+        ("inf", 1, 1),
+        ("nan", 1, 1),
+        ("-3", 0, 0),
+    ],
+)
+def test_a_throttled_answer_says_how_long_nobody_is_to_ask(service, code, header, least, most):
+    replies(service, status(code, headers={"Retry-After": header} if header else {}))
+    (limit,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(limit, Throttled)
+    assert str(limit).startswith(str(code))
+    assert least <= limit.seconds <= most
+
+
+def test_retry_after_may_be_a_date():
+    now = dt.datetime.now(dt.UTC)
+    assert 25 < retry_after(email.utils.format_datetime(now + dt.timedelta(seconds=30), usegmt=True)) <= 30
+    assert retry_after(email.utils.format_datetime(now - dt.timedelta(days=1), usegmt=True)) == 0.0
+    unknown_origin = email.utils.format_datetime((now + dt.timedelta(seconds=30)).replace(tzinfo=None))
+    assert unknown_origin.endswith("-0000")
+    assert 25 < retry_after(unknown_origin) <= 30
+    assert retry_after("Wed, 99 Foo 2015 07:28:00 GMT") == RETRY_AFTER_UNSAID
+    assert retry_after("Mon, 01 Jan 2024 00:00:00 +99999999999999999999") == RETRY_AFTER_UNSAID
+
+
+@pytest.mark.parametrize(
+    ("code", "passing"), [(500, True), (502, True), (504, True), (400, False), (422, False), (302, False)]
+)
+def test_a_fault_of_the_service_may_pass_and_one_of_the_request_does_not(service, code, passing):
+    replies(service, status(code, headers={"Location": "/elsewhere"}))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    assert failure.passing is passing
+    assert str(failure).startswith(str(code))
+    assert len(service.log) == 1  # a redirection is not followed
+
+
+@pytest.mark.parametrize("code", [401, 402, 403])
+def test_a_refusal_that_is_about_us_stops_the_run_by_the_services_name(service, code):
+    replies(service, status(code))
+    (stop,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(stop, RunStopped)
+    assert str(stop).startswith(f"weather_api at {service.url} refuses us: {code} ")
+
+
+def test_what_stops_the_run_is_declared(service):
+    replies(service, status(403))
+    tolerant = Service(name="weather_api", url=service.url, max_concurrency=4, stop_on=[418])
+    (failure,) = ask(lookup(service.url, service=tolerant), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    replies(service, status(418))
+    (stop,) = ask(lookup(service.url, service=tolerant), ("JFK",))
+    assert isinstance(stop, RunStopped)
+
+
+@pytest.mark.parametrize("kept_alive", [False, True])
+def test_a_dropped_connection_is_one_attempt_and_not_a_hidden_second_one(service, kept_alive):
+    async def answer(request):
+        if len(service.log) > kept_alive:
+            request.transport.close()
+        return web.json_response({"temp_c": 1.0})
+
+    service.answer = answer
+    *_, failure = ask(lookup(service.url), *[("JFK",)] * (1 + kept_alive))
+    assert isinstance(failure, CallFailed)
+    assert failure.passing
+    assert str(failure).startswith("connection lost: ")
+    assert len(service.log) == 1 + kept_alive
+
+
+def test_a_connection_that_the_service_closed_while_idle_costs_at_most_the_attempts_that_were_made(service, wait_for):
+    async def main():
+        caller = HttpCaller(lookup(service.url), 1)
+        await caller.open()
+        try:
+            found = []
+            for _ in range(5):
+                found.append(await said(caller, ("JFK",)))
+                for connection in list(service._runner.server.connections):
+                    service._loop.call_soon_threadsafe(connection.transport.close)
+                await asyncio.to_thread(wait_for, lambda: service.open_connections == 0)
+            return found
+        finally:
+            await caller.close()
+
+    found = asyncio.run(main())
+    assert len(service.log) <= len(found)
+
+
+def test_an_answer_that_is_cut_off_may_pass(service):
+    async def answer(request):
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b'{"temp_c": ')
+        request.transport.close()
+        return response
+
+    service.answer = answer
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    assert failure.passing
+
+
+def test_an_attempt_that_hangs_ends_at_its_time_limit_and_says_so(service):
+    async def answer(request):
+        await asyncio.Event().wait()
+
+    service.answer = answer
+    (failure,) = ask(lookup(service.url, attempt_timeout=0.5), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    assert failure.passing
+    assert str(failure) == "no answer within 0.5 s"
+    assert len(service.log) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>", b'{"temp_c": NaN}', b'{"temp_c": Infinity}', b'{"temp_c": -1e999}', b"\xff\xfe{", b"[" * 200_000],
+)
+def test_an_answer_that_is_not_json_is_an_error_that_does_not_pass(service, body):
+    replies(service, lambda: web.Response(body=body))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    assert not failure.passing
+    assert str(failure).startswith("the answer is not JSON: ")
+
+
+@pytest.mark.parametrize("body", ['"sunny"', "42", "true"])
+def test_an_answer_that_has_no_fields_does_not_fit(service, body):
+    replies(service, lambda: web.Response(text=body))
+    (wrong,) = ask(lookup(service.url), ("JFK",))
+    assert type(wrong) is ValueError
+    assert str(wrong).startswith("expected a JSON object or array, got ")
+
+
+def test_a_value_that_does_not_fit_is_named_with_its_column(service):
+    replies(service, lambda: web.json_response({"temp_c": "warm", "wind": {"speed": 1}}))
+    (wrong,) = ask(lookup(service.url), ("JFK",))
+    assert str(wrong) == "temp_c: expected DOUBLE, got 'warm'"
+
+
+def test_an_answer_that_is_no_http_may_pass_and_its_error_holds_no_key(service):
+    replies(service, lambda: web.Response(body=b"{}", headers={"Content-Encoding": "gzip", "X-Long": "x" * 9000}))
+    (failed,) = ask(lookup(service.url), ("personal",))
+    assert failed.passing
+    assert str(failed).startswith("the answer cannot be read: Got more than")
+    assert "personal" not in str(failed)
+
+
+def test_a_service_that_nobody_runs_cannot_be_reached_and_may_come(service):
+    url = service.url.rsplit(":", 1)[0] + ":1"
+    (failure,) = ask(lookup(url), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    assert failure.passing
+    assert str(failure).startswith("cannot connect: ")
+
+
+@pytest.fixture
+def untrusted_url(tmp_path):
+    """A server with a certificate that nobody has signed but itself."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "certificate.pem")]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
+    return context
+
+
+def test_a_certificate_that_nobody_trusts_is_a_failed_call_and_not_a_crash(untrusted_url):
+    async def main():
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=untrusted_url)
+        caller = HttpCaller(lookup(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"), 1)
+        await caller.open()
+        try:
+            return await said(caller, ("JFK",))
+        finally:
+            await caller.close()
+            server.close()
+            await server.wait_closed()
+
+    failure = asyncio.run(main())
+    assert isinstance(failure, CallFailed)
+    assert failure.passing
+    assert "certificate" in str(failure).lower()
+
+
+def test_calls_share_as_many_connections_as_may_be_in_flight_and_close_gives_them_back(service, wait_for):
+    async def answer(request):
+        await asyncio.sleep(0.01)
+        return web.json_response({"temp_c": 1.0})
+
+    service.answer = answer
+
+    async def main():
+        caller = HttpCaller(lookup(service.url), 3)
+        await caller.open()
+        await asyncio.gather(*(caller.call((str(n),)) for n in range(30)))
+        held = service.open_connections
+        await caller.close()
+        return held
+
+    assert asyncio.run(main()) <= 3
+    assert service.highest_in_flight <= 3
+    wait_for(lambda: service.open_connections == 0)
+
+
+def test_a_cancelled_call_gives_its_connection_back(service, wait_for):
+    async def answer(request):
+        if len(service.log) == 1:
+            await asyncio.Event().wait()
+        return web.json_response({"temp_c": 1.0, "wind": {"speed": 2.0}})
+
+    service.answer = answer
+
+    async def main():
+        caller = HttpCaller(lookup(service.url), 1)
+        await caller.open()
+        try:
+            hanging = asyncio.create_task(caller.call(("JFK",)))
+            await asyncio.to_thread(wait_for, lambda: len(service.log) == 1)
+            hanging.cancel()
+            await asyncio.gather(hanging, return_exceptions=True)
+            return await said(caller, ("EWR",))
+        finally:
+            await caller.close()
+
+    assert asyncio.run(main()) == (1.0, 2.0)
+    wait_for(lambda: service.open_connections == 0)
+
+
+def test_closing_what_was_never_opened_does_nothing(service):
+    asyncio.run(HttpCaller(lookup(service.url), 1).close())
+
+
+def test_our_requests_say_nothing_that_was_not_declared(service):
+    headers = {}
+
+    async def answer(request):
+        headers.update(request.headers)
+        return web.json_response({}, headers={"Set-Cookie": "units=F"})
+
+    service.answer = answer
+    ask(lookup(service.url.replace("127.0.0.1", "localhost")), ("JFK",), ("EWR",))  # cookies are for named hosts
+    assert set(headers) <= {"Host", "Accept", "Accept-Encoding", "User-Agent", "Connection"}

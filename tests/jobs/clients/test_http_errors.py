@@ -1,0 +1,179 @@
+"""What an HTTP service says instead of an answer, at real servers: error bodies, redirects, broken transfers."""
+
+import contextlib
+import gzip
+import json
+import socket
+import struct
+import threading
+
+import pyarrow as pa
+import pytest
+from aiohttp import web
+
+from jobs.clients.client import CallFailed, Redirected, Throttled
+from jobs.commands.preview import tried
+from jobs.errors import AccessRefused
+from tests.jobs.clients.test_http import ask, lookup, replies
+from tidegate import Bearer, Env, Retry, Service
+
+
+@pytest.fixture
+def raw():
+    """A server that sends these bytes for each request and resets the connection, or closes it."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    script = {"answer": b"", "reset": False, "requests": 0}
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                connection.recv(65_536)
+                script["requests"] += 1
+                connection.sendall(script["answer"])
+                if script["reset"]:
+                    threading.Event().wait(0.1)  # the bytes before it arrive
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    script["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    yield script
+    listening.close()
+
+
+def head(*headers, status="200 OK"):
+    return "".join(f"{line}\r\n" for line in (f"HTTP/1.1 {status}", *headers, "")).encode()
+
+
+def test_the_body_of_an_error_stands_in_its_reason(service):
+    replies(service, lambda: web.json_response({"error": "unknown\n station", "field": "origin"}, status=400))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert str(failure) == '400 Bad Request: {"error": "unknown\\n station", "field": "origin"}'
+    assert not failure.passing
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, Throttled), (403, AccessRefused), (500, CallFailed)])
+def test_what_the_service_says_of_not_now_and_of_us_is_told_too(service, status, kind):
+    replies(service, lambda: web.Response(text="quota of key 17 is used up", status=status))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert type(failure) is kind or isinstance(failure, kind)
+    assert "quota of key 17 is used up" in str(failure)
+
+
+def test_an_error_body_is_bounded_on_one_line_and_without_tags(service):
+    page = "<html><style>p {}</style><body>\x1b[31m<b>no\nsuch</b> thing" + "x" * 900_000
+    replies(service, lambda: web.Response(text=page, status=400, content_type="text/html"))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert str(failure).startswith("400 Bad Request: \\x1b[31m no such thingxxx")
+    assert len(str(failure)) < 600
+
+
+def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkeypatch):
+    monkeypatch.setenv("THE_SECRET", "sk-live-0123456789")
+    replies(service, lambda: web.Response(text=" " * 8_180 + "sk-live-0123456789 is not valid", status=400))
+    bearer = Service(name="w", url=service.url, max_concurrency=1, auth=Bearer(Env("THE_SECRET")))
+    (failure,) = ask(lookup(service.url, service=bearer), ("JFK",))
+    assert "sk-" not in str(failure)
+    replies(service, lambda: web.Response(text="the key sk-live-0123456789 is not valid", status=400))
+    (failure,) = ask(lookup(service.url, service=bearer), ("JFK",))
+    assert str(failure) == "400 Bad Request: the key *** is not valid"
+
+
+def test_an_error_whose_body_never_ends_is_told_soon(raw):
+    raw["answer"] = head("Content-Length: 500", status="400 Bad Request") + b"not that"
+    (failure,) = ask(lookup(raw["url"]), ("JFK",))
+    assert str(failure) == "400 Bad Request: not that"
+
+
+def test_a_redirect_names_where_it_leads_and_is_not_followed(service):
+    replies(service, lambda: web.Response(status=302, headers={"Location": "https://login.example/sso?ticket=secret"}))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(failure, Redirected)
+    assert str(failure) == "302 Found: redirects to https://login.example/sso, and redirects are not followed"
+    assert len(service.log) == 1
+
+
+def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_as_an_outage(service):
+    replies(service, lambda: web.Response(status=302, headers={"Location": "https://login.example/sso"}))
+    declared = lookup(service.url, retry=Retry(retries=0))
+    with pytest.raises(AccessRefused) as stopped:
+        list(tried(declared, [pa.array([f"K{number}" for number in range(60)])]))
+    assert str(stopped.value) == (
+        f"weather_api at {service.url.removeprefix('http://')} redirected 20 calls in a row (302 Found: redirects to "
+        "https://login.example/sso, and redirects are not followed). Correct the service's url, or renew its login."
+    )
+    assert 20 <= len(service.log) < 30
+
+
+def test_a_redirect_now_and_then_is_an_error_of_its_row(service):
+    async def some(request):
+        if request.path.endswith("3"):
+            return web.Response(status=301, headers={"Location": "/new"})
+        return web.json_response({"temp_c": 1.0})
+
+    service.answer = some
+    rows = list(tried(lookup(service.url), [pa.array([f"K{number}" for number in range(300)])]))
+    assert [row.status for row in rows].count("error") == 30
+    assert rows[3].error == "301 Moved Permanently: redirects to /new, and redirects are not followed"
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-1", "windows-1252", "utf-16", "UTF-8", "utf-8-sig"])
+def test_the_charset_of_the_content_type_is_honoured(service, charset):
+    body = json.dumps({"temp_c": 1.0, "name": "Zürich"}, ensure_ascii=False).encode(charset)
+    headers = {"Content-Type": f"application/json; charset={charset}"}
+    replies(service, lambda: web.Response(body=body, headers=headers))
+    assert ask(lookup(service.url, returns="name STRING", paths={}), ("ZRH",)) == [("Zürich",)]
+
+
+def test_a_charset_that_does_not_exist_is_named(service):
+    headers = {"Content-Type": "application/json; charset=latin-99"}
+    replies(service, lambda: web.Response(body=b"{}", headers=headers))
+    (failure,) = ask(lookup(service.url), ("ZRH",))
+    assert str(failure) == "the answer is not JSON: its Content-Type names the charset 'latin-99', which does not exist"
+
+
+def test_an_empty_answer_is_said_to_be_one(service):
+    replies(service, lambda: web.Response(status=204))
+    (failure,) = ask(lookup(service.url), ("ZRH",))
+    assert str(failure) == (
+        "204 No Content: the answer has no body; where that means no such key, write 204 into miss_when"
+    )
+    assert not failure.passing
+    replies(service, lambda: web.Response(body=b" \n"))
+    (failure,) = ask(lookup(service.url), ("ZRH",))
+    assert str(failure) == "200 OK: the answer has no body"
+    assert not failure.passing
+    replies(service, lambda: web.Response(status=204))
+    assert ask(lookup(service.url, miss_when=[404, 204]), ("ZRH",)) == [None]
+
+
+BODY = json.dumps({"temp_c": 1.5, "wind": {"speed": 3.25, "from": "sea – land", "real": True}}, ensure_ascii=False)
+CUTS = sorted({1, 5, 11, 13, len(BODY.encode()) // 2, BODY.encode().index(b"\xe2") + 1, len(BODY.encode()) - 4})
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_body_without_a_length_that_breaks_off_may_pass(raw, cut, reset):
+    raw |= {"answer": head("Content-Type: application/json") + BODY.encode()[:cut], "reset": reset}
+    (failure,) = ask(lookup(raw["url"]), ("JFK",))
+    assert failure.passing, failure
+    assert f"broke off after {cut} bytes" in str(failure) or "connection lost" in str(failure)
+
+
+@pytest.mark.parametrize("headers", [(), ("Content-Length: 40",)])
+def test_a_compressed_body_that_was_cut_may_pass(raw, headers):
+    packed = gzip.compress(BODY.encode())[:40]
+    raw["answer"] = head("Content-Type: application/json", "Content-Encoding: gzip", *headers) + packed
+    (failure,) = ask(lookup(raw["url"]), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    assert failure.passing, failure
+
+
+def test_a_whole_body_that_is_no_json_does_not_pass(raw):
+    raw["answer"] = head("Content-Type: text/html") + b"<html><body>login"
+    (failure,) = ask(lookup(raw["url"]), ("JFK",))
+    assert not failure.passing
+    raw["answer"] = head("Content-Length: 5") + b'{"a":'
+    (failure,) = ask(lookup(raw["url"]), ("JFK",))
+    assert not failure.passing

@@ -1,0 +1,283 @@
+"""Requests with bodies and headers, and answers in pages, against a real server."""
+
+import asyncio
+import dataclasses
+import datetime as dt
+
+import pytest
+from aiohttp import web
+
+from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.http import HttpCaller
+from tidegate import ApiKey, Env, HttpLookup, Pages, Service
+
+
+def lookup(url, **fields):
+    standard = {
+        "name": "place",
+        "service": Service(name="geo", url=url, max_concurrency=4),
+        "request": "GET /places/{q}",
+        "keys": {"q": "q"},
+        "returns": "lat DOUBLE",
+        "timeout": 5.0,
+        "attempt_timeout": 5.0,
+    }
+    return HttpLookup(**standard | fields)
+
+
+def ask(declared, *keys):
+    """What a caller says to each key, one after another: an answer's columns, None, or the exception."""
+
+    async def said(caller, key):
+        try:
+            answer = await caller.call(key)
+            return None if answer is None else caller.columns(answer)
+        except (CallFailed, Throttled, ValueError) as error:
+            return error
+
+    async def main():
+        caller = HttpCaller(declared, 4)
+        await caller.open()
+        try:
+            return [await said(caller, key) for key in keys]
+        finally:
+            await caller.close()
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def heard(service):
+    """What the service was asked: method, path, headers and JSON of each request."""
+    requests = []
+
+    async def answer(request):
+        body = await request.json() if request.can_read_body else None
+        requests.append((request.method, request.raw_path, request.headers.copy(), body))
+        return web.json_response({"lat": 40.6})
+
+    service.answer = answer
+    return requests
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_body_carries_the_keys_as_json_has_them(service, heard, method):
+    declared = lookup(
+        service.url,
+        request=f"{method} /v2/one?lang={{lang}}",
+        keys={"lang": "lang", "n": "n", "at": "at", "q": "q"},
+        body={"query": {"n": "{n}", "at": "{at}"}, "text": "near {q}", "limit": 1, "exact": True},
+    )
+    assert ask(declared, ("de", 7, dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC), 'a "b" {c}')) == [(40.6,)]
+    ((sent_method, path, headers, body),) = heard
+    assert (sent_method, path, headers["Content-Type"]) == (method, "/v2/one?lang=de", "application/json")
+    assert body == {
+        "query": {"n": 7, "at": "2013-01-10T05:00:00Z"}, "text": 'near a "b" {c}', "limit": 1, "exact": True,
+    }  # fmt: skip
+
+
+def test_a_post_without_a_body_is_one(service, heard):
+    assert ask(lookup(service.url, request="POST /places/{q}"), ("a",)) == [(40.6,)]
+    assert heard[0][0] == "POST"
+    assert heard[0][3] is None
+
+
+def test_a_key_that_json_cannot_hold_is_an_error_of_its_row_and_nothing_is_sent(service, heard):
+    declared = lookup(service.url, request="POST /v2", body={"q": "{q}"})
+    (failure, answer) = ask(declared, (float("nan"),), (1.0,))
+    assert str(failure) == "nan is no JSON number"
+    assert not failure.passing
+    assert answer == (40.6,)
+    assert len(heard) == 1
+
+
+def test_declared_headers_go_with_every_request_and_never_hide_who_asks(service, heard, monkeypatch):
+    monkeypatch.setenv("KEY", "s3cr3t-Zq9")
+    declared = lookup(
+        service.url,
+        request="POST /v2",
+        body={"q": "{q}"},
+        headers={"accept-language": "de", "content-type": "application/vnd.api+json"},
+        service=Service(name="geo", url=service.url, max_concurrency=4, auth=ApiKey(Env("KEY"))),
+    )
+    ask(declared, ("a",))
+    headers = heard[0][2]
+    assert headers["accept-language"] == "de"
+    assert headers["X-Api-Key"] == "s3cr3t-Zq9"
+    assert [value for name, value in headers.items() if name.lower() == "content-type"] == ["application/vnd.api+json"]
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+STOPS = lambda *names: [{"name": name} for name in names]  # noqa: E731 - a word of these tests
+
+
+def paged(service, site, **fields):
+    """A lookup of a list that goes on: a page by path and query, as JSON or as what makes a response."""
+
+    async def answer(request):
+        page = site[request.raw_path]
+        return page() if callable(page) else web.json_response(page)
+
+    service.answer = answer
+    standard = {
+        "returns": "names ARRAY<STRING>, total INT",
+        "paths": {"names": "$.stops[*].name"},
+        "pages": Pages(next="$.next", items="$.stops", max_pages=3),
+    }
+    return lookup(service.url, **standard | fields)
+
+
+PAGES = {
+    "/places/a": {"total": 5, "stops": STOPS("1", "2"), "next": "/places/a?page=2"},
+    "/places/a?page=2": {"stops": STOPS("3", "4"), "next": "?page=3"},
+    "/places/a?page=3": {"stops": STOPS("5"), "next": None},
+    "/places/b": {"total": 0, "stops": []},
+}
+
+
+def test_pages_are_one_answer_whose_list_goes_on(service):
+    assert ask(paged(service, PAGES), ("a",), ("b",)) == [(["1", "2", "3", "4", "5"], 5), ([], 0)]
+    assert service.log == ["/places/a", "/places/a?page=2", "/places/a?page=3", "/places/b"]
+
+
+def test_without_items_the_answer_is_the_list_of_the_pages(service):
+    declared = paged(
+        service,
+        PAGES,
+        pages=Pages(next="$.next", max_pages=3),
+        paths={"names": "$[*].stops[*].name", "total": "$[0].total"},
+    )
+    assert ask(declared, ("a",), ("b",)) == [(["1", "2", "3", "4", "5"], 5), ([], 0)]
+
+
+def test_a_bare_list_goes_on_by_a_cursor(service):
+    pages = {
+        "/places/a?size=2": {"stops": STOPS("1", "2"), "next": "x=&y"},
+        "/places/a?size=2&cursor=x%3D%26y": {"stops": STOPS("3"), "next": 7},
+        "/places/a?size=2&cursor=7": {"stops": STOPS("4"), "next": ""},
+    }
+    declared = paged(
+        service,
+        pages,
+        request="GET /places/{q}?size=2",
+        pages=Pages(next="$.next", items="$.stops", max_pages=3, parameter="cursor"),
+    )
+    assert ask(declared, ("a",)) == [(["1", "2", "3", "4"], None)]
+
+
+def test_the_next_page_is_asked_for_as_the_first_one_was_but_for_its_parameter(service):
+    first = "/places?q=new%20york&name=%FC&flag"
+    pages = {
+        f"{first}&cursor=1": {"stops": STOPS("1"), "next": "2+"},
+        f"{first}&cursor=2%2B": {"stops": STOPS("2"), "next": None},
+    }
+    declared = paged(
+        service,
+        pages,
+        request="GET /places?q={q}&name=%FC&flag&cursor=1",
+        pages=Pages(next="$.next", items="$.stops", max_pages=3, parameter="cursor"),
+    )
+    assert ask(declared, ("new york",)) == [(["1", "2"], None)]
+
+
+def test_a_link_is_ours_however_the_services_host_is_written(service):
+    url = service.url.replace("127.0.0.1", "LocalHost")
+    pages = PAGES | {"/places/a": {"stops": STOPS("1"), "next": f"{url.lower()}/places/b"}}
+    declared = dataclasses.replace(paged(service, pages), service=Service(name="geo", url=url, max_concurrency=4))
+    assert ask(declared, ("a",)) == [(["1"], None)]
+
+
+def test_more_pages_than_may_be_are_an_error_that_says_so(service):
+    declared = paged(service, PAGES, pages=Pages(next="$.next", items="$.stops", max_pages=2))
+    (failure,) = ask(declared, ("a",))
+    assert str(failure) == "the answer has more than 2 pages (max_pages)"
+    assert not failure.passing
+    assert len(service.log) == 2
+
+
+def test_pages_in_a_circle_are_an_error(service):
+    pages = PAGES | {"/places/a?page=2": {"stops": [], "next": "/places/a"}}
+    (failure,) = ask(paged(service, pages), ("a",))
+    assert str(failure) == "page 3 is page 1 again"
+
+
+@pytest.mark.parametrize(
+    "place", ["http://elsewhere.example/x", "//elsewhere.example/x", "https://{host}/x", "http://u:p@{host}/x"]
+)
+def test_a_page_elsewhere_is_not_asked_for_as_our_token_would_go_along(service, monkeypatch, place):
+    monkeypatch.setenv("KEY", "s3cr3t-Zq9")
+    link = place.replace("{host}", service.url.removeprefix("http://"))
+    pages = {"/places/a": {"stops": [], "next": link}}
+    declared = dataclasses.replace(
+        paged(service, pages),
+        service=Service(name="geo", url=service.url, max_concurrency=4, auth=ApiKey(Env("KEY"))),
+    )
+    (failure,) = ask(declared, ("a",))
+    assert str(failure).endswith(f"pages are asked for at {service.url} only")
+    assert not failure.passing
+    assert service.log == ["/places/a"]
+
+
+@pytest.mark.parametrize("value", [7, True, ["x"], {}, {"href": "/places/a?page=2"}, "http://[x"])
+def test_what_names_no_page_is_an_error_and_not_asked_for(service, value):
+    (failure,) = ask(paged(service, {"/places/a": {"stops": [], "next": value}}), ("a",))
+    assert isinstance(failure, CallFailed)
+    assert str(failure) == f"$.next is {value!r}, no address of a page"
+    assert service.log == ["/places/a"]
+
+
+@pytest.mark.parametrize("value", ["/other/places", "../../other", "/tenant/..%2fother", "/tenant/%2e%2e;/other"])
+def test_a_page_that_does_not_lie_below_the_services_url_is_not_asked_for(service, value):
+    service.answer = lambda request: respond({"stops": ["x"], "next": value})
+    declared = paged(service, {})
+    inside = dataclasses.replace(declared.service, url=service.url + "/tenant")
+    service.answer = lambda request: respond({"stops": ["x"], "next": value})
+    (failure,) = ask(dataclasses.replace(declared, service=inside), ("a",))
+    assert "which is not below the service's url; it is not asked for" in str(failure)
+    assert len(service.log) == 1
+
+
+async def respond(answer):
+    return web.json_response(answer)
+
+
+def test_a_page_without_its_list_is_an_error_and_no_shorter_answer(service):
+    pages = PAGES | {"/places/a?page=3": {"stops": None}}
+    (failure,) = ask(paged(service, pages), ("a",))
+    assert str(failure) == "page 3 has no list at $.stops"
+
+
+def test_a_failure_at_any_page_fails_the_answer(service):
+    pages = PAGES | {"/places/a?page=2": lambda: web.Response(status=500)}
+    (failure,) = ask(paged(service, pages), ("a",))
+    assert failure.passing
+    pages |= {"/places/a?page=2": lambda: web.Response(status=404)}
+    (failure,) = ask(paged(service, pages), ("a",))
+    assert isinstance(failure, CallFailed)
+    pages |= {"/places/a?page=2": {"status": "OVER_LIMIT"}}
+    (failure,) = ask(paged(service, pages, throttled_when=["$.status == 'OVER_LIMIT'"]), ("a",))
+    assert isinstance(failure, Throttled)
+
+
+def test_no_such_key_is_said_by_the_first_page(service):
+    pages = {"/places/a": lambda: web.Response(status=404), "/places/b": {"status": "NONE"}}
+    assert ask(paged(service, pages, miss_when=[404, "$.status == 'NONE'"]), ("a",), ("b",)) == [None, None]
+
+
+def test_size_and_time_are_of_all_pages_together(service):
+    pages = {
+        f"/places/a{'?page=' + str(n) if n else ''}": {"stops": ["x" * 400], "next": f"?page={n + 1}"} for n in range(9)
+    }
+    declared = paged(service, pages, max_answer_bytes=1000, pages=Pages(next="$.next", items="$.stops", max_pages=9))
+    (failure,) = ask(declared, ("a",))
+    assert str(failure) == "the answer is larger than 1,000 bytes (max_answer_bytes)"
+    assert len(service.log) == 3
+
+    async def slow(request):
+        await asyncio.sleep(0.2)
+        return web.json_response(pages[request.raw_path])
+
+    service.answer = slow
+    (failure,) = ask(dataclasses.replace(declared, attempt_timeout=1.5, max_answer_bytes=10_000), ("a",))
+    assert str(failure).startswith("no answer within 1.5 s, with ")
+    assert failure.passing

@@ -1,0 +1,213 @@
+"""What was sent, as it was counted here and as the other side saw it. Real servers, a real database."""
+
+import asyncio
+import socket
+import sqlite3
+
+import pytest
+from aiohttp import web
+
+from jobs.clients import request_counter
+from jobs.clients.client import CallFailed, Throttled
+from jobs.errors import TidegateError
+from tidegate import Batch, HttpLookup, Pages, Price, Service, SqlLookup, lookup
+
+HTTP = {"name": "place", "request": "GET /{q}", "keys": {"q": "q"}, "returns": "lat DOUBLE", "timeout": 5.0}
+BATCH = Batch(max_items=4, max_wait=0.05, item={"id": "{id}", "q": "{q}"}, match="$.id")
+
+
+def counted(declared, *keys, share=2):
+    """Ask for all keys at once; what was counted meanwhile."""
+
+    async def said(caller, key):
+        try:
+            return await caller.call((key,))
+        except (CallFailed, Throttled, TidegateError) as error:
+            return error
+
+    async def main():
+        caller = declared.caller(share)
+        await caller.open()
+        try:
+            await asyncio.gather(*(said(caller, key) for key in keys))
+        finally:
+            await caller.close()
+
+    request_counter.begin()
+    asyncio.run(main())
+    (counts,) = request_counter.counted().values()
+    assert counts.in_flight == 0
+    return counts
+
+
+def over_http(url, **fields):
+    return HttpLookup(**HTTP | {"service": Service(name="geo", url=url, max_concurrency=2)} | fields)
+
+
+def coroutine(url):
+    service = Service(name="geo", url=url, max_concurrency=2)
+    return lookup(service=service, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
+
+
+def test_each_request_counts_whatever_came_of_it(service):
+    said = {"/throttled": 429, "/broken": 500, "/unknown": 404, "/refused": 400}
+
+    async def answer(request):
+        if request.path == "/dropped":
+            request.transport.close()
+        await asyncio.sleep(0.05)
+        return web.json_response({"lat": 1}, status=said.get(request.path, 200))
+
+    service.answer = answer
+    counts = counted(over_http(service.url), "fine", "throttled", "broken", "unknown", "refused", "dropped")
+    assert counts.sent.total() == counts.items.total() == len(service.log) == 6
+    assert (counts.answered, counts.throttled) == (2, 1)
+    assert counts.most_at_once == service.highest_in_flight == 2
+    assert counts.seconds > 0
+
+
+def test_a_request_that_found_nobody_was_not_sent():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        counts = counted(over_http(f"http://127.0.0.1:{taken.getsockname()[1]}"), "a", "b")
+    assert (counts.sent.total(), counts.items.total(), counts.most_at_once) == (0, 0, 0)
+
+
+def test_not_now_in_an_answer_is_throttled_and_no_answer(service):
+    counts = counted(over_http(service.url, throttled_when=["$.temp_c > 0"]), "a")
+    assert (counts.sent.total(), counts.answered, counts.throttled) == (1, 0, 1)
+
+
+def test_each_page_is_a_request_and_the_key_is_one_item(service):
+    async def answer(request):
+        page = int(request.query.get("page", 1))
+        return web.json_response({"next": page + 1 if page < 3 else None, "items": [page]})
+
+    service.answer = answer
+    pages = Pages(next="$.next", parameter="page", items="$.items", max_pages=5)
+    counts = counted(over_http(service.url, pages=pages), "a", "b")
+    assert (counts.sent.total(), counts.items.total(), counts.answered) == (6, 2, 6) == (len(service.log), 2, 6)
+
+
+def test_a_batch_is_one_request_and_its_halves_are_requests_that_ask_again(service):
+    sizes = []
+
+    async def answer(request):
+        items = await request.json()
+        sizes.append(len(items))
+        if any(item["q"] == "bad" for item in items):
+            return web.Response(status=400)
+        return web.json_response([{"id": item["id"], "lat": 1} for item in items])
+
+    service.answer = answer
+    declared = over_http(service.url, request="POST /batch", batch=BATCH)
+    counts = counted(declared, "a", "b", "c", "d", "e", "bad", "f", "g", "h")
+    assert sorted(sizes) == [1, 1, 1, 2, 2, 4, 4]
+    assert (counts.sent.total(), counts.items.total()) == (len(sizes), sum(sizes))
+    assert (counts.answered, counts.repeated) == (4, 4)
+    assert counts.most_at_once <= 2
+
+
+def test_a_run_of_a_coroutine_is_one_item_whatever_it_asks(service):
+    @coroutine(service.url)
+    async def twice(row, http):
+        await http.get(f"/{row.q}/first")
+        return await http.get(f"/{row.q}/second")
+
+    counts = counted(twice, "a", "b")
+    assert (counts.sent.total(), counts.items.total()) == (4, 2) == (len(service.log), 2)
+
+
+def test_a_run_of_a_coroutine_is_one_item_also_when_its_first_request_found_nobody():
+    with socket.socket() as later:
+        later.bind(("127.0.0.1", 0))  # and listens only once a request was refused
+
+        async def listen():
+            async def answer(request):
+                return web.json_response({})
+
+            application = web.Application()
+            application.router.add_get("/{path}", answer)
+            runner = web.AppRunner(application)
+            await runner.setup()
+            await web.SockSite(runner, later).start()
+            return runner
+
+        @coroutine(f"http://127.0.0.1:{later.getsockname()[1]}")
+        async def asks_until_it_is_heard(row, http):
+            with pytest.raises(CallFailed, match="cannot connect"):
+                await http.get("/first")
+            runner = await listen()
+            try:
+                await http.get("/second")
+                await http.get("/third")
+            finally:
+                await runner.cleanup()
+
+        counts = counted(asks_until_it_is_heard, "a")
+    assert (counts.sent.total(), counts.items.total()) == (2, 1)
+
+
+def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_that_left_it(service):
+    """The one has its answer, and waits for its turn to say so; the next one is on its way by then."""
+
+    async def answer(request):
+        response = web.StreamResponse()
+        response.content_length = 2
+        await response.prepare(request)
+        await asyncio.sleep(0.02)  # what comes with the head is read in the turn that frees the connection
+        await response.write(b"{}")
+        return response
+
+    service.answer = answer
+
+    @coroutine(service.url)
+    async def one_more_each_turn(row, http):
+        first = asyncio.create_task(http.get("/first"))
+        more = []
+        while not first.done():
+            more.append(asyncio.create_task(http.get("/more")))
+            await asyncio.sleep(0)
+        for request in more:
+            request.cancel()
+        await asyncio.wait(more)
+
+    counts = counted(one_more_each_turn, "a", share=1)
+    assert counts.most_at_once == service.highest_in_flight == 1
+
+
+def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
+    said = {}
+    llm = Service(name="llm", url=service.url, max_concurrency=2, prices=[Price("2.50 USD", per="1000 tokens")])
+
+    @lookup(service=llm, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
+    async def billed(row, http):
+        await http.get("/x")
+        try:
+            http.bill(**{"dear": {"dollars": 1}, "odd": {"tokens": 0.5}}.get(row.q, {"tokens": 10}))
+        except ValueError as error:
+            said[row.q] = str(error)
+            raise
+        if row.q == "fails":
+            raise OSError
+        return None if row.q == "misses" else {"lat": 1.0}
+
+    counts = counted(billed, "fine", "misses", "fails", "dear", "odd")
+    assert {unit: days.total() for unit, days in counts.units.items()} == {"token": 30}
+    assert counts.lost == {"token": 10}
+    assert said == {
+        "dear": "bill(dollars=...): the service has no price per dollar that is to be told",
+        "odd": "bill(tokens=0.5): it must be a whole number, 0 or more",
+    }
+
+
+@pytest.mark.parametrize(("batch_size", "queries"), [(1, 5), (5, 1)])
+def test_a_query_is_a_request(tmp_path, batch_size, queries):
+    with sqlite3.connect(tmp_path / "p.db") as database:
+        database.execute("CREATE TABLE p (k TEXT, lat REAL)")
+    declared = SqlLookup(
+        name="p", url=f"sqlite+aiosqlite:///{tmp_path / 'p.db'}", table="p", keys={"k": "k"}, returns="lat DOUBLE",
+        timeout=5.0, max_concurrency=2, batch_size=batch_size,
+    )  # fmt: skip
+    counts = counted(declared, *"abcde")
+    assert (counts.sent.total(), counts.items.total(), counts.answered) == (queries, 5, queries)

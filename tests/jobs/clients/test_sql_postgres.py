@@ -1,0 +1,388 @@
+"""SqlLookup against a real PostgreSQL through asyncpg: types, many keys in one query, and what goes wrong."""
+
+import asyncio
+import datetime as dt
+import decimal
+import os
+import socket
+
+import pytest
+
+from jobs.clients.client import CallFailed
+from jobs.clients.exchanges import EXCHANGES
+from jobs.clients.sql import SqlCaller
+from jobs.clients.sql_inspection import inspect
+from jobs.declare.answer_json import dump, load
+from jobs.errors import DeclarationError, RunStopped
+from tidegate import Env, SqlLookup
+
+TABLES = """
+CREATE SCHEMA fleet;
+CREATE TABLE fleet.planes (tailnum TEXT PRIMARY KEY, seats INT, code CHAR(5));
+INSERT INTO fleet.planes SELECT 'N' || n, n, 'c' || n FROM generate_series(1, 999) AS n;
+INSERT INTO fleet.planes VALUES ('n1', 4, 'C1');
+CREATE TABLE twice (k BIGINT, part DATE, word TEXT);
+INSERT INTO twice VALUES (1, '2013-01-10', 'one'), (2, '2013-01-10', 'two'), (2, '2013-01-10', 'again'),
+                         (3, '2013-01-11', NULL);
+INSERT INTO twice SELECT 9, '2013-01-10', 'many' FROM generate_series(1, 500);
+CREATE TYPE colour AS ENUM ('red', 'blue');
+CREATE TABLE every (
+    n NUMERIC(10,2), z TIMESTAMPTZ, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BYTEA, doc JSONB, list INT[],
+    id UUID, real_ FLOAT4, colour colour, "group" TEXT, ip INET, clock TIME, span INT4RANGE,
+    place POINT
+);
+INSERT INTO every VALUES
+    (12.34, '2013-01-10 05:00:00-05', '2013-01-10 05:00:00', '2013-01-10', true, '\\x00ff', '{"a": 1, "b": [2.5]}',
+     '{1,2,NULL}', '7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11', 1.5, 'red', 'x', '10.0.0.1',
+     '05:00', '[1,5)', '(1,2)'),
+    (NULL, NULL, '2013-01-10 06:00:00', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'blue', NULL, NULL, NULL, NULL, NULL);
+"""
+EVERY = (
+    "n DECIMAL(10,2), z TIMESTAMP, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BINARY, "
+    "doc STRUCT<a: INT, b: ARRAY<DOUBLE>>, list ARRAY<INT>, id STRING, real_ FLOAT, colour STRING, `group` STRING, "
+    "ip STRING, clock STRING"
+)
+FIVE = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
+
+
+@pytest.fixture(scope="module")
+def database(postgres):
+    name = postgres.new_database()
+    postgres.execute(TABLES, name)
+    return name
+
+
+@pytest.fixture
+def lookup(postgres, database, monkeypatch):
+    def declare(url=None, **fields):
+        monkeypatch.setenv(name := f"PLANES_URL_{len(os.environ)}", url or postgres.url(database))
+        standard = {
+            "name": "plane",
+            "url": Env(name),
+            "table": None if "select" in fields else "fleet.planes",
+            "keys": {"tailnum": "tail_number"},
+            "returns": "seats INT",
+            "timeout": 20.0,
+            "max_concurrency": 4,
+        }
+        return SqlLookup(**standard | fields)
+
+    return declare
+
+
+def ask(declared, *keys, share=2, between=None):
+    """What came of each key, asked all at once (or, with `between`, one after another with that in between)."""
+
+    async def said(caller, key):
+        try:
+            answer = await caller.call(key)
+            return None if answer is None else caller.columns(answer)
+        except (CallFailed, ValueError) as error:
+            return error
+
+    async def main():
+        caller = SqlCaller(declared, share)
+        await caller.open()
+        try:
+            if between is None:
+                return await asyncio.gather(*(said(caller, key) for key in keys))
+            said_so_far = []
+            for key in keys:
+                said_so_far.append(await said(caller, key))
+                await asyncio.to_thread(between)
+            return said_so_far
+        finally:
+            await caller.close()
+
+    return asyncio.run(main())
+
+
+def statements_of(declared, *keys):
+    """The statements that went to the database."""
+
+    async def main():
+        heard = []
+        EXCHANGES.set(heard)
+        caller = SqlCaller(declared, 1)
+        await caller.open()
+        try:
+            await asyncio.gather(*(caller.call(key) for key in keys))
+        finally:
+            await caller.close()
+        return [exchange.request for exchange in heard]
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_a_row_of_a_table_in_a_schema_is_the_answer_and_no_row_is_a_miss(lookup, batch_size):
+    assert ask(lookup(batch_size=batch_size), ("N149",), ("N0",), ("n1",)) == [(149,), None, (4,)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_every_type_that_an_answer_can_have_is_read(lookup, batch_size):
+    declared = lookup(table="every", keys={"at": "at"}, returns=EVERY, batch_size=batch_size)
+    first, second, third = ask(declared, (FIVE,), (FIVE + dt.timedelta(hours=1),), (FIVE + dt.timedelta(hours=2),))
+    assert first == (
+        decimal.Decimal("12.34"), FIVE + dt.timedelta(hours=5), FIVE, dt.date(2013, 1, 10), True, b"\x00\xff",
+        {"a": 1, "b": [2.5]}, [1, 2, None], "7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11", 1.5, "red", "x",
+        "10.0.0.1", "05:00:00",
+    )  # fmt: skip
+    assert second[0] is None
+    assert second[2] == FIVE + dt.timedelta(hours=1)
+    assert third is None
+
+
+def test_an_answer_that_the_ledger_kept_gives_the_same_columns(lookup):
+    async def main():
+        caller = SqlCaller(lookup(table="every", keys={"at": "at"}, returns=EVERY), 1)
+        await caller.open()
+        try:
+            answers = [await caller.call((FIVE + dt.timedelta(hours=hours),)) for hours in (0, 1)]
+            return [(caller.columns(load(dump(answer))), caller.columns(answer)) for answer in answers]
+        finally:
+            await caller.close()
+
+    for kept, asked in asyncio.run(main()):
+        assert kept == asked
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_type_that_no_answer_has_is_said_so_with_the_cure(lookup, batch_size):
+    declared = lookup(table="every", keys={"at": "at"}, returns="span STRING", batch_size=batch_size)
+    (failure,) = ask(declared, (FIVE,))
+    assert str(failure) == "the database's Range is no type of an answer; cast it to text in a select"
+    assert not failure.passing
+
+
+@pytest.mark.parametrize(
+    ("column", "key"),
+    [
+        ("n", decimal.Decimal("12.340")),
+        ("z", FIVE + dt.timedelta(hours=5)),
+        ("d", dt.date(2013, 1, 10)),
+        ("flag", True),
+        ("bytes", b"\x00\xff"),
+        ("id", "7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11"),
+        ("real_", 1.5),
+        ("colour", "red"),
+        ("group", "x"),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_key_may_have_any_of_these_types(lookup, column, key, batch_size):
+    declared = lookup(table="every", keys={column: "k"}, returns="`group` STRING", batch_size=batch_size)
+    assert ask(declared, (key,)) == [("x",)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_names_are_taken_as_they_are_written(lookup, postgres, database, batch_size):
+    postgres.execute(
+        """CREATE TABLE IF NOT EXISTS "Odd.table :x" ("a%b C" TEXT, "x{y}:z" INT, "sel""ect" INT);
+           DELETE FROM "Odd.table :x"; INSERT INTO "Odd.table :x" VALUES ('k%', 1, 2)""",
+        database,
+    )
+    declared = lookup(
+        table='public."Odd.table :x"',
+        keys={"a%b C": "k"},
+        returns='`x{y}:z` INT, `sel"ect` INT',
+        batch_size=batch_size,
+    )
+    assert ask(declared, ("k%",), ("k",)) == [(1, 2), None]
+    asyncio.run(inspect(declared))
+
+
+def test_many_keys_go_in_one_query_and_each_has_its_own_outcome(lookup):
+    declared = lookup(batch_size=500)
+    keys = [(f"N{number}",) for number in range(1000)]
+    assert ask(declared, *keys) == [None, *((number,) for number in range(1, 1000))]
+    assert len(statements_of(declared, *keys[:500])) == 1
+
+
+def test_one_statement_serves_batches_of_every_size(lookup):
+    one, two = statements_of(lookup(batch_size=3), ("N1",), ("N2",), ("N3",), ("N4",), ("N5",))
+    assert one.partition(" LIMIT ")[0] == two.partition(" LIMIT ")[0]
+
+
+def test_keys_that_the_database_takes_for_equal_get_the_same_row(lookup):
+    """CHAR pads: the row holds 'c7   ', and both keys mean it. Compared in Python both would be misses."""
+    declared = lookup(keys={"code": "code"}, returns="seats INT, code STRING", batch_size=10)
+    assert ask(declared, ("c7",), ("c7 ",), ("C7",), ("c7",)) == [(7, "c7   "), (7, "c7   "), None, (7, "c7   ")]
+
+
+@pytest.mark.parametrize("batch_size", [1, 10])
+def test_two_rows_for_a_key_are_an_error_for_that_key_only(lookup, batch_size):
+    declared = lookup(table="twice", keys={"k": "k", "part": "part"}, returns="word STRING", batch_size=batch_size)
+    day = dt.date(2013, 1, 10)
+    one, two, null, miss = ask(declared, (1, day), (2, day), (3, dt.date(2013, 1, 11)), (1, dt.date(2013, 1, 11)))
+    assert (one, null, miss) == (("one",), (None,), None)
+    assert isinstance(two, CallFailed)
+    assert str(two) == "twice has two or more rows for this key; a lookup gives one"
+    assert not two.passing
+
+
+def test_a_key_of_very_many_rows_costs_the_other_keys_nothing(lookup):
+    """The query is cut, and the keys are asked one by one."""
+    declared = lookup(table="twice", keys={"k": "k"}, returns="word STRING", batch_size=3)
+    one, many, miss = ask(declared, (1,), (9,), (7,))
+    assert (one, miss) == (("one",), None)
+    assert "two or more rows" in str(many)
+
+
+def test_a_value_that_the_database_cannot_take_is_the_error_of_its_own_key(lookup):
+    declared = lookup(batch_size=500)
+    keys = [(f"N{number}",) for number in range(1, 101)]
+    answers = ask(declared, *keys[:50], ("N\0",), *keys[50:])
+    assert answers[:50] + answers[51:] == [(number,) for number in range(1, 101)]
+    assert isinstance(answers[50], CallFailed)
+    assert not answers[50].passing
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_key_that_does_not_fit_its_column_is_said_so_without_the_value(lookup, batch_size):
+    (failure,) = ask(lookup(keys={"seats": "k"}, returns="code STRING", batch_size=batch_size), ("s3cret (1)",))
+    assert isinstance(failure, CallFailed)
+    assert not failure.passing
+    assert "s3cret" not in str(failure)
+    assert "cannot be interpreted as an integer" in str(failure)
+
+
+def test_a_select_gets_its_values_as_parameters_only(lookup):
+    declared = lookup(
+        select="SELECT code::text AS code, ':no' AS colon, seats /* :neither */ FROM fleet.planes "
+        "WHERE tailnum = :tailnum::text AND (seats < :most OR :most IS NULL) -- and :that",
+        keys={"tailnum": "t", "most": "m"},
+        returns="seats INT, colon STRING",
+    )
+    injected = "N1' OR '1'='1"
+    assert ask(declared, ("N1", 9), ("N10", 9), (injected, 9)) == [(1, ":no"), None, None]
+
+
+def test_a_select_of_two_rows_is_an_error(lookup):
+    (failure,) = ask(lookup(select="SELECT word FROM twice WHERE k = :k", keys={"k": "k"}, returns="word STRING"), (2,))
+    assert str(failure) == "the select has two or more rows for this key; a lookup gives one"
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_connection_that_the_server_ends_may_pass_and_the_next_call_has_a_new_one(
+    lookup, postgres, database, batch_size
+):
+    def end_all():
+        postgres.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            f"WHERE datname = '{database}' AND pid <> pg_backend_pid()"
+        )
+
+    answers = ask(lookup(batch_size=batch_size), ("N1",), ("N2",), ("N3",), share=1, between=end_all)
+    assert answers[0] == (1,)
+    assert isinstance(answers[1], CallFailed)
+    assert answers[1].passing
+    assert ask(lookup(batch_size=batch_size), ("N3",)) == [(3,)]
+
+
+ASLEEP = "SELECT 1 AS seats, pg_sleep(20) FROM fleet.planes WHERE tailnum = :tailnum"
+SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(20)%' AND pid <> pg_backend_pid()"
+
+
+def test_a_query_ended_in_the_middle_by_the_server_may_pass(lookup, postgres, wait_for):
+    def end_it():
+        wait_for(lambda: postgres.execute(SLEEPING) == [(1,)])
+        postgres.execute(f"SELECT pg_terminate_backend(pid) {SLEEPING.partition('count(*)')[2]}")
+
+    async def main():
+        caller = SqlCaller(lookup(select=ASLEEP), 1)
+        await caller.open()
+        try:
+            call = asyncio.create_task(caller.call(("N1",)))
+            await asyncio.to_thread(end_it)
+            with pytest.raises(CallFailed) as failed:
+                await call
+            return failed.value
+        finally:
+            await caller.close()
+
+    failure = asyncio.run(main())
+    assert failure.passing
+    assert "connection was closed" in str(failure)
+
+
+def test_a_query_over_its_time_limit_is_ended_at_the_server_too(lookup, postgres, wait_for):
+    (failure,) = ask(
+        lookup(
+            select="SELECT 1 AS seats, pg_sleep(20) FROM fleet.planes WHERE tailnum = :tailnum", attempt_timeout=0.2
+        ),
+        ("N1",),
+    )
+    assert failure.passing
+    assert str(failure) == "no answer within 0.2 s"
+    wait_for(lambda: postgres.execute(SLEEPING) == [(0,)])
+
+
+def test_a_time_limit_of_the_servers_own_may_pass(lookup, postgres, database):
+    postgres.execute("CREATE ROLE hasty LOGIN PASSWORD 'h'; ALTER ROLE hasty SET statement_timeout = '50ms'")
+    url = f"postgresql+asyncpg://hasty:h@{postgres.host}:{postgres.port}/{database}"
+    (failure,) = ask(lookup(url=url, select="SELECT 1 AS seats, pg_sleep(20) WHERE :tailnum <> ''"), ("N1",))
+    assert failure.passing
+    assert str(failure) == "canceling statement due to statement timeout"
+
+
+def test_what_the_database_refuses_us_stops_the_run_in_one_sentence(lookup, postgres, database):
+    postgres.execute("CREATE ROLE weak LOGIN PASSWORD 'w'")
+    address = f"{postgres.host}:{postgres.port}/{database}"
+    for url, said in (
+        (postgres.url(database, password="Zq9-secret"), 'password authentication failed for user "tester"'),
+        (f"postgresql+asyncpg://tester@{address}?password=Zq9-secret", "password authentication failed for user"),
+        (postgres.url("nowhere", password=postgres.password), 'database "nowhere" does not exist'),
+        (f"postgresql+asyncpg://weak:w@{address}", "permission denied for schema fleet"),
+    ):
+        with pytest.raises(RunStopped) as stopped:
+            ask(lookup(url=url), ("N1",))
+        assert said in str(stopped.value)
+        assert "\n" not in str(stopped.value)
+        assert "Zq9-secret" not in str(stopped.value)
+        assert postgres.password not in str(stopped.value)
+
+
+def test_a_server_that_is_not_there_may_come_back(lookup):
+    (failure,) = ask(lookup(url="postgresql+asyncpg://me:pw@127.0.0.1:1/db"), ("N1",))
+    assert failure.passing
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"table": "planes"}, "has no table 'planes'"),
+        ({"table": "fleet.boats"}, "has no table 'fleet.boats'"),
+        ({"returns": "wings INT"}, "no column 'wings' in table fleet.planes. It has: tailnum, seats, code."),
+        ({"select": "SELECT seats FROM boats WHERE tailnum = :tailnum"}, 'the database refuses it: relation "boats"'),
+        ({"select": "SELECT * FROM fleet.planes WHERE tailnum = :tailnum", "returns": "wings INT"}, "wings does not"),
+    ],
+)
+def test_what_the_database_does_not_have_is_said_before_spark_starts(lookup, fields, said):
+    with pytest.raises(DeclarationError) as error:
+        asyncio.run(inspect(lookup(**fields)))
+    assert said in str(error.value)
+
+
+def test_what_the_database_has_passes_the_inspection(lookup):
+    asyncio.run(inspect(lookup()))
+    asyncio.run(inspect(lookup(table="every", keys={"n": "n"}, returns="place STRING")))  # a type of PostgreSQL's own
+    asyncio.run(inspect(lookup(select="SELECT seats FROM fleet.planes WHERE tailnum = :tailnum")))
+
+
+def test_a_server_that_is_down_before_spark_starts_may_be_back_later(lookup):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(RunStopped) as stop:
+        asyncio.run(inspect(lookup(url=f"postgresql+asyncpg://tester:Zq9-secret@127.0.0.1:{port}/fleet")))
+    assert str(stop.value).startswith("service plane database: postgresql+asyncpg://tester:***@127.0.0.1:")
+    assert "cannot be reached: " in str(stop.value)
+    assert "Zq9-secret" not in str(stop.value)
+
+
+def test_a_wrong_password_is_one_sentence_before_spark_starts(lookup, postgres, database):
+    with pytest.raises(DeclarationError) as error:
+        asyncio.run(inspect(lookup(url=postgres.url(database, password="Zq9-secret"))))
+    assert 'password authentication failed for user "tester".' in str(error.value)
+    assert "Zq9-secret" not in str(error.value)
+    assert "\n" not in str(error.value)

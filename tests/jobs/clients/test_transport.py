@@ -1,0 +1,309 @@
+"""Proxies, authorities and client certificates, at a real TLS server and a real forward proxy on loopback."""
+
+import asyncio
+import base64
+import contextlib
+import datetime as dt
+import ipaddress
+import ssl
+import threading
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from jobs.clients.authorizing import forget_tokens
+from jobs.clients.client import CallFailed
+from jobs.declare.fingerprint import fingerprint
+from jobs.errors import AccessRefused, DeclarationError
+from jobs.run.preflight import check_services
+from tests.jobs.clients.test_http import ask, lookup
+from tidegate import Enrichment, Env, Input, OAuth2ClientCredentials, Output, Service
+
+HOST = "service.test"  # known to the proxy only
+
+
+class Authority:
+    """A certificate authority that writes PEM files into a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("an authority of our own")
+        self.ca = self._write("ca.pem", self._signed(self._name, self._key, is_ca=True))
+
+    def certificate(self, name):
+        """A file with certificate and key of our own host names."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        secret = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return self._write(f"{name}.pem", self._signed(_name(name), key) + secret)
+
+    def _signed(self, name, key, *, is_ca=False):
+        now = dt.datetime.now(dt.UTC)
+        hosts = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName(HOST)]
+        identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        )
+        if is_ca:
+            made = made.add_extension(identifier, critical=False)
+        return made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def _write(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content)
+        return str(path)
+
+
+def _name(text):
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+class Loop:
+    """An event loop in a thread."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+
+    def stop(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(30)
+        self.loop.close()
+
+
+class TlsService:
+    """An HTTPS service; it wants a certificate of who asks, if told so."""
+
+    def __init__(self, authority, loop, *, wants_certificate=False):
+        self.log = []
+        self._loop = loop
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.ca)
+        context.load_cert_chain(authority.certificate("server"))
+        context.verify_mode = ssl.CERT_REQUIRED if wants_certificate else ssl.CERT_NONE
+        loop.run(self._start(context))
+
+    async def _answer(self, request):
+        self.log.append(request.path)
+        if request.method == "POST":
+            return web.json_response({"access_token": "abc", "token_type": "bearer"})
+        return web.json_response({"temp_c": 3.9, "wind": {"speed": 5.1}})
+
+    async def _start(self, context):
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context).start()
+        self.port = self._runner.addresses[0][1]
+        self.url = f"https://127.0.0.1:{self.port}"
+
+    def stop(self):
+        self._loop.run(self._runner.cleanup())
+
+
+class ForwardProxy:
+    """Tunnels CONNECT, and forwards requests for whole addresses, always to the port that it was given."""
+
+    def __init__(self, loop, port, *, password=None):
+        self.log = []  # the first line of each request
+        self._port = port
+        self._wanted = password and base64.b64encode(password.encode()).decode()
+        self._server = loop.run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self._loop = loop
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        line = head.split(b"\r\n")[0].decode()
+        self.log.append(line)
+        if self._wanted and f"Basic {self._wanted}".encode() not in head:
+            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+            return
+        to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        if line.startswith("CONNECT "):
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            method, address, version = line.split(" ")
+            path = "/" + address.split("/", 3)[3]
+            to_writer.write(head.replace(line.encode(), f"{method} {path} {version}".encode(), 1))
+        await asyncio.gather(_pipe(reader, to_writer), _pipe(to_reader, writer))
+
+    def stop(self):
+        self._loop.loop.call_soon_threadsafe(self._server.close)
+
+
+async def _pipe(reader, writer):
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@pytest.fixture(autouse=True)
+def without_proxies(monkeypatch):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    forget_tokens()
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def start():
+    """Starts servers, and stops them at the end."""
+    loop, started = Loop(), []
+
+    def start(kind, *arguments, **options):
+        started.append(kind(*arguments, **options))
+        return started[-1]
+
+    yield lambda kind, *arguments, **options: start(kind, *_with_loop(kind, loop, arguments), **options)
+    for one in reversed(started):
+        one.stop()
+    loop.run(asyncio.sleep(0.05))
+    loop.stop()
+
+
+def _with_loop(kind, loop, arguments):
+    return (arguments[0], loop) if kind is TlsService else (loop, *arguments)
+
+
+def of(url, **fields):
+    return lookup(url, service=Service(name="geo", url=url, max_concurrency=2, **fields))
+
+
+ANSWER = [(3.9, 5.1)]
+
+
+def test_a_service_is_trusted_by_an_authority_of_ones_own_and_else_not(authority, start, monkeypatch):
+    service = start(TlsService, authority)
+    (failure,) = ask(of(service.url), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    assert ask(of(service.url, ca=authority.ca), ("JFK",)) == ANSWER
+    monkeypatch.setenv("OUR_CA", authority.ca)
+    assert ask(of(service.url, ca=Env("OUR_CA")), ("JFK",)) == ANSWER
+
+
+def test_a_service_that_wants_a_client_certificate_gets_it(authority, start):
+    service = start(TlsService, authority, wants_certificate=True)
+    (failure,) = ask(of(service.url, ca=authority.ca), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    ours = authority.certificate("us")
+    assert ask(of(service.url, ca=authority.ca, client_certificate=ours), ("JFK",)) == ANSWER
+    assert ask(of(service.url, ca=authority.ca, client_certificate=ours, client_key=ours), ("JFK",)) == ANSWER
+
+
+def test_a_token_is_fetched_the_same_way(authority, start, monkeypatch):
+    service = start(TlsService, authority, wants_certificate=True)
+    proxy = start(ForwardProxy, service.port)
+    monkeypatch.setenv("SECRET", "x")
+    auth = OAuth2ClientCredentials(
+        token_url=f"https://{HOST}/token", client_id=Env("SECRET"), client_secret=Env("SECRET")
+    )
+    ours = authority.certificate("us")
+    declared = of(f"https://{HOST}", auth=auth, ca=authority.ca, client_certificate=ours, proxy=proxy.url)
+    assert ask(declared, ("JFK",)) == ANSWER
+    assert service.log == ["/token", "/v1/JFK"]
+    assert proxy.log == [f"CONNECT {HOST}:443 HTTP/1.1"] * 2
+
+
+def test_a_declared_proxy_is_used_and_its_password_is_shown_nowhere(authority, start, monkeypatch):
+    service = start(TlsService, authority)
+    proxy = start(ForwardProxy, service.port, password="us:pa55word")
+    declared = of(f"https://{HOST}", ca=authority.ca, proxy=Env("OUR_PROXY"))
+    monkeypatch.setenv("OUR_PROXY", proxy.url.replace("://", "://us:pa55word@"))
+    assert ask(declared, ("JFK",)) == ANSWER
+    assert proxy.log == [f"CONNECT {HOST}:443 HTTP/1.1"]
+    monkeypatch.setenv("OUR_PROXY", proxy.url.replace("://", "://us:wrong55@"))
+    (refused,) = ask(declared, ("JFK",))
+    assert isinstance(refused, AccessRefused)
+    assert str(refused).startswith(f"geo at https://{HOST}: its proxy refuses us: 407 ")
+    assert "wrong55" not in str(refused)
+
+
+def test_the_proxies_of_the_environment_are_used_as_other_programs_use_them(authority, start, service, monkeypatch):
+    tls = start(TlsService, authority)
+    proxy = start(ForwardProxy, tls.port)
+    plain_proxy = start(ForwardProxy, int(service.url.rpartition(":")[2]))
+    monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+    monkeypatch.setenv("http_proxy", plain_proxy.url)
+    assert ask(of(f"https://{HOST}", ca=authority.ca), ("JFK",)) == ANSWER
+    assert ask(of(f"http://{HOST}"), ("JFK",)) == ANSWER
+    assert proxy.log == [f"CONNECT {HOST}:443 HTTP/1.1"]
+    assert plain_proxy.log == [f"GET http://{HOST}/v1/JFK HTTP/1.1"]
+    assert ask(of(tls.url, ca=authority.ca), ("JFK",)) == ANSWER  # loopback needs no proxy
+    monkeypatch.setenv("NO_PROXY", f"other.test,{HOST}")
+    (failure,) = ask(of(f"http://{HOST}"), ("JFK",))
+    assert str(failure).startswith("cannot connect: ")
+    assert (len(proxy.log), len(plain_proxy.log)) == (1, 1)
+
+
+def test_a_proxy_that_is_not_there_is_said_to_be_the_proxy(start, closed):
+    (failure,) = ask(of(f"https://{HOST}", proxy=closed), ("JFK",))
+    assert str(failure).startswith("cannot connect to the proxy: ")
+    assert failure.passing
+
+
+@pytest.fixture
+def closed():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    return f"http://127.0.0.1:{port}"
+
+
+def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(authority, tmp_path, monkeypatch):
+    def sentence(**fields):
+        declared = of("http://127.0.0.1:1", **fields)
+        enrichment = Enrichment(name="e", input=Input(path="raw"), lookups=[declared], output=Output(path="out"))
+        with pytest.raises(DeclarationError) as refused:
+            asyncio.run(check_services(enrichment))
+        return str(refused.value)
+
+    (tmp_path / "empty.pem").touch()
+    said = sentence(ca=str(tmp_path / "none.pem"))
+    assert f"service geo: ca: {tmp_path / 'none.pem'} cannot be used: No such file or directory." in said
+    assert "client_certificate: " in sentence(client_certificate=str(tmp_path / "empty.pem"))
+    assert "OUR_CA is not set" in sentence(ca=Env("OUR_CA"))
+    monkeypatch.setenv("OUR_PROXY", "socks5://us:pa55word@proxy")
+    said = sentence(proxy=Env("OUR_PROXY"))
+    assert "service geo: its proxy is not an http:// or https:// address with a host" in said
+    assert "pa55word" not in said
+    with pytest.raises(DeclarationError, match="proxy holds a user; it must be Env") as refused:
+        of("http://w", proxy="http://us:pa55word@proxy:3128")
+    assert "pa55word" not in str(refused.value)
+    with pytest.raises(DeclarationError, match="client_key is declared without a client_certificate"):
+        of("http://w", client_key="key.pem")
+
+
+def test_how_a_service_is_reached_is_in_no_fingerprint():
+    plain = of("http://w")
+    assert fingerprint(of("http://w", ca="ca.pem", proxy="http://p:1", client_certificate="us.pem")) == fingerprint(
+        plain
+    )

@@ -1,0 +1,51 @@
+"""Paths that are walked step by step pick what the library picks."""
+
+import jsonpath
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.declare.json_paths import JsonPath
+from jobs.errors import DeclarationError
+
+NAMES = st.sampled_from(["a", "b", "0", "1", "a b", "é", ""])
+INDEXES = st.integers(-3, 3)
+STEPS = st.lists(NAMES | INDEXES, max_size=4)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.sampled_from(["", "x", '{"a": 1}']),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=STEPS, document=JSON, lenient=st.booleans())
+def test_a_path_that_names_one_place_gives_what_the_library_gives(steps, document, lenient):
+    text = "$" + "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in steps)
+    path = JsonPath("paths", text, lenient=lenient)
+    assert path.picks_one
+    if not isinstance(document, dict | list):
+        assert path.value(document) is None
+        assert path.values(document) == []
+        return
+    found = jsonpath.JSONPathEnvironment(strict=not lenient).compile(text).match(document)
+    assert path.value(document) == (None if found is None else found.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "all_of"),
+    [("$.a[*].b", 1, [1, 2]), ("$..b", 1, [1, 2]), ("$.a[0:1]", {"b": 1}, [{"b": 1}]), ("$.a[?@.b > 1].b", 2, [2])],
+)
+def test_a_path_that_may_pick_several_gives_the_first_or_all(text, first, all_of):
+    path = JsonPath("paths", text)
+    document = {"a": [{"b": 1}, {"b": 2}]}
+    assert not path.picks_one
+    assert path.value(document) == first
+    assert path.values(document) == all_of
+
+
+@pytest.mark.parametrize("text", ["a.b", "$.", "$[", "", 7, None])
+def test_what_is_no_path_is_refused_with_its_place(text):
+    with pytest.raises(DeclarationError) as error:
+        JsonPath("batch.match", text)
+    assert str(error.value) == f"batch.match: {text!r} is not a JSON path; write it as $.a.b."

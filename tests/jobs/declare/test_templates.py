@@ -1,0 +1,80 @@
+"""Requests with places for values: what stands in them, and what is no request."""
+
+import datetime as dt
+import decimal
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.clients.batch_items import dumped
+from jobs.declare.templates import JsonTemplate
+from jobs.errors import DeclarationError
+
+UTC_HOUR = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
+
+
+def sent(template, **values):
+    """As it goes over the wire, read again."""
+    return json.loads(dumped(JsonTemplate("body", template).filled(values)), parse_float=decimal.Decimal)
+
+
+@pytest.mark.parametrize(
+    ("value", "whole", "inside"),
+    [
+        ("a b", "a b", "a b"),
+        ('"} {x}', '"} {x}', '"} {x}'),
+        (7, 7, "7"),
+        (True, True, "true"),
+        (decimal.Decimal("12345678901234567890.10"), decimal.Decimal("12345678901234567890.10"),
+         "12345678901234567890.10"),
+        (UTC_HOUR, "2013-01-10T05:00:00Z", "2013-01-10T05:00:00Z"),
+        (dt.date(2013, 1, 10), "2013-01-10", "2013-01-10"),
+        (b"\x00\xff", "AP8=", "AP8="),
+    ],
+)  # fmt: skip
+def test_a_value_alone_keeps_its_type_and_one_inside_text_is_text(value, whole, inside):
+    template = {"alone": "{k}", "inside": "<{k}>", "list": [1, {"k": "{k}"}], "{{k}}": "{{k}}"}
+    assert sent(template, k=value) == {
+        "alone": whole, "inside": f"<{inside}>", "list": [1, {"k": whole}], "{{k}}": "{k}",
+    }  # fmt: skip
+
+
+def test_arrays_and_structs_are_sent_as_json_has_them():
+    assert sent("{k}", k=[{"at": UTC_HOUR, "n": [1, None]}]) == [{"at": "2013-01-10T05:00:00Z", "n": [1, None]}]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("nan")], "\ud800"])
+def test_what_json_cannot_hold_is_refused_and_not_changed(value):
+    with pytest.raises(ValueError, match=r"is no JSON number|cannot be written as JSON"):
+        sent({"k": "{k}"}, k=value)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{k", "a brace stands alone"),
+        ({"a": ["{k!r}"]}, "{k} has a format"),
+        ({"a": float("nan")}, "body.a: nan is no JSON"),
+        ({"a": {1, 2}}, "is no JSON"),
+        ({1: "a"}, "is no JSON"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_its_place(template, said):
+    with pytest.raises(DeclarationError) as error:
+        JsonTemplate("body", template)
+    assert said in str(error.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5).filter(str.isascii), inner),
+    max_leaves=10,
+)
+
+
+@given(value=JSON)
+def test_any_json_is_sent_as_it_is(value):
+    assert sent("{k}", k=value) == value
+    assert sent({"a": ["x{k}"]}, k=json.dumps(value))["a"] == ["x" + json.dumps(value)]

@@ -1,0 +1,278 @@
+"""What a declaration is made of: a wrong type is refused where it is written, with the field and the cure."""
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from jobs.declare.type_checks import require_types
+from tidegate import (
+    ApiKey,
+    AsyncFunctionLookup,
+    Basic,
+    Batch,
+    Bearer,
+    Cache,
+    CoroutineLookup,
+    DeclarationError,
+    Enrichment,
+    Env,
+    EventTime,
+    Expectation,
+    HttpLookup,
+    Input,
+    Ledger,
+    Lookup,
+    OAuth2ClientCredentials,
+    Outage,
+    Output,
+    Pages,
+    Price,
+    Retry,
+    Service,
+    SqlLookup,
+    Summary,
+    Tolerance,
+    Ttl,
+)
+
+
+class Never:
+    async def async_invoke(self, keys):
+        raise AssertionError("a declaration asks nothing")
+
+
+async def score(row, http):
+    raise AssertionError("a declaration asks nothing")
+
+
+def service(**fields):
+    return Service(**{"name": "geo", "url": "http://geo.example", "max_concurrency": 8} | fields)
+
+
+def asked(kind, **fields):
+    every = {"name": "mood", "keys": {"k": "origin"}, "returns": "score DOUBLE", "timeout": 1.0}
+    own = {
+        HttpLookup: {"service": service(), "request": "GET /v1/{k}"},
+        SqlLookup: {"url": "sqlite+aiosqlite:///planes.db", "table": "planes", "max_concurrency": 1},
+        AsyncFunctionLookup: {"function": Never, "max_concurrency": 1},
+        CoroutineLookup: {"service": service(), "function": score},
+    }
+    return kind(**every | own[kind] | fields)
+
+
+def lookup(**fields):
+    return asked(HttpLookup, **fields)
+
+
+def enrichment(**fields):
+    standard = {"name": "flights", "input": Input(path="data/raw"), "lookups": [lookup()], "output": Output(path="out")}
+    return Enrichment(**standard | fields)
+
+
+def oauth2(**fields):
+    standard = {"token_url": "http://id.example/token", "client_id": Env("ID"), "client_secret": Env("SECRET")}
+    return OAuth2ClientCredentials(**standard | fields)
+
+
+WRONG = [
+    (lambda: lookup(retry=3), "lookup mood: retry is 3; it must be a Retry, as Retry(retries=3)."),
+    (lambda: lookup(cache=True), "lookup mood: cache is True; it must be a Cache or None, as Cache("),
+    (lambda: lookup(ttl=timedelta(days=1)), "ttl is datetime.timedelta(days=1); it must be a Ttl, as Ttl(ok="),
+    (lambda: lookup(ttl=5), "ttl is 5; it must be a Ttl, as Ttl("),
+    (lambda: lookup(version="2"), "version is '2'; it must be a whole number, as 2."),
+    (lambda: lookup(version=True), "version is True; it must be a whole number."),
+    (lambda: lookup(idempotent="no"), "idempotent is 'no'; it must be True or False."),
+    (lambda: lookup(timeout="5"), "timeout is '5'; it must be a number or None, as 5."),
+    (lambda: lookup(timeout=timedelta(seconds=5)), "it must be a number or None, as 5.0."),
+    (lambda: lookup(timeout=True), "timeout is True; it must be a number or None."),
+    (lambda: lookup(keys=["origin"]), "keys is ['origin']; it must be a dict, as {"),
+    (lambda: lookup(keys={"c": 5}), "keys['c'] is 5; it must be a text."),
+    (lambda: lookup(keys={5: "c"}), "keys: a name is 5; it must be a text."),
+    (lambda: lookup(returns=["score"]), "returns is ['score']; it must be a text."),
+    (lambda: lookup(ranges=(10, 1)), 'ranges is (10, 1); it must be a dict, as {"score": (0, 10)}.'),
+    (lambda: lookup(ranges={"score": 5}), "ranges['score'] is 5; it must be a pair, as (0, 10)."),
+    (lambda: lookup(ranges={"score": (1, 2, 3)}), "ranges['score'] is (1, 2, 3); it must be a pair"),
+    (lambda: lookup(ranges={"score": ("0", 1)}), "ranges['score'][0] is '0'; it must be a number or None, as 0."),
+    (lambda: lookup(null_share={"score": "0.1"}), "null_share['score'] is '0.1'; it must be a number."),
+    (lambda: lookup(service="geo"), "service is 'geo'; it must be a Service."),
+    (lambda: lookup(request=None), "request is None; it must be a text."),
+    (lambda: lookup(pages="$.next"), "pages is '$.next'; it must be a Pages or None, as Pages(next="),
+    (lambda: lookup(batch=50), "batch is 50; it must be a Batch or None."),
+    (lambda: lookup(headers=["a"]), "headers is a list; it must be a dict."),
+    (lambda: lookup(paths="$.score"), "paths is '$.score'; it must be a dict."),
+    (lambda: lookup(attempt_timeout=timedelta(seconds=1)), "attempt_timeout is datetime.timedelta(seconds=1); it must"),
+    (lambda: lookup(throttled_when=429), "throttled_when is 429; it must be a list, as [429]."),
+    (lambda: lookup(finish_after_timeout=1), "finish_after_timeout is 1; it must be True or False."),
+    (lambda: asked(SqlLookup, url=None), 'url is None; it must be a text or an Env, as Env("NAME").'),
+    (lambda: asked(SqlLookup, table=Path("planes")), "it must be a text or None, as 'planes'."),
+    (lambda: asked(SqlLookup, outage=20), "outage is 20; it must be an Outage, as Outage(after=20)."),
+    (lambda: asked(AsyncFunctionLookup, function="Never"), "function is 'Never'; it must be a function."),
+    (lambda: asked(CoroutineLookup, function=5), "function is 5; it must be a function."),
+    (lambda: asked(CoroutineLookup, throttled_when=5), "throttled_when is 5; it must be a list, as [5]."),
+    (lambda: service(auth="KEY"), "service geo: auth is a str; it must be an ApiKey or a Bearer or"),
+    (lambda: service(url=None), 'service geo: url is None; it must be a text or an Env, as Env("NAME").'),
+    (lambda: service(url=5), "url is an int; it must be a text or an Env"),
+    (lambda: service(name=None), "name is None; it must be a text."),
+    (lambda: service(stop_on=401), "stop_on is 401; it must be a list, as [401]."),
+    (lambda: service(stop_on=["401"]), "stop_on[0] is '401'; it must be a whole number, as 401."),
+    (lambda: service(prices="0.0040 USD"), "prices is '0.0040 USD'; it must be a list."),
+    (
+        lambda: service(prices=["0.0040 USD"]),
+        "prices[0] is '0.0040 USD'; it must be a Price, as Price(\"0.0040 USD\").",
+    ),
+    (lambda: service(max_concurrency="8"), "max_concurrency is '8'; it must be a whole number, as 8."),
+    (lambda: service(outage=timedelta(minutes=5)), "it must be an Outage, as Outage(after=20)."),
+    (lambda: Retry(retries=1.5), "retry: retries is 1.5; it must be a whole number."),
+    (
+        lambda: Retry(initial_delay=timedelta(seconds=2)),
+        "initial_delay is datetime.timedelta(seconds=2); it must be a n",
+    ),
+    (lambda: Outage(probe_every=30), "outage: probe_every is 30; it must be a timedelta, as timedelta(seconds=30)."),
+    (lambda: Cache(ttl=5), "cache: ttl is 5; it must be a timedelta or None, as timedelta(seconds=5)."),
+    (lambda: Cache(ttl=float("inf")), "cache: ttl is inf; it must be a timedelta or None."),
+    (lambda: Ttl(ok="1d"), "ttl: ok is '1d'; it must be a timedelta"),
+    (lambda: Ledger(Path("kept")), "ledger: path is PosixPath('kept'); it must be a text, as 'kept'."),
+    (lambda: Ledger(flush_seconds=timedelta(seconds=1)), "it must be a number, as 1.0."),
+    (lambda: Batch(max_items="5", max_wait=1, item="{k}"), "batch: max_items is '5'; it must be a whole number, as 5."),
+    (lambda: Batch(max_items=5, max_wait=timedelta(seconds=1), item="{k}"), "it must be a number, as 1.0."),
+    (lambda: Pages(next=5, max_pages=1), "pages: next is 5; it must be a text."),
+    (lambda: Price(0.004), "price: amount is 0.004; it must be"),
+    (lambda: Price("1 USD", since=dt.date(2026, 12, 1)), "since is datetime.date(2026, 12, 1); it must be"),
+    (lambda: Env(None), "env: name is None; it must be a text."),
+    (lambda: ApiKey(Env("KEY"), header=5), "auth: header is 5; it must be a text."),
+    (lambda: oauth2(scope=["read"]), "auth: scope is ['read']; it must be a text or None."),
+    (lambda: oauth2(token_url=None), "auth: token_url is None; it must be a text or an Env"),
+    (lambda: oauth2(refresh_before=60), "refresh_before is 60; it must be a timedelta, as timedelta(seconds=60)."),
+    (lambda: Input(path=Path("data/raw")), "input: path is PosixPath('data/raw'); it must be a text, as 'data/raw'."),
+    (lambda: Output(path=None), "output: path is None; it must be a text."),
+    (lambda: EventTime("at", max_out_of_orderness=5), "event_time: max_out_of_orderness is 5; it must be a timedelta"),
+    (lambda: Tolerance(error="1"), "tolerance: error is '1'; it must be a number, as 1."),
+    (lambda: Summary(name="by_day", sql=5), "summary: sql is 5; it must be a text."),
+    (lambda: enrichment(name=5), "enrichment 5: the name must be lower-case letters"),
+    (lambda: enrichment(input="data/x"), "flights: input is 'data/x'; it must be an Input, as Input(path="),
+    (lambda: enrichment(output="data/x"), "flights: output is 'data/x'; it must be an Output, as Output(path="),
+    (
+        lambda: enrichment(lookups=lookup()),
+        "flights: lookups is one HttpLookup; it must be a list, as [one HttpLookup].",
+    ),
+    (lambda: enrichment(lookups=["mood"]), "flights: lookups[0] is 'mood'; it must be a Lookup."),
+    (lambda: enrichment(event_time="at"), "event_time is 'at'; it must be an EventTime or None, as EventTime("),
+    (lambda: enrichment(tolerance=0.1), "tolerance is 0.1; it must be a Tolerance, as Tolerance(error=0.1)."),
+    (lambda: enrichment(ledger="data/ledger"), 'it must be a Ledger or None, as Ledger("data/ledger").'),
+    (lambda: enrichment(start=dt.date(2013, 1, 10)), "it must be a text, as '2013-01-10'."),
+    (lambda: enrichment(end=dt.datetime(2013, 1, 10, tzinfo=dt.UTC)), "it must be a text or None, as '2013-01-10'."),
+    (lambda: enrichment(publish_by=dt.time(6, 30)), "it must be a text or None, as '06:30'."),
+    (lambda: enrichment(schedule=5), "schedule is 5; it must be a text or None."),
+    (lambda: enrichment(owners=[5]), "owners[0] is 5; it must be a text."),
+    (lambda: enrichment(input=Input(path="data/raw", row_id=[5])), "input: row_id[0] is 5; it must be a text."),
+    (lambda: enrichment(expectations=["expect"]), "expectations[0] is 'expect'; it must be an Expectation."),
+    (lambda: enrichment(severities=["warn"]), "severities is ['warn']; it must be a dict."),
+    (lambda: enrichment(severities={"row_count": []}), "severities: [] is not a severity; write error or warn."),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), WRONG, ids=[said for _, said in WRONG])
+def test_a_wrong_type_is_refused_when_declared_with_its_field_and_the_cure(make, said):
+    with pytest.raises(DeclarationError) as error:
+        make()
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda secret: service(auth=secret),
+        lambda secret: service(url=secret.encode()),
+        lambda secret: service(url=[secret]),
+        lambda secret: asked(SqlLookup, url=secret.encode()),
+        lambda secret: lookup(headers={"X-Key": secret.encode()}),
+        lambda secret: oauth2(token_url=[secret]),
+    ],
+)
+def test_what_may_be_a_secret_is_not_repeated(make):
+    with pytest.raises(DeclarationError) as error:
+        make("s3cret")
+    assert "s3cret" not in str(error.value)
+
+
+class Word(str):
+    __slots__ = ()
+
+
+RIGHT = [
+    lambda: lookup(timeout=5, ranges={"score": (0, None)}, null_share={"score": 1}),
+    lambda: lookup(timeout=None, cache=None, ranges={"score": [0.5, 10]}),
+    lambda: lookup(name=Word("mood"), keys=MappingProxyType({"k": Word("origin")})),
+    lambda: lookup(miss_when=[404, "$.status == 'NONE'"], throttled_when=(429,)),
+    lambda: lookup(miss_when={404}),
+    lambda: asked(SqlLookup, url=Env("URL"), max_wait=0),
+    lambda: asked(SqlLookup, url=Word("sqlite+aiosqlite:///planes.db")),
+    lambda: asked(AsyncFunctionLookup, function=Never),
+    lambda: asked(CoroutineLookup, throttled_when=[429]),
+    lambda: service(url=Env("URL"), stop_on=range(401, 404), prices=[Price("1 USD")]),
+    lambda: service(auth=Bearer(Env("TOKEN")), prices=Price("1 USD")),
+    lambda: service(auth=Basic(Env("USER"), Env("PASSWORD")), prices=(Price("1 USD"),)),
+    lambda: service(auth=oauth2()),
+    lambda: service(auth=ApiKey(Env("KEY"))),
+    lambda: Retry(initial_delay=1, max_delay=2, multiplier=1, jitter=0),
+    lambda: Tolerance(error=0, miss_change=1),
+    lambda: Input(path="data/raw", row_id=["a"]),
+    lambda: enrichment(lookups=(lookup(),), owners=("a",), pii=["a"], ledger=None, severities={"row_count": "warn"}),
+    lambda: enrichment(expectations=[Expectation("expect_column_to_exist", column="a")]),
+]
+
+
+@pytest.mark.parametrize("make", RIGHT)
+def test_what_is_right_is_taken(make):
+    make()
+
+
+def test_what_was_declared_is_kept_as_it_was():
+    owners, ranges = ["a"], {"score": (0, 10)}
+    assert enrichment(owners=owners).owners is owners
+    declared = lookup(timeout=5, ranges=ranges)
+    assert type(declared.timeout) is int
+    assert declared.ranges is ranges
+
+
+def test_fields_of_a_lookup_of_ones_own_are_checked_where_their_types_can_be_told():
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Lookup):
+        unknown: "OnlyForTheTypeChecker"  # noqa: F821
+
+    standard = {"name": "own", "keys": {"k": "origin"}, "returns": "score DOUBLE", "timeout": 1.0}
+    assert Own(**standard, unknown=5).unknown == 5
+    with pytest.raises(DeclarationError, match=r"retry is 3; it must be a Retry"):
+        Own(**standard, unknown=5, retry=3)
+
+
+@dataclass(frozen=True)
+class Odd:
+    made: Callable[[], int] = int
+    kind: type[Exception] = ValueError
+    three: tuple[int, int, int] = (1, 2, 3)
+    plain: tuple = ()
+    names: list[str] = ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "names is (); it must be a list."),
+        ({"names": [], "kind": ValueError("x")}, "kind is ValueError('x'); it must be a type."),
+        ({"names": [], "made": 5}, "made is 5; it must be a function."),
+        ({"names": [], "three": (1, 2)}, "three is (1, 2); it must be a list."),
+        ({"names": [], "plain": 5}, "plain is 5; it must be a list"),
+    ],
+)
+def test_other_annotations_are_read_as_they_are_meant(fields, said):
+    require_types(Odd(names=[]))
+    with pytest.raises(DeclarationError) as error:
+        require_types(Odd(**fields))
+    assert said in str(error.value)

@@ -1,0 +1,160 @@
+"""Keys taken out of the ledger: no byte of them stays."""
+
+import itertools
+import random
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import LedgerError
+from jobs.ledger import compaction, store
+from jobs.ledger.answers import as_table
+from jobs.ledger.compaction import compact
+from jobs.ledger.erasure import Forgotten, forget
+from jobs.ledger.index import write_index
+
+NOW = timedelta(0)
+KEYS = [f'["Person {number:03d}"]' for number in range(200)]
+GONE = KEYS[50:60]
+
+
+@pytest.fixture(autouse=True)
+def plain_bytes(monkeypatch):
+    """Without compression, so that a key or an answer that is in a file can be seen in its bytes."""
+    monkeypatch.setattr(store, "COMPRESSION", "none")
+
+
+def records(ledgers, keys, at=1):
+    return [ledgers.stored(key, at=at, response=f'"Secret of {key[2:-2]}"'.encode()) for key in keys]
+
+
+def fill(folder, ledgers):
+    """KEYS in compacted files (small ones), in parts taken in and kept, in parts of later, and in an index."""
+    folder.write_part("run-1", "0", records(ledgers, KEYS))
+    compact(folder)
+    folder.write_part("run-2", "0", records(ledgers, KEYS[:100], 2))
+    compact(folder)
+    folder.write_part("run-3", "0-0", records(ledgers, KEYS[50:150], 3))
+    folder.write_part("run-3", "0-1", records(ledgers, KEYS[150:], 3))
+    folder.write_part("run-3", "0-2", records(ledgers, GONE, 3))
+
+
+def names_in(data):
+    return {key for key in KEYS if key[2:-2].encode() in data}
+
+
+def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does(folder, ledgers):
+    fill(folder, ledgers)
+    write_index(f"{folder.path}/runs/run-9/index.arrow", as_table(records(ledgers, GONE[:1])))
+    write_index(f"{folder.path}/runs/run-9/other.arrow", as_table(records(ledgers, KEYS[:1])))
+    before = ledgers.known(folder, KEYS)
+    assert forget(folder, [*GONE, "never stored"]).keys == 10
+    for name in folder.names():
+        assert not names_in(Path(folder.path, name).read_bytes()) & set(GONE), name
+    assert ledgers.known(folder, KEYS) == {key: record for key, record in before.items() if key not in GONE}
+    assert folder.names("runs") == ["runs/run-9/other.arrow"]
+    assert forget(folder, GONE) == Forgotten(0, 0)
+
+
+def test_parts_that_somebody_copied_elsewhere_below_the_folder_lose_the_keys_too(folder, ledgers):
+    fill(folder, ledgers)
+    parts = Path(folder.path, "parts")
+    (parts / "backup" / "run-3").mkdir(parents=True)
+    shutil.copy(parts / "run-3" / "0-0.parquet", parts / "backup" / "run-3")
+    shutil.copy(parts / "run-3" / "0-0.parquet", parts / "copy.parquet")
+    before = ledgers.known(folder, KEYS)
+    assert forget(folder, GONE).keys == 10
+    assert ledgers.known(folder, KEYS) == {key: record for key, record in before.items() if key not in GONE}
+
+
+def test_an_empty_ledger_and_keys_that_are_not_there_are_no_error(folder, ledgers):
+    assert forget(folder, GONE) == Forgotten(0, 0)
+    fill(folder, ledgers)
+    assert forget(folder, ["x"]) == Forgotten(0, 0)
+    assert len(ledgers.known(folder, KEYS)) == 200
+
+
+def test_all_keys_can_be_forgotten(folder, ledgers):
+    fill(folder, ledgers)
+    assert forget(folder, KEYS).keys == 200
+    assert folder.parts() == []
+    assert ledgers.known(folder, KEYS) == {}
+    folder.write_part("run-4", "0", records(ledgers, KEYS[:1]))
+    compact(folder, grace=NOW)
+    assert len(ledgers.known(folder, KEYS)) == 1
+
+
+def test_a_torn_part_which_may_hold_anything_goes_and_somebody_elses_file_stays(folder, ledgers):
+    fill(folder, ledgers)
+    torn = Path(folder.path, "parts/run-3/0-1.parquet")
+    torn.write_bytes(torn.read_bytes()[:-1])
+    Path(folder.path, "parts/run-3/notes.txt").write_text("mine")
+    forget(folder, GONE)
+    assert not torn.exists()
+    assert Path(folder.path, "parts/run-3/notes.txt").exists()
+
+
+def test_forgetting_is_a_success_again_after_a_crash_at_any_step(remote, objects, ledgers):
+    fill(remote, ledgers)
+    before, start = ledgers.known(remote, KEYS), dict(objects.objects)
+    left = {key: record for key, record in before.items() if key not in GONE}
+    crashes = 0
+    for step in itertools.count():
+        objects.objects.clear()
+        objects.objects.update(start)
+        objects.changes_left = step
+        try:
+            forget(remote, GONE)
+        except LedgerError:
+            crashes += 1
+            objects.changes_left = None
+            now = ledgers.known(remote, KEYS)
+            assert {key: record for key, record in now.items() if key not in GONE} == left
+            forget(remote, GONE)
+        assert ledgers.known(remote, KEYS) == left
+        assert not set().union(*map(names_in, objects.objects.values())) & set(GONE)
+        if objects.changes_left is not None:
+            break
+    assert crashes >= 8
+
+
+def test_a_compaction_that_began_before_does_not_bring_the_keys_back(remote, objects, ledgers):
+    fill(remote, ledgers)
+    opened = objects.open_output_stream
+
+    def forgets_meanwhile(path, metadata):
+        objects.open_output_stream = opened
+        forget(remote, GONE)
+        return opened(path, metadata)
+
+    objects.open_output_stream = forgets_meanwhile
+    assert compact(remote).given_up
+    assert sorted(ledgers.known(remote, KEYS)) == sorted(set(KEYS) - set(GONE))
+    assert not set().union(*map(names_in, objects.objects.values())) & set(GONE)
+
+
+def test_a_compaction_that_is_first_makes_forgetting_begin_again(remote, objects, ledgers):
+    fill(remote, ledgers)
+    opened = objects.open_output_stream
+
+    def compacts_meanwhile(path, metadata):
+        objects.open_output_stream = opened
+        compact(remote)
+        return opened(path, metadata)
+
+    objects.open_output_stream = compacts_meanwhile
+    forget(remote, GONE)
+    assert sorted(ledgers.known(remote, KEYS)) == sorted(set(KEYS) - set(GONE))
+    assert not set().union(*map(names_in, objects.objects.values())) & set(GONE)
+
+
+def test_only_files_that_hold_a_key_are_written_anew(folder, ledgers, monkeypatch):
+    monkeypatch.setattr(compaction, "ROWS_PER_FILE", 1024)
+    folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}") for n in range(10_240)])
+    compact(folder, grace=NOW)
+    files = set(folder.names("compacted"))
+    done = forget(folder, [f"k{choice:05d}" for choice in random.Random(1).sample(range(1_024), 20)])
+    assert done.keys == 20
+    assert len(set(folder.names("compacted")) & files) == 9

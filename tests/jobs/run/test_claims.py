@@ -1,0 +1,224 @@
+"""Two runs that ask the same keys at once, each in threads of its own, over one real folder: who asks what."""
+
+import datetime as dt
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.declare.ledger_settings import Ttl
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.plan import LedgerPlan
+from jobs.run.by_row import begin_deciding, decided
+from jobs.run.claims import Claims
+from jobs.run.hits import begin_run, end_run, folder_of, run_of_keys
+
+
+@pytest.fixture
+def plan(tmp_path):
+    def of(run_id, **fields):
+        ttl = fields.get("ttl", Ttl())
+        return LedgerPlan(str(tmp_path), "score", "f" * 16, run_id, ttl, flush_rows=50, flush_seconds=0.05)
+
+    return of
+
+
+def batches(keys):
+    texts = pa.array([f"[{key}]" for key in keys])
+    table = pa.table(
+        {"text": texts, "place": pa.array([0] * len(keys), pa.int32()), "hash": pa.array(keys, pa.int64())}
+    )
+    return iter(table.to_batches(max_chunksize=300))
+
+
+def ask(plan, keys, others=(), *, at_once=50, seconds=0.004):
+    """One task: what it takes it answers, `at_once` at a time, stores that, and says so. Gives what was asked."""
+    claims = Claims(
+        {0: plan},
+        {0: others},
+        0,
+        text="text",
+        place="place",
+        hashed="hash",
+        types={0: "bigint"},
+        seed=hash(plan.run_id),
+    )
+    taken = queue.Queue()
+
+    def read():
+        for batch in claims.take(batches(keys)):
+            taken.put(batch)
+        taken.put(None)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    asked = []
+    while (batch := taken.get()) is not None:
+        for piece in [batch.slice(start, at_once) for start in range(0, batch.num_rows, at_once)]:
+            time.sleep(seconds)
+            texts = piece["text"].to_pylist()
+            answers = [StoredAnswer(text, "ok", b"1", time.time_ns() // 1000, plan.run_id) for text in texts]
+            folder_of(plan).write_part(run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers)
+            asked += texts
+            claims.finished(piece)
+    reader.join()
+    claims.end()
+    return asked
+
+
+def ask_at_once(*runs):
+    found = {}
+    threads = [
+        threading.Thread(target=lambda run=run, keys=keys, others=others: found.update({run: ask(run, keys, others)}))
+        for run, keys, others in runs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return [found[run] for run, _, _ in runs]
+
+
+def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan):
+    one, two = plan("one"), plan("two")
+    others = begin_run(one), begin_run(two)
+    assert others == ([], ["one"])
+    first, second = ask_at_once((one, range(2000), others[0]), (two, range(800, 2800), others[1]))
+    assert len(set(first)) == len(first)
+    assert set(first) | set(second) == {f"[{key}]" for key in range(2800)}
+    assert len(first) + len(second) == 2800
+    assert min(len(first), len(second)) > 900
+    assert folder_of(one).names("runs/one/claims") == folder_of(two).names("runs/two/claims") == []
+
+
+def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
+    one, two = plan("one"), plan("two")
+    begin_run(one)
+    others = begin_run(two)
+    ask(one, range(300))
+    end_run(one)
+    assert sorted(ask(two, range(200, 400), others)) == sorted(f"[{key}]" for key in range(300, 400))
+
+
+def test_an_answer_that_holds_for_no_time_is_asked_by_every_run(plan):
+    one, two = plan("one", ttl=Ttl(ok=dt.timedelta(0))), plan("two", ttl=Ttl(ok=dt.timedelta(0)))
+    begin_run(one)
+    others = begin_run(two)
+    ask(one, range(50))
+    assert len(ask(two, range(50), others)) == 50
+
+
+@pytest.mark.parametrize("seconds", [-60, 3600])  # the clock was put back by an hour after it died
+def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
+    dead, alive = plan("dead"), plan("alive")
+    begin_run(dead)
+    for share in range(256):
+        folder_of(dead).write(f"runs/dead/claims/{share:03d}-0", b"{}")
+    last_beat = time.time() + seconds
+    os.utime(f"{folder_of(dead).path}/runs/dead/run.json", (last_beat, last_beat))
+    assert len(ask(alive, range(100), begin_run(alive))) == 100
+
+
+def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
+    dead, alive = plan("dead"), plan("alive")
+    begin = "from jobs.run.hits import begin_run; import sys, pickle; begin_run(pickle.loads(sys.stdin.buffer.read()))"
+    subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
+    folder_of(dead).write("runs/dead/claims/007-0", b"{}")
+    folder_of(dead).write("runs/dead/index-1.arrow", b"")
+    assert begin_run(alive) == ["dead"]
+    assert folder_of(dead).names("runs/dead") == []
+    assert begin_run(alive) == []  # a run after that need not look at its keys first
+    folder_of(dead).write("runs/dead/claims/008-0", b"{}")  # by a task that outlived its driver
+    begin_run(alive)
+    assert begin_run(alive) == []
+    begin_run(dead)  # by this very process, which lives
+    begin_run(alive)
+    assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
+
+
+def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
+    slow, quick = plan("slow"), plan("quick")
+    begin_run(slow)
+    others = begin_run(quick)
+    for share in range(256):
+        folder_of(slow).write(f"runs/slow/claims/{share:03d}-0", b"{}")
+
+    def answer_at_last():
+        time.sleep(0.5)
+        answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, "slow") for key in range(60)]
+        folder_of(slow).write_part(run_of_keys("slow"), "0-0-0", answers)
+        for share in range(256):
+            folder_of(slow).delete(f"runs/slow/claims/{share:03d}-0")
+
+    answering = threading.Thread(target=answer_at_last)
+    answering.start()
+    asked = ask(quick, range(100), others)
+    answering.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(60, 100))
+
+
+def answer(plan, keys, name="0-0-0"):
+    answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys]
+    folder_of(plan).write_part(plan.run_id, name, answers)
+
+
+def later(*steps, seconds=0.4):
+    def go():
+        for step in steps:
+            time.sleep(seconds)
+            step()
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    return thread
+
+
+def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_or_ended(plan):
+    rows, keys = plan("rows"), plan("keys")
+    begin_deciding(rows)
+    begin_run(rows)
+    decided(rows, np.arange(60), "bigint")
+    others = begin_run(keys)
+    going = later(lambda: answer(rows, range(30)), lambda: answer(rows, range(30, 59), "0-0-1"), lambda: end_run(rows))
+    asked = ask(keys, range(100), others)
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))  # 59 was an error, which is not stored
+
+
+def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
+    rows, keys = plan("rows"), plan("keys")
+    begin_deciding(rows)
+    begin_run(rows)
+    others = begin_run(keys)
+    going = later(
+        lambda: decided(rows, np.arange(10), "bigint"), lambda: answer(rows, range(10)), lambda: end_run(rows)
+    )
+    asked = ask(keys, range(20), others)
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
+
+
+def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_them(plan):
+    rows, keys = plan("rows"), plan("keys")
+    begin_deciding(rows)
+    begin_run(rows)
+    decided(rows, np.arange(1000, 1010), "int")
+    others = begin_run(keys)
+    going = later(lambda: answer(rows, range(10)), lambda: end_run(rows))
+    asked = ask(keys, range(20), others)
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
+
+
+def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
+    rows, keys = plan("rows", ttl=Ttl(ok=dt.timedelta(0))), plan("keys", ttl=Ttl(ok=dt.timedelta(0)))
+    begin_run(rows)
+    decided(rows, np.arange(50), "bigint")
+    assert len(ask(keys, range(50), begin_run(keys))) == 50

@@ -1,0 +1,447 @@
+"""The driver's coordinator alone: who may begin, who is to stop, what each has of the calls in flight, and who is
+heard at all.
+"""
+
+import contextlib
+import dataclasses
+import json
+import random
+import select
+import socket
+import threading
+
+import pytest
+
+from jobs.errors import ComputedBefore, RowFailed, TaskFailed
+from jobs.run import coordinator as coordinating
+from jobs.run.coordinator import DriverCoordinator, Given
+from jobs.run.progress import TaskProgress
+from jobs.task.driver_link import Lines, connected
+from tests.jobs.task.test_driver_link import Run
+
+WRITE_FIRST = "write it first, then read what was written"
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Stages:
+    """Those that Spark works on; counts how often it was asked."""
+
+    def __init__(self):
+        self.active = {7}
+        self.asked = 0
+
+    def __call__(self, stage):
+        self.asked += 1
+        return stage in self.active
+
+
+@pytest.fixture
+def run():
+    return Run()
+
+
+@pytest.fixture
+def stages():
+    return Stages()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def driver(stages, clock):
+    return DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
+
+
+@pytest.fixture
+def looks(stages, clock, wait_for):
+    """Lets the coordinator look so many times at what Spark works on."""
+
+    def look(times=2):
+        for _ in range(times):
+            before = stages.asked
+            clock.now += coordinating.LOOK_EVERY
+            wait_for(lambda before=before: stages.asked > before)
+
+    return look
+
+
+def test_a_task_that_spark_tries_again_is_let_through_and_another_stage_is_not(driver, run):
+    address = driver.register(once=True)
+    connected(address, run, partition=3, stage=7, task=3).close()
+    connected(address, run, partition=3, stage=7, task=3).close()
+    with pytest.raises(ComputedBefore, match=WRITE_FIRST):
+        connected(address, run, partition=3, stage=8, task=3)
+    connected(address, run, partition=4, stage=8, task=4).close()
+
+
+def test_where_every_answer_is_stored_nothing_is_refused(driver, run):
+    address = driver.register(once=False)
+    for stage in (7, 8):
+        connected(address, run, partition=0, stage=stage, task=0).close()
+
+
+def test_the_tasks_of_a_stage_that_ended_are_told_to_stop_and_others_are_not(driver, stages, looks, wait_for):
+    stages.active.add(8)
+    address = driver.register(once=True)
+    ends, stays, not_seen_yet = runs = [Run() for _ in range(3)]
+    links = [connected(address, run, partition=n, stage=n, task=0) for n, run in zip((7, 8, 9), runs, strict=True)]
+    looks()
+    stages.active.remove(7)
+    looks(1)
+    assert ends.happened.wait(30)
+    assert ends.reason == "Spark wants this stage no more"
+    looks()
+    assert not stays.happened.is_set()
+    assert not not_seen_yet.happened.is_set()
+    for link in links:
+        link.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [
+        (RowFailed("lookup w: a row ended as error"), RowFailed, "lookup w: a row ended as error"),
+        (KeyError("no such town"), TaskFailed, "KeyError: 'no such town'"),
+        (ValueError("x" * 10_000 + "\n"), TaskFailed, "ValueError: xxx"),
+    ],
+)
+def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_same_words(driver, error, raised, said):
+    address = driver.register(once=False)
+    other = connected(address, run := Run(), partition=1, stage=7, task=1)
+    fails = connected(address, Run(), partition=0, stage=7, task=0)
+    fails.say_failed(error)
+    fails.close()
+    assert run.happened.wait(30)
+    assert type(run.error) is raised
+    assert str(run.error).startswith(said)
+    other.close()
+    with pytest.raises(raised, match=said[:20]):
+        connected(address, Run(), partition=0, stage=7, task=0)
+    still_serves(driver.register(once=False))
+
+
+def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = dataclasses.replace(driver.register(once=True), port=nobody.getsockname()[1])
+        assert connected(address, run, partition=0, stage=1, task=0) is None
+    assert "is not reached" in caplog.text
+    assert not run.happened.is_set()
+
+
+def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_frame(driver, wait_for):
+    heard = []
+    address = driver.register(once=True, progress=driver.listen(heard.append))
+    link = connected(address, Run(), partition=0, stage=7, task=0)
+    link.say_progress(TaskProgress(0, 0, rows=5))
+    wait_for(lambda: heard)
+    assert heard[0]["rows"] == 5
+    link.close()
+
+
+# -- strangers ---------------------------------------------------------------------------------------------------------
+def connection(address):
+    found = socket.create_connection((address.host, address.port), 30)
+    found.settimeout(30)
+    return found
+
+
+def closed(stranger):
+    """Whether the coordinator has closed it, and has said nothing before."""
+    with contextlib.suppress(ConnectionError):
+        return stranger.recv(10) == b""
+    return True
+
+
+def hello(address, **changed):
+    message = {"kind": "hello", "frame": address.frame, "partition": 0, "stage": 7, "task": 0} | changed
+    return address.secret.encode() + b"\n" + json.dumps(message).encode() + b"\n"
+
+
+def still_serves(address):
+    link = connected(address, Run(), partition=0, stage=7, task=0)
+    assert link is not None
+    link.close()
+
+
+STRANGE = [
+    b"GET / HTTP/1.1\r\nHost: driver.example.internal\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+    b"[" * 100_000 + b"\n",
+    b"\n" * 100,
+    b'{"kind": "progress"}\n' * 10,
+    b"\xff" * 5000,
+    b"0" * 64 + b"\n" + b'{"kind": "hello", "frame": 0, "partition": 0, "stage": 7, "task": 0}\n',
+]
+
+
+@pytest.mark.parametrize("said", STRANGE, ids=lambda said: repr(said[:20]))
+def test_who_does_not_know_the_secret_is_not_answered_and_disturbs_nobody(driver, said):
+    address = driver.register(once=False)
+    with connection(address) as stranger:
+        with contextlib.suppress(ConnectionError):
+            stranger.sendall(said)
+        assert closed(stranger)
+    still_serves(address)
+
+
+MISFITS = [
+    b"[" * 60_000 + b"\n",
+    b"[]\n",
+    b"7\n",
+    b"null\n",
+    b"{}\n",
+    b"no JSON\n",
+    b"\xff\xfe\n",
+    b'{"kind": "progress", "progress": 1}\n',
+    b'{"kind": "progress", "progress": {"rows": 1}}\n',
+    b'{"kind": "since", "since": 5}\n',
+    b'{"kind": "needs", "needs": "x", "at": 1}\n',
+    b'{"kind": "ended", "ended": 1e999}\n',
+    b'{"kind": "quit"}\n',
+    b"x" * 70_000,
+]
+
+
+@pytest.mark.parametrize("said", MISFITS, ids=lambda said: repr(said[:30]))
+def test_a_message_that_does_not_fit_ends_its_own_connection_only(driver, said):
+    address = driver.register(once=False, progress=driver.listen(TaskProgress.of_message))
+    other = connected(address, stays := Run(), partition=1, stage=7, task=1)
+    with connection(address) as task:
+        task.sendall(hello(address))
+        assert json.loads(task.recv(1000))["kind"] == "go"
+        with contextlib.suppress(ConnectionError):
+            task.sendall(said)
+        assert closed(task)
+    still_serves(address)
+    assert not stays.happened.is_set()
+    other.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"0" * 10, "secret", "half a hello"])
+def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, said):
+    address = driver.register(once=False)
+    said = {"secret": address.secret.encode() + b"\n", "half a hello": hello(address)[:-5]}.get(said, said)
+    with connection(address) as stranger:
+        stranger.sendall(said)
+        still_serves(address)
+        stranger.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            stranger.recv(1)
+        clock.now += coordinating.HELLO_WITHIN
+        stranger.settimeout(30)
+        assert closed(stranger)
+
+
+def test_many_silent_connections_keep_no_task_out_and_no_task_gives_way_to_them(driver):
+    address = driver.register(once=False)
+    task = connected(address, run := Run(), partition=1, stage=7, task=1)
+    with contextlib.ExitStack() as strangers:
+        silent = [strangers.enter_context(connection(address)) for _ in range(coordinating.MOST_STRANGERS + 20)]
+        still_serves(address)
+        assert closed(silent[0])
+        assert not select.select(silent[-1:], [], [], 0)[0]
+    assert not run.happened.is_set()
+    task.close()
+
+
+def thrown(address, times, seed):
+    """Random and crafted bytes, each on a connection of its own; some with a hello before them."""
+    chance = random.Random(seed)
+    for _ in range(times):
+        crafted = chance.choice([*STRANGE, *MISFITS, chance.randbytes(chance.randrange(200))])
+        known = hello(address, partition=chance.randrange(3)) if chance.random() < 0.2 else b""
+        with contextlib.suppress(OSError), connection(address) as stranger:
+            stranger.sendall(known + crafted)
+
+
+@pytest.mark.parametrize("times", [200, pytest.param(10_000, marks=pytest.mark.proof)])
+def test_whatever_is_thrown_at_it_tasks_are_served_as_before(driver, times):
+    address = driver.register(once=False, totals=(9,), tasks=3)
+    throwing = [threading.Thread(target=thrown, args=(address, times // 4, seed)) for seed in range(4)]
+    for thread in throwing:
+        thread.start()
+    while any(thread.is_alive() for thread in throwing):
+        run = Run()
+        link = connected(address, run, partition=0, stage=7, task=0)
+        assert link is not None
+        assert run.shares
+        link.close()
+    for thread in throwing:
+        thread.join()
+    assert not any(thread.is_alive() for thread in throwing)
+    still_serves(address)
+
+
+def test_the_secret_is_shown_by_no_address(driver):
+    address = driver.register(once=True)
+    assert len(address.secret) == 2 * coordinating.SECRET_BYTES
+    assert address.secret not in repr(address)
+    assert DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)._secret != address.secret
+
+
+# -- what others leave -------------------------------------------------------------------------------------------------
+class Task:
+    """One that has said hello, and then says what a task says; its run answers each share with the next moment."""
+
+    def __init__(self, address, number, *, waits=False):
+        self.run = Run()
+        self.lines = Lines(connection(address))
+        self.lines.socket.sendall(hello(address, partition=number, task=number))
+        self.begun = self.hears()
+        if waits and self.begun == ("wait", []):
+            self.begun = self.hears()
+
+    def is_told_more(self):
+        return bool(select.select([self.lines.socket], [], [], 0.1)[0])
+
+    def hears(self):
+        if not self._messages:
+            self._messages = self.lines.read()
+        message = self._messages.pop(0)
+        if message["share"]:
+            self.says("since", since=self.run.widen(message["share"]))
+        return message["kind"], message["share"]
+
+    _messages = ()
+
+    def says(self, kind, **facts):
+        self.lines.socket.sendall(json.dumps({"kind": kind} | facts).encode() + b"\n")
+
+    def needs(self, calls, at):
+        self.says("needs", needs=calls, at=at)
+
+    def end(self, at):
+        self.says("ended", ended=at)
+        self.lines.socket.close()
+
+
+@pytest.fixture
+def task(driver):
+    """Makes tasks of one run, and lets them go at the end."""
+    made = []
+
+    def report(address, number, **options):
+        made.append(Task(address, number, **options))
+        return made[-1]
+
+    yield report
+    for one in made:
+        one.lines.socket.close()
+
+
+def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_since_when(driver, task):
+    address = driver.register(once=False, totals=(10, 4), tasks=3)
+    first, second = task(address, 0), task(address, 1)
+    assert (first.run.shares, second.run.shares) == ([[4, 2]], [[3, 1]])
+    task(address, 2).end(500)
+    assert first.hears() == ("share", [5, 2])
+    assert second.hears() == ("share", [5, 2])
+    second.end(600)
+    assert first.hears() == ("share", [10, 4])
+    first.end(700)
+    assert driver.given(address) == [
+        Given(0, (4, 2), 101), Given(1, (3, 1), 101), Given(2, (3, 1), 101),
+        Given(2, (0, 0), 500), Given(0, (5, 2), 102), Given(1, (5, 2), 102),
+        Given(1, (0, 0), 600), Given(0, (10, 4), 103), Given(0, (0, 0), 700),
+    ]  # fmt: skip
+
+
+def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(driver, task):
+    address = driver.register(once=False, totals=(10, 4), tasks=2)
+    first, second = task(address, 0), task(address, 1)
+    second.needs([3, 1], at=500)
+    assert first.hears() == ("share", [7, 3])
+    second.needs([1, 0], at=600)
+    assert first.hears() == ("share", [9, 3])
+    assert not second.is_told_more()
+    second.end(700)
+    assert first.hears() == ("share", [10, 4])
+    first.end(800)
+    assert driver.given(address) == [
+        Given(0, (5, 2), 101), Given(1, (5, 2), 101), Given(1, (3, 1), 500), Given(0, (7, 3), 102),
+        Given(1, (1, 1), 600), Given(0, (9, 3), 103), Given(1, (0, 0), 700), Given(0, (10, 4), 104),
+        Given(0, (0, 0), 800),
+    ]  # fmt: skip
+
+
+def test_a_share_that_a_task_hears_of_when_it_needs_no_more_was_for_no_call(driver, task):
+    address = driver.register(once=False, totals=(6,), tasks=3)
+    first, second, third = (task(address, number) for number in range(3))
+    first.end(150)
+    assert second.is_told_more()  # not heard yet
+    second.needs([1], at=160)
+    assert third.hears() == ("share", [3])
+    assert third.hears() == ("share", [5])
+    assert second.hears() == ("share", [3])
+    third.end(200)
+    second.end(300)
+    assert driver.given(address) == [
+        Given(0, (2,), 101), Given(1, (2,), 101), Given(2, (2,), 101), Given(0, (0,), 150), Given(2, (3,), 102),
+        Given(1, (1,), 160), Given(2, (5,), 103), Given(2, (0,), 200), Given(1, (0,), 300),
+    ]  # fmt: skip
+
+
+def test_what_a_task_that_died_had_is_kept_for_its_next_attempt(driver, task):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other, dies = task(address, 0), task(address, 1)
+    dies.lines.socket.close()
+    assert task(address, 1).run.shares == [[2]]
+    assert not other.is_told_more()
+
+
+def test_a_task_that_had_ended_and_comes_again_waits_until_another_ends(driver, task):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other = task(address, 0)
+    task(address, 1).end(500)
+    assert other.hears() == ("share", [4])
+    again = task(address, 1)
+    assert again.run.shares == []
+    assert not again.is_told_more()
+    other.end(600)
+    assert again.hears() == ("go", [4])
+
+
+def test_a_task_that_had_ended_and_comes_again_goes_at_once_where_no_other_works(driver, task):
+    address = driver.register(once=False, totals=(4,), tasks=3)
+    task(address, 1).end(500)
+    assert task(address, 1, waits=True).run.shares == [[1]]
+
+
+def test_that_a_task_that_may_come_yet_has_less_is_known_before_another_has_more(driver, task):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    dies = task(address, 0)
+    task(address, 1).end(500)
+    assert dies.hears() == ("share", [4])
+    dies.lines.socket.close()
+    again, next_attempt = task(address, 1, waits=True), task(address, 0)
+    assert (again.run.shares, next_attempt.run.shares) == ([[1]], [[3]])
+    next_attempt.end(600)
+    assert again.hears() == ("share", [4])
+    again.end(700)
+    together, most = {0: 2, 1: 2}, 0
+    for one in driver.given(address):
+        together[one.task] = one.shares[0]
+        most = max(most, sum(together.values()))
+    assert most == 4
+
+
+def test_what_a_task_takes_after_it_has_ended_was_for_no_call(driver, task):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    first, second = task(address, 0), task(address, 1)
+    second.says("ended", ended=101)  # the next share is on its way already
+    first.end(150)
+    assert second.hears() == ("share", [4])  # from 102 on
+    second.lines.socket.close()
+    assert driver.given(address) == [Given(0, (2,), 101), Given(1, (2,), 101), Given(0, (0,), 150), Given(1, (0,), 101)]

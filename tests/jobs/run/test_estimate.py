@@ -1,0 +1,93 @@
+"""What days would ask, and why: counted on a real input and a real ledger, while the service hears nothing."""
+
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.commands.plan import plan
+from jobs.errors import DeclarationError
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.keys import key_text
+from jobs.ledger.request_manifest import write_note
+from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.store import LedgerFolder
+from tidegate import Enrichment, HttpLookup, Input, Output, Price, Service
+
+pytestmark = pytest.mark.spark
+DAYS = ["2026-11-01", "2026-11-02"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, spark):
+    """Two days of 100 rows: keys 0 to 49 on the first, 25 to 74 on the second, each in two rows."""
+    monkeypatch.chdir(tmp_path)
+    for number, day in enumerate(DAYS):
+        raw = tmp_path / "raw" / f"date={day}"
+        raw.mkdir(parents=True)
+        pq.write_table(pa.table({"k": pa.array([25 * number + n // 2 for n in range(100)])}), raw / "part-0.parquet")
+    return tmp_path
+
+
+def declare(service, *, request="GET /score/{k}", prices=(), version=1):
+    asked = Service(name="s", url=service.url, max_concurrency=10, prices=prices)
+    lookup = HttpLookup(
+        name="score", service=asked, request=request, keys={"k": "k"}, returns="temp_c DOUBLE", timeout=5.0,
+        version=version,
+    )  # fmt: skip
+    return Enrichment(name="scored", input=Input(path="raw"), lookups=[lookup], output=Output(path="published"))
+
+
+def store(enrichment, keys, *, outcome="ok", days_ago=0.0):
+    (lookup,) = enrichment.lookups
+    folder = LedgerFolder("data/ledger", lookup.name, request_fingerprint(lookup))
+    write_note(folder, lookup)
+    at = int((time.time() - days_ago * 86_400) * 1e6)
+    response = b'{"temp_c":1.0}' if outcome == "ok" else None
+    answers = [StoredAnswer(key_text((key,)), outcome, response, at, "earlier") for key in keys]
+    folder.write_part("earlier", f"0-0-{outcome}-{days_ago}", answers)
+
+
+def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(folder, service):
+    store(declare(service, version=1), range(5, 15))
+    now = declare(service, version=2, prices=[Price("0.0040 USD"), Price("0.0046 USD", since="2100-01-01")])
+    store(now, range(5), days_ago=3.0)
+    store(now, range(30, 40), outcome="miss", days_ago=2.0)
+    (lookup,) = (estimate := plan(now, DAYS)).lookups
+    assert (estimate.rows, lookup.rows, lookup.keys) == (200, 200, 75)
+    assert (lookup.in_ledger, lookup.asked) == (5, 70)
+    assert lookup.oldest_days == pytest.approx(3.0, abs=0.01)
+    assert dict(lookup.because) == {"version 1 -> 2": 10, "ttl run out": 10, "never asked": 50}
+    assert (lookup.cost, lookup.price) == ("0.2800", "0.0040 USD per item")
+    assert lookup.later_price == "0.0046 USD per item from 2100-01-01"
+    assert lookup.seconds is None
+    said = estimate.render()
+    assert "asked anew       70   because: ttl run out 10, version 1 -> 2 10, never asked 50" in said
+    assert "cost               0.2800 USD at 0.0040 USD per item; 0.0046 USD per item from 2100-01-01" in said
+    assert "unknown: no earlier run measured a call" in said
+    assert service.log == []
+    assert not (folder / "data/runs").exists()
+
+
+def test_a_changed_request_is_named_and_a_changed_price_asks_nothing(folder, service):
+    store(declare(service), range(50))
+    assert plan(declare(service, prices=[Price("9 USD")]), DAYS[:1]).lookups[0].asked == 0
+    (lookup,) = plan(declare(service, request="GET /v2/score/{k}"), DAYS[:1]).lookups
+    ((reason, keys),) = lookup.because
+    assert keys == 50
+    assert "/score/{k} -> " in reason
+    assert "/v2/score/{k}" in reason
+
+
+def test_a_day_without_input_is_named_and_one_alone_is_refused(folder, service):
+    estimate = plan(declare(service), [*DAYS, "2026-11-03"])
+    assert estimate.without_input == ("2026-11-03",)
+    with pytest.raises(DeclarationError, match="there is no raw/date=2026-11-03"):
+        plan(declare(service), ["2026-11-03"])
+
+
+def test_a_day_whose_files_do_not_go_together_is_said_and_not_left_out(folder, service):
+    pq.write_table(pa.table({"k": ["a"]}), f"raw/date={DAYS[0]}/other.parquet")
+    with pytest.raises(DeclarationError, match=r"'k' is string in .*other\.parquet, but int64 in"):
+        plan(declare(service), DAYS)

@@ -1,0 +1,64 @@
+"""What the driver tells while keys are asked first, and then the rows: nothing that was called is forgotten."""
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.run.coordinator import DriverCoordinator
+from jobs.run.progress import RunProgress, TaskProgress
+from jobs.task.driver_link import ToDriver, connected
+from jobs.task.runner import PartitionRun
+from tests.jobs.task.test_driver_link import Run
+from tests.jobs.task.test_runner import Function, batch, lookup, plan
+
+
+@pytest.fixture
+def driver():
+    return DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
+
+
+@pytest.fixture
+def to_driver(driver):
+    """What a task of a frame says, over a link of its own."""
+    links = []
+
+    def of(progress):
+        address = driver.register(once=False, progress=progress.number)
+        links.append(ToDriver())
+        links[-1].connect(connected(address, Run(), partition=0, stage=1, task=0))
+        return links[-1]
+
+    yield of
+    for link in links:
+        link.close()
+
+
+def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(driver, to_driver, wait_for):
+    with RunProgress(driver, 1000, lambda _: None) as progress:
+        task = to_driver(progress)
+        progress.asking_keys(50)
+        keys = TaskProgress(0, 0, rows=50, calls=52, retries=2, unit="keys")
+        keys.answered([100_000])
+        task.say_progress(keys)
+        wait_for(lambda: progress.figures()["calls"] == 52)
+        assert {name: progress.figures()[name] for name in ("rows", "rows_total", "unit")} == {
+            "rows": 50, "rows_total": 50, "unit": "keys",
+        }  # fmt: skip
+        progress.asking_keys(None)
+        task.say_progress(TaskProgress(1, 0, rows=30, unit="keys"))  # a word of the phase before that comes late
+        task.say_progress(TaskProgress(0, 0, rows=400))
+        wait_for(lambda: progress.figures()["rows"] == 400)
+        figures = progress.figures()
+        assert (figures["rows_total"], figures["unit"]) == (1000, "rows")
+        assert (figures["calls"], figures["retries"]) == (52, 2)
+        assert figures["p50_ms"] is not None
+
+
+def test_the_last_word_of_a_task_counts_all_its_rows(driver, to_driver, wait_for):
+    told = []
+    with RunProgress(driver, 30, told.append) as progress:
+        quick = replace(plan(lookup(Function())), progress=progress.number)  # ends before the first word is due
+        rows = PartitionRun(quick, 0, 0).run(iter([batch(0, 30)]), to_driver(progress))
+        assert sum(found.num_rows for found in rows) == 30
+        wait_for(lambda: progress.figures()["rows"] == 30)
+    assert told[-1]["rows"] == 30

@@ -1,0 +1,81 @@
+"""Records of runs that a power cut tore: passed over and named, and no day fails for them."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from data_quality.history import earlier_days
+from jobs.commands.check import check_package
+from jobs.commands.remap import last_published
+from jobs.errors import TidegateError
+from jobs.schema import DayFigures
+from jobs.tables import run_records
+from tests.jobs.commands.conftest import towns_in
+from tidegate.__main__ import main
+
+FIRST, SECOND = "2013-01-10", "2013-01-11"
+TORN = [b"", b'{"facts": {"day"', b"\0" * 100, b"[]", b"null", b"{}", b'{"facts": {}, "figures": {}}']
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    """Two published days."""
+    project = towns_in(tmp_path, monkeypatch)
+    project.publish(FIRST, [1, 2])
+    project.publish(SECOND, [3])
+    return project
+
+
+@pytest.fixture
+def old_record(towns):
+    monkeypatched = Path(f"data/runs/towns/{FIRST}/run-{FIRST}.json")
+    assert monkeypatched.is_file()
+    return monkeypatched
+
+
+@pytest.mark.parametrize("data", TORN)
+def test_a_torn_record_is_passed_over_and_named_and_every_other_day_is_known(old_record, data, caplog):
+    old_record.write_bytes(data)
+    assert [record.facts.day for record in run_records.latest("towns")] == [SECOND]
+    assert last_published("towns", FIRST) is None
+    assert run_records.torn("towns") == [old_record]
+    assert run_records.of_run("towns", FIRST, f"run-{FIRST}") is None
+    assert sum(str(old_record) in warning.getMessage() for warning in caplog.records) == 1
+
+
+@pytest.mark.parametrize("data", TORN)
+def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(old_record, data, caplog):
+    caplog.set_level(logging.WARNING)
+    assert set(earlier_days("towns", "2013-01-12")) == {FIRST, SECOND}
+    old_record.write_bytes(data)
+    found = earlier_days("towns", "2013-01-12")
+    assert {day: type(figures) for day, figures in found.items()} == {SECOND: DayFigures}
+    assert str(old_record) in caplog.text
+
+
+def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, monkeypatch):
+    monkeypatch.setenv("WEATHER_URL", service.url)
+    towns.write_input("2013-01-12", [1])
+    assert [right for _, _, right in check_package("declared")] == [True]
+    old_record.write_bytes(b"")
+    said = [(said, right) for _, said, right in check_package("declared")]
+    assert said[1:] == [
+        (f"record {old_record} is torn and says nothing of its run. Delete it; a published day stays published.", False)
+    ]
+
+
+def test_a_record_that_cannot_be_read_is_not_taken_for_none(old_record):
+    old_record.unlink()
+    old_record.mkdir()
+    with pytest.raises(TidegateError, match=rf"^record {old_record} cannot be read: Is a directory. Start again"):
+        run_records.latest("towns")
+
+
+def test_forget_deletes_a_torn_record_which_may_hold_anything(towns, old_record):
+    towns.store({1: {"temp_c": 1.0}, 3: {"temp_c": 3.0}})
+    towns.publish(FIRST, [1, 2], run_id="again")
+    old_record.write_bytes(b'{"evidence": "town-3')
+    assert main(["forget", "weather", "--package", "declared", "--key", "town=town-3"]) == 0
+    assert not old_record.exists()
+    assert run_records.torn("towns") == []

@@ -1,0 +1,62 @@
+"""The kept answers of a task take a bounded memory, however large answers are."""
+
+import random
+import tracemalloc
+
+import pytest
+
+from jobs.errors import DeclarationError
+from jobs.task.shared_calls import WEIGHED_EACH, KeptAnswers
+from tidegate import Cache
+
+
+def put(kept, answers):
+    for number, answer in enumerate(answers):
+        kept.put((number,), (answer, number), answer)
+
+
+def test_1500_answers_of_900_kb_take_no_more_than_declared():
+    tracemalloc.start()
+    kept = KeptAnswers(Cache(max_bytes=64 << 20), lambda: 0)
+    put(kept, ((float(number), "x" * 900_000) for number in range(1_500)))
+    now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert now < (64 << 20) + WEIGHED_EACH * 900_000
+    assert most < (64 << 20) + 2 * WEIGHED_EACH * 900_000
+    assert 40 < len(kept) < 100
+    assert (1_499,) in kept
+
+
+@pytest.mark.parametrize("make", [
+    lambda size: ("é" * (size // 2),), lambda size: ([str(n) * 20 for n in range(size // 100)],),
+    lambda size: ({"name": "x" * size, "n": 1},), lambda size: (b"x" * size, None, 1.5),
+    lambda size: ([float(n) for n in range(size // 32)],),
+])  # fmt: skip
+def test_answers_of_any_kind_and_mixed_sizes_are_bounded(make):
+    draw = random.Random(1)
+    tracemalloc.start()
+    kept = KeptAnswers(Cache(max_bytes=8 << 20), lambda: 0)
+    put(kept, (make(draw.choice([100, 1_000, 200_000])) for _ in range(2_000)))
+    now, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert now < 24 << 20
+    assert len(kept) < 1_000
+
+
+def test_small_answers_are_bounded_by_their_number_only():
+    kept = KeptAnswers(Cache(max_entries=10_000), lambda: 0)
+    put(kept, ((1.5, "street", None, True) for _ in range(20_000)))
+    assert len(kept) == 10_000
+
+
+def test_an_answer_put_again_or_dropped_counts_no_more():
+    kept = KeptAnswers(Cache(max_entries=40, max_bytes=2 << 20), lambda: 0)
+    for _ in range(50):
+        put(kept, (("x" * 20_000,) for _ in range(30)))
+    assert len(kept) >= 30
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+def test_a_bound_that_is_none_is_refused(wrong):
+    with pytest.raises(DeclarationError, match="cache: max_bytes is "):
+        Cache(max_bytes=wrong)

@@ -1,0 +1,184 @@
+"""The task's side of the driver link, without Spark: a task that is told to stop stores what came back, and fails."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from jobs.errors import RowFailed, RunCancelled
+from jobs.ledger.store import LedgerFolder
+from jobs.run.progress import TaskProgress
+from jobs.task import driver_link
+from jobs.task.driver_link import DriverLink, Lines, ToDriver
+from jobs.task.runner import PartitionRun
+from tests.jobs.task.test_runner import Function, batches, in_time, lookup, ours, plan
+from tests.jobs.task.test_task_ledger import kept, with_ledger
+
+
+class Run:
+    """What the link tells: it keeps the reason to stop, and the shares, and says since when it has each."""
+
+    def __init__(self):
+        self.happened = threading.Event()
+        self.shares = []
+
+    def stop(self, reason):
+        self.reason = reason
+        self.happened.set()
+
+    def fail(self, error):
+        self.error = error
+        self.happened.set()
+
+    def widen(self, shares):
+        self.shares.append(shares)
+        return 100 + len(self.shares)
+
+    def go_alone(self):
+        self.shares.append("alone")
+
+    def now_us(self):
+        return 999
+
+
+@pytest.fixture
+def run():
+    return Run()
+
+
+def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_path, wait_for):
+    function = Function(seconds=lambda key: 0.0 if key < 100 else 1000.0)
+    folder = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+    planned = with_ledger(plan(lookup(function)), folder, flush_rows=10**6, flush_seconds=3600.0)
+    run = PartitionRun(planned, 0, 0)
+    rows = run.run(iter(batches(400)))
+    taking = threading.Thread(target=lambda: wait_for(function.stands_after(100)) or run.stop("the driver is gone"))
+    taking.start()
+    with pytest.raises(RunCancelled, match="the driver is gone; rows under way are not written"):
+        in_time(lambda: list(rows))
+    taking.join()
+    assert len(kept(folder)) == 100
+    assert (function.cancelled, function.running, function.closed) == (4, 0, 1)
+    wait_for(lambda: not ours())
+
+
+@pytest.mark.parametrize("spoils", ["call", "input"])
+def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_that_died(spoils):
+    class Hears(ToDriver):
+        def say_failed(self, error):
+            said.append(str(error))
+
+    def broken():
+        yield from batches(10)
+        raise EOFError("the executor has died")
+
+    def no_such_town(key):
+        raise KeyError(key)
+
+    said = []
+    function = Function(answer=no_such_town) if spoils == "call" else Function()
+    run = PartitionRun(plan(lookup(function, on_error="fail")), 0, 0)
+    with pytest.raises((RowFailed, EOFError)) as failed:
+        in_time(lambda: list(run.run(broken() if spoils == "input" else iter(batches(10)), Hears())))
+    assert said == ([str(failed.value)] if spoils == "call" else [])
+
+
+def test_a_run_that_is_stopped_before_it_begins_calls_nothing():
+    function = Function()
+    run = PartitionRun(plan(lookup(function)), 0, 0)
+    run.stop("Spark wants this stage no more")
+    with pytest.raises(RunCancelled):
+        in_time(lambda: list(run.run(iter(batches(10)))))
+    assert function.calls == 0
+
+
+class Driver:
+    """The other end of a link: it says what the test says, and reads what the task says."""
+
+    def __init__(self):
+        self.socket, task = socket.socketpair()
+        self.socket.settimeout(30)
+        self.run = Run()
+        self.link = DriverLink(Lines(task), self.run, [{"kind": "go", "share": []}])
+        self._answers = self.socket.makefile()
+
+    def says(self, *pieces):
+        for piece in pieces:
+            self.socket.sendall(piece)
+
+    def hears(self):
+        return json.loads(self._answers.readline())
+
+    def ends(self):
+        self._answers.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def driver():
+    made = Driver()
+    yield made
+    made.ends()
+    made.link.close()
+    assert not ours()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b'{"kind": "stop"}\n', "Spark wants this stage no more"),
+        (b"", "the connection to the driver ended"),
+        (b'{"kind": "sto', "the connection to the driver ended"),
+        (b'{"kind": "no word of a driver"}\n', "the connection to the driver ended"),
+        (b"[" * 60_000 + b"\n", "the connection to the driver ended"),
+    ],
+)
+def test_a_driver_that_says_stop_or_is_gone_or_says_what_does_not_fit_stops_the_task(driver, said, reason):
+    driver.says(said)
+    driver.ends()
+    assert driver.run.happened.wait(30)
+    assert driver.run.reason == reason
+
+
+def test_a_link_that_was_closed_stops_nothing(driver):
+    closing = threading.Thread(target=driver.link.close)
+    closing.start()
+    assert driver.socket.recv(1) == b""
+    driver.ends()
+    closing.join(30)
+    assert not driver.run.happened.is_set()
+
+
+def test_a_share_is_taken_and_answered_with_the_moment_however_the_lines_come(driver):
+    driver.says(b'{"kind": "share", "share": [5, 2]}', b'\n{"kind": "share", "share": [6, 3]}\n{"ki')
+    driver.says(b'nd": "share", "share": [7, 4]}\n')
+    assert [driver.hears() for _ in range(3)] == [{"kind": "since", "since": at} for at in (101, 102, 103)]
+    assert driver.run.shares == [[5, 2], [6, 3], [7, 4]]
+    driver.link.say_ended()
+    assert driver.hears() == {"kind": "ended", "ended": 999}
+    assert not driver.run.happened.is_set()
+
+
+def test_a_driver_that_reads_nothing_holds_up_no_loop_and_hears_all_that_counts_once_it_reads(driver):
+    started = time.monotonic()
+    for _ in range(20_000):
+        driver.link.say_progress(TaskProgress(0, 0))
+    assert time.monotonic() - started < 20  # it would be for ever
+    driver.link.say_needs([1])
+    closing = threading.Thread(target=driver.link.close)
+    closing.start()
+    heard = []
+    while not heard or heard[-1]["kind"] != "needs":
+        heard.append(driver.hears())
+    assert len(heard) < 20_000
+    driver.ends()
+    closing.join(30)
+
+
+def test_a_driver_that_hangs_holds_up_the_end_of_a_task_for_seconds_only(driver, monkeypatch):
+    monkeypatch.setattr(driver_link, "LAST_WORDS", 0.05)
+    driver.link.say_ended()
+    driver.link.close()
+    assert not driver.run.happened.is_set()

@@ -1,0 +1,306 @@
+"""The ledger inside a task, without Spark: what is stored when, what is not asked again, what is never stored."""
+
+import asyncio
+import dataclasses
+import itertools
+import threading
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from aiohttp import web
+
+from jobs import schema
+from jobs.declare.answer_json import dump
+from jobs.declare.ledger_settings import Ttl
+from jobs.errors import AccessRefused, BudgetSpent, LedgerError
+from jobs.ledger.answers import StoredAnswer, as_answers, as_table
+from jobs.ledger.index import write_index
+from jobs.ledger.keys import key_text
+from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.ledger.store import LedgerFolder
+from jobs.task.runner import PartitionRun
+from tests.jobs.task.test_runner import Function, batch, batches, collected, in_time, lookup, plan
+from tidegate import HttpLookup, Retry, Service
+
+RUN = "r1"
+NO_RETRY = Retry(retries=0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+
+
+def kept(folder, *, run=RUN):
+    return as_answers(folder.read(folder.parts(run)))
+
+
+def with_ledger(planned, folder, **fields):
+    standard = {"ttl": Ttl(), "flush_rows": 200, "flush_seconds": 0.05, "idempotent": planned.lookups[0].idempotent}
+    ledger = LedgerPlan(folder.root, folder.lookup, folder.fingerprint, **{"run_id": RUN} | standard | fields)
+    return dataclasses.replace(planned, ledgers=(ledger,))
+
+
+def index_of(folder, *answers):
+    """An index of a run: (key, outcome, answer, µs)."""
+    rows = [
+        StoredAnswer(key_text((key,)), outcome, None if answer is None else dump(answer), at, "before")
+        for key, outcome, answer, at in answers
+    ]
+    path = f"{folder.root}-index.arrow"
+    write_index(path, as_table(rows))
+    return path
+
+
+def test_an_answer_is_stored_before_the_batch_that_holds_its_row_leaves(folder):
+    function = Function(answer=lambda key: [{"first_x": key}] if key % 3 else [])
+    planned = with_ledger(plan(lookup(function)), folder)
+    left = 0
+    for out in PartitionRun(planned, 0, 0).run(iter(batches(2500))):
+        stored = {answer.key: answer for answer in kept(folder)}
+        for row in out.to_pylist():
+            answer = stored[key_text((row["k"],))]
+            assert answer.outcome == row[schema.status("first")]
+            assert answer.response == (dump({"first_x": row["k"]}) if row["k"] % 3 else None)
+        left += out.num_rows
+    assert left == 2500 == len(kept(folder)) == function.calls
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_known_keys_are_not_asked_and_leave_in_their_place(folder, mode, shared):
+    function = Function(seconds=lambda key: 0.001)
+    asked = lookup(function, **({} if shared else {"cache": None}))
+    known = [(key, "ok", {"first_x": -key}, 1_000_000 + key) for key in range(0, 300, 2)]
+    known += [(key, "miss", None, 2_000_000) for key in range(1, 300, 4)]
+    options = {"order_key": ("k",)} if mode == "key_ordered" else {}
+    planned = plan(asked, mode=mode, event_time="at", **options)
+    rows = collected(with_ledger(planned, folder, index=index_of(folder, *known)), batches(400)).to_pylist()
+    assert sorted(row["id"] for row in rows) == list(range(400))
+    if mode == "ordered":
+        assert [row["id"] for row in rows] == list(range(400))
+    watermarks = [row[schema.SEGMENT] for row in rows]
+    assert watermarks == sorted(watermarks)
+    from_ledger = {key: (outcome, at) for key, outcome, _, at in known}
+    for row in rows:
+        key = row["k"]
+        outcome, at = from_ledger.get(key, ("ok", None))
+        assert row["first_status"] == outcome
+        assert row["first_x"] == (None if outcome == "miss" else -key if key in from_ledger else key)
+        if key in from_ledger:
+            assert row[schema.source("first")] == "ledger"
+            assert (row[schema.attempts("first")], row[schema.latency_ms("first")]) == ([], None)
+            assert row["first_answered_at"].timestamp() * 1e6 == pytest.approx(at)
+        else:
+            assert row[schema.source("first")] == "call"
+    assert function.calls == 400 - len(known) == len(kept(folder))
+
+
+def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not_asked_again(folder):
+    function = Function()
+    path = index_of(folder, (0, "ok", {"first_x": "green"}, 5), (1, "ok", ["a", "list"], 5), (2, "ok", {}, 5))
+    rows = collected(with_ledger(plan(lookup(function), mode="ordered"), folder, index=path), [batch(0, 3)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["error", "error", "ok"]
+    assert all(row[schema.error("first")].startswith("the stored answer does not fit: ") for row in rows[:2])
+    assert rows[2]["first_x"] is None
+    assert function.calls == 0
+
+
+def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(folder):
+    function = Function(seconds=lambda key: 0.002)
+    planned = with_ledger(plan(lookup(function), mode="ordered"), folder)
+    first = PartitionRun(planned, 3, 0).run(iter(batches(5000)))
+    before = in_time(lambda: next(first)).num_rows
+    in_time(first.close)  # as a cancelled task: what came back is stored, the rest is not asked
+    answered = len(kept(folder))
+    assert before <= answered < 5000
+    asked = function.calls
+    table = in_time(lambda: pa.Table.from_batches(list(PartitionRun(planned, 3, 1).run(iter(batches(5000))))))
+    sources = table[schema.source("first")].to_pylist()
+    assert sources.count("ledger") == answered
+    assert function.calls - asked == 5000 - answered
+    assert table["first_x"].to_pylist() == list(range(5000))
+    other = Function()
+    collected(with_ledger(plan(lookup(other)), folder), [batch(0, 10)], number=4)  # another task of the run
+    assert other.calls == 10
+
+
+def test_errors_are_stored_for_their_time_to_live_only_and_fallbacks_never(folder):
+    class Failing(Function):
+        async def async_invoke(self, value):
+            await super().async_invoke(value)
+            if value["k"] == 9:
+                await asyncio.sleep(30)
+            raise ValueError("no such thing")
+
+        def timeout(self, value):
+            return [{"first_x": 7}]
+
+    asked = lookup(Failing(), timeout=1.5, retry=Retry(retries=1, initial_delay=0.001))
+    rows = collected(with_ledger(plan(asked, mode="ordered"), folder), [batch(0, 10)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["error"] * 9 + ["fallback"]
+    assert kept(folder) == []
+    ttl = Ttl(error=timedelta(hours=1))
+    collected(with_ledger(plan(asked), folder, ttl=ttl), [batch(0, 10)])
+    assert {answer.outcome for answer in kept(folder)} == {"error"}
+    assert sorted(answer.key for answer in kept(folder)) == [f"[{key}]" for key in range(9)]
+    before = asked.function().calls
+    rows = collected(with_ledger(plan(asked, mode="ordered"), folder, ttl=ttl), [batch(0, 9)]).to_pylist()
+    assert asked.function().calls == before
+    assert {(row["first_status"], row[schema.source("first")]) for row in rows} == {("error", "ledger")}
+    assert all("no such thing" in row[schema.error("first")] for row in rows)
+
+
+def test_a_ledger_that_cannot_be_written_ends_the_task_with_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    planned = with_ledger(plan(lookup(Function())), LedgerFolder(str(tmp_path / "file" / "ledger"), "first", "f"))
+    with pytest.raises(LedgerError, match="answers cannot be stored") as error:
+        collected(planned, batches(2000))
+    assert "\n" not in str(error.value)
+
+
+def test_rows_whose_answers_cannot_be_stored_do_not_leave_and_the_writer_ends(folder):
+    planned = with_ledger(plan(lookup(Function(answer=lambda key: [{"first_x": 1}]))), folder)
+    given = batch(0, 3)
+    spans = given.set_column(given.schema.get_field_index("k"), "k", given["k"].cast(pa.duration("us")))
+    left = []
+    with pytest.raises(LedgerError, match="answers cannot be stored: TypeError"):
+        in_time(lambda: left.extend(PartitionRun(planned, 0, 0).run(iter([spans]))))
+    assert left == []
+    assert "ledger writer" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_keys_from_personal_columns_stand_hashed_in_the_ledger_and_are_found_again(folder):
+    planned = plan(lookup(Function()))
+    collected(with_ledger(planned, folder, hidden=True), [batch(0, 5)])
+    assert all(answer.key.startswith("blake2b:") for answer in kept(folder))
+    function = Function()
+    rows = collected(with_ledger(plan(lookup(function)), folder, hidden=True), [batch(0, 5)]).to_pylist()
+    assert function.calls == 0
+    assert {row[schema.source("first")] for row in rows} == {"ledger"}
+
+
+def test_with_calls_forbidden_a_key_without_an_answer_leaves_as_not_asked(folder):
+    for cache in ({}, {"cache": None}):
+        function = Function()
+        path = index_of(folder, *((key, "ok", {"first_x": key}, 5) for key in range(3)))
+        planned = dataclasses.replace(
+            with_ledger(plan(lookup(function, **cache), mode="ordered"), folder, index=path), may_call=False
+        )
+        rows = collected(planned, [batch(0, 5)]).to_pylist()
+        assert [row["first_status"] for row in rows] == ["ok", "ok", "ok", "not_asked", "not_asked"]
+        assert [row[schema.source("first")] for row in rows] == ["ledger"] * 3 + [None, None]
+        assert function.calls == 0
+
+
+@pytest.mark.parametrize("cache", [{}, {"cache": None}])
+def test_a_cap_on_calls_stops_the_run_and_keeps_what_was_answered(folder, cache):
+    function = Function(seconds=lambda key: 0.01)
+    cap = CallCap("max_calls 60", parts=(50.0, 10.0), weights=(1.0,))
+    planned = dataclasses.replace(with_ledger(plan(lookup(function, **cache)), folder), cap=cap)
+    with pytest.raises(BudgetSpent, match="max_calls 60 is used up: what was answered is kept"):
+        collected(planned, batches(500))
+    assert function.calls == 50 == len(kept(folder))
+    with pytest.raises(BudgetSpent):  # Spark tries again: it may not spend its part a second time
+        in_time(lambda: list(PartitionRun(planned, 0, 1).run(iter(batches(500)))))
+    assert function.calls == 50
+
+
+# -- calls that must not be made twice ---------------------------------------------------------------------------------
+
+
+def test_a_call_that_must_not_be_made_twice_is_marked_before_it_is_made(folder):
+    seen = []
+
+    class Once(Function):
+        async def async_invoke(self, value):
+            marks = {answer.key for answer in kept(folder) if answer.outcome == "asked"}
+            seen.append(key_text((value["k"],)) in marks)
+            return await super().async_invoke(value)
+
+    once = Once(seconds=lambda key: 0.001)
+    asked = lookup(once, retry=NO_RETRY, idempotent=False)
+    rows = collected(with_ledger(plan(asked), folder), batches(60, 20)).to_pylist()
+    assert seen == [True] * 60
+    assert {row["first_status"] for row in rows} == {"ok"}
+    assert len(folder.parts(RUN)) < 60  # marks of calls that wait at the same time go into one part
+
+
+def test_a_mark_without_an_answer_is_unknown_is_not_asked_and_says_who_asked(folder):
+    once = Function()
+    asked = lookup(once, retry=NO_RETRY, idempotent=False)
+    path = index_of(folder, (1, "asked", None, 1_700_000_000_000_000), (2, "ok", {"first_x": 2}, 5))
+    rows = collected(with_ledger(plan(asked, mode="ordered"), folder, index=path), [batch(0, 3)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["ok", "unknown", "ok"]
+    assert [row[schema.source("first")] for row in rows] == ["call", None, "ledger"]
+    assert rows[1][schema.error("first")].startswith("run before asked at 2023-11-14 22:13:20 UTC, and its answer is")
+    assert once.calls == 1
+
+
+def test_an_equal_row_of_a_call_that_failed_and_must_not_be_made_twice_is_unknown(folder):
+    def fail(key):
+        raise ValueError("the line is dead")
+
+    once = Function(answer=fail)
+    asked = lookup(once, retry=NO_RETRY, idempotent=False)
+    planned = with_ledger(plan(asked, mode="ordered", share=1), folder)
+    rows = collected(planned, [batch(0, 40, keys=[7] * 40)]).to_pylist()
+    assert once.calls == 1
+    assert {row["first_status"] for row in rows} <= {"error", "unknown"}
+    assert [answer.outcome for answer in kept(folder)] == ["asked"]
+
+
+# -- a real service ----------------------------------------------------------------------------------------------------
+
+
+def http(service, **fields):
+    geo = Service(name="geo", url=service.url, max_concurrency=4)
+    standard = {"keys": {"k": "k"}, "returns": "first_x BIGINT", "timeout": 5.0, "retry": NO_RETRY}
+    return HttpLookup(**{"name": "first", "service": geo, "request": "GET /{k}"} | standard | fields)
+
+
+def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_task(folder, service):
+    async def slow(request):
+        await asyncio.sleep(2.5 if request.path == "/1" else 0.0)
+        return web.json_response({"first_x": 5})
+
+    service.answer = slow
+    late = http(service, timeout=1.0, attempt_timeout=10.0, finish_after_timeout=True)
+    rows = collected(with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["ok", "timeout"]
+    assert sorted(answer.key for answer in kept(folder)) == ["[0]", "[1]"]
+    again = collected(with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]).to_pylist()
+    assert [(row["first_status"], row[schema.source("first")]) for row in again] == [("ok", "ledger")] * 2
+    assert len(service.log) == 2
+
+
+def test_a_refusal_of_us_and_a_not_now_are_never_stored(folder, service):
+    turns = itertools.count()
+
+    async def moody(request):
+        turn = next(turns)
+        if turn == 0:
+            return web.Response(status=429, headers={"Retry-After": "0"})
+        return web.json_response({"first_x": 5}) if turn < 10 else web.Response(status=401)
+
+    service.answer = moody
+    with pytest.raises(AccessRefused, match="refuses us: 401"):
+        collected(with_ledger(plan(http(service), share=1), folder), [batch(0, 50)])
+    assert {answer.outcome for answer in kept(folder)} == {"ok"}
+    assert len(kept(folder)) == 9
+
+
+def test_not_now_takes_the_mark_back_and_the_call_is_made(folder, service):
+    turns = itertools.count()
+
+    async def busy(request):
+        if next(turns) % 2 == 0:
+            return web.Response(status=429, headers={"Retry-After": "0"})
+        return web.json_response({"first_x": 5})
+
+    service.answer = busy
+    once = http(service, idempotent=False)
+    rows = collected(with_ledger(plan(once, share=1), folder), [batch(0, 5)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["ok"] * 5
+    assert len(service.log) == 10

@@ -1,0 +1,181 @@
+"""Days that were published without Dagster are materialized in it too, each version once."""
+
+import dataclasses
+import datetime as dt
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+from dagster._core.test_utils import create_run_for_test
+from deltalake import DeltaTable
+
+from enrichments.flights import flights
+from jobs.schema import Verdict
+from jobs.tables import run_records
+from jobs.tables.leases import leased
+from jobs.tables.summaries import summarize
+from orchestration.day_status import last_word
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of
+from orchestration.external_publications import published_elsewhere
+from orchestration.resources import spark_program
+from tests.jobs.commands.conftest import towns_in, verdict
+from tests.support.check_partitions import checks_of_days
+from tidegate.__main__ import main
+
+DAY, NEXT = "2013-01-10", "2013-01-11"
+NOT_RUN = Verdict("input_day_complete", "not_run", "warn", "No earlier day to compare with.")
+
+
+class Sensor:
+    """As the daemon calls it: with its cursor; what it says goes into the instance."""
+
+    def __init__(self, instance, declared: Declared) -> None:
+        self.instance, self.declared = instance, declared
+        self.cursor: str | None = None
+
+    def look(self) -> list:
+        """The events that one tick adds."""
+        before = self._events()
+        context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
+        self.cursor = published_elsewhere([self.declared])(context).cursor
+        return [event for number, event in self._events().items() if number not in before]
+
+    def _events(self) -> dict:
+        """All materializations and observations of the enrichment's assets, by their number in the log."""
+        found = {}
+        for key in (self.declared.raw_key, self.declared.key, self.declared.dead_letters_key, dg.AssetKey("by_town")):
+            for fetch in (self.instance.fetch_materializations, self.instance.fetch_observations):
+                for one in fetch(key, limit=1000).records:
+                    found[one.storage_id] = one.asset_materialization or one.asset_observation
+        return dict(sorted(found.items()))
+
+    def checks(self, status: str) -> dict[str, set[str]]:
+        return checks_of_days(self.instance, self.declared, status)
+
+    def days(self) -> list[tuple[str, int]]:
+        """The days that one tick materializes, with the version that each is told to be in."""
+        events = [event for event in self.look() if isinstance(event, dg.AssetMaterialization)]
+        mine = [event for event in events if event.asset_key == self.declared.key]
+        return [(event.partition, event.metadata["published_version"].value) for event in mine]
+
+    def materialized(self, asset: dg.AssetKey) -> set[str]:
+        return self.instance.get_materialized_partitions(asset)
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    return towns_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def sensor(towns):
+    with dg.DagsterInstance.ephemeral() as instance:
+        enrichment = dataclasses.replace(towns.enrichment, start="2013-01-01")
+        yield Sensor(instance, Declared("declared.towns:towns", enrichment))
+
+
+def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_letters_and_summary(towns, sensor):
+    towns.publish(DAY, range(5), statuses={3: "error"}, verdicts=[verdict("5 rows in, 5 rows out."), NOT_RUN])
+    summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
+    events = sensor.look()
+    (told,) = (one for one in events if isinstance(one, dg.AssetMaterialization) and one.asset_key.path == ["towns"])
+    assert told.partition == DAY
+    values = {key: value.value for key, value in told.metadata.items()}
+    assert (values["published_version"], values["rows_out"], values["weather/rows_error"]) == (1, 5, 1)
+    assert (values["state"], values["dagster/row_count"]) == ("published", 5)
+    assert values["checks"] == "1 passed, not run: input_day_complete"
+    (letters,) = (one for one in events if one.asset_key == sensor.declared.dead_letters_key)
+    assert letters.metadata["dagster/row_count"].value == 1
+    for asset in (sensor.declared.key, sensor.declared.dead_letters_key, dg.AssetKey("by_town")):
+        assert sensor.materialized(asset) == {DAY}
+    assert last_word(sensor.instance, sensor.declared, DAY).state == "published"  # nobody starts it again
+
+
+def test_each_version_is_told_once(towns, sensor):
+    assert sensor.look() == []  # there is no table yet
+    towns.publish(DAY, range(5))
+    towns.publish(NEXT, range(3))
+    assert sensor.days() == [(DAY, 1), (NEXT, 2)]
+    assert sensor.look() == []
+    towns.publish(DAY, range(5), run_id="again")
+    assert sensor.days() == [(DAY, 3)]
+    assert sensor.look() == []
+    sensor.cursor = None  # forgotten, as by a reset: what was told is known to Dagster
+    assert sensor.days() == []
+
+
+def test_the_checks_of_a_day_published_without_dagster_are_passed_under_its_partition(towns, sensor):
+    ran = verdict("5 rows in, 5 rows out.")
+    towns.publish(DAY, range(5), verdicts=[ran, NOT_RUN])
+    sensor.look()
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
+    towns.publish(DAY, range(4), run_id="again", verdicts=[ran])
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}  # of the version that Dagster knows
+    sensor.look()
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
+    assert sensor.look() == []
+
+
+def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_next_time(towns, sensor, monkeypatch):
+    ran = verdict("5 rows in, 5 rows out.")
+    towns.publish(DAY, range(5), verdicts=[ran])
+    with monkeypatch.context() as patch:
+        patch.setattr("orchestration.external_publications.check_evaluations", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sensor.look()
+    assert sensor.checks("SUCCEEDED") == {}
+    assert sensor.look() == []  # the day is materialized already
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
+
+
+def test_so_many_days_that_one_look_would_take_too_long_are_told_in_several(towns, sensor, monkeypatch):
+    monkeypatch.setattr("orchestration.external_publications.AT_ONCE", 2)
+    days = [DAY, NEXT, "2013-01-12"]
+    for day in days:
+        towns.publish(day, range(2))
+    assert [sensor.days() for _ in range(3)] == [[(DAY, 1), (NEXT, 2)], [("2013-01-12", 3)], []]
+
+
+def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns, sensor):
+    towns.publish(DAY, range(5))
+    summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
+    towns.publish(DAY, range(4), run_id="killed before its summary")
+    assert sensor.days() == [(DAY, 2)]
+    assert sensor.materialized(dg.AssetKey("by_town")) == set()
+
+
+def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is_told(towns, sensor):
+    run = create_run_for_test(sensor.instance, "towns_nightly", status=DagsterRunStatus.STARTED)
+    record = towns.publish(DAY, range(5), run_id=run.run_id)
+    run_records.save(towns.written(DAY, range(5), f"{run.run_id}-1", {}))  # its second try, not published
+    with leased("data/published/towns", NEXT, "by hand"):
+        towns.publish(NEXT, range(3), run_id="by hand")
+        assert sensor.days() == []
+    assert sensor.days() == [(NEXT, 2)]
+    sensor.instance.report_run_failed(run, "The process that ran it is gone.")
+    assert sensor.days() == [(DAY, record.published_version)]
+    assert sensor.look() == []
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_a_day_of_tidegate_run_is_told_and_one_that_dagster_published_itself_is_not(dagster_project):
+    declared = Declared("enrichments.flights:flights", flights)
+    outcome = dagster_project.run(definitions_of([declared], spark_program()), DAY)
+    assert outcome.success, outcome
+    sensor = Sensor(dagster_project.instance, declared)
+    assert sensor.look() == []
+    assert main(["run", "enrichments.flights:flights", "--day", NEXT]) == 0
+    assert sensor.materialized(declared.key) == {DAY}
+    assert sensor.days() == [(NEXT, 2)]
+    assert sensor.materialized(declared.key) == sensor.materialized(dg.AssetKey("delays_by_weather")) == {DAY, NEXT}
+    assert sensor.look() == []
+    of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[NEXT])
+    (found,) = dagster_project.instance.fetch_materializations(of_day, limit=5).records
+    told = {key: value.value for key, value in found.asset_materialization.metadata.items()}
+    rows = DeltaTable("data/published/flights_enriched").to_pyarrow_table(
+        filters=[("date", "=", dt.date.fromisoformat(NEXT))]
+    )
+    assert told["dagster/row_count"] == told["rows_out"] == rows.num_rows
+    assert told["weather/requests_sent"] > 0

@@ -1,0 +1,155 @@
+"""New and changed input files are noticed, and their days run again, those of the last week."""
+
+import dataclasses
+import datetime as dt
+import os
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+from dagster._core.test_utils import create_run_for_test
+
+from enrichments.flights import flights
+from jobs.schema import DayFacts, DayFigures, DayRecord, UnwrittenRun
+from jobs.tables import run_records
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of
+from orchestration.input_sensor import input_sensor
+from orchestration.resources import SparkProgram
+from orchestration.schedules import day_job
+
+DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
+NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
+YESTERDAY = "2026-11-19"
+LONG_AGO = "2026-11-02"  # when the enrichment was run for the first time
+NIGHT = dt.timedelta(hours=9)  # before NOW: when the days were run
+
+
+class Sensor:
+    """As the daemon calls it: with its cursor, and each time a little later."""
+
+    def __init__(self, instance, *readers: Declared) -> None:
+        self.instance = instance
+        self.readers = readers or (DECLARED,)
+        self.cursor: str | None = None
+        self.events: list[dg.AssetMaterialization] = []
+
+    def look(self, now: dt.datetime = NOW) -> list[tuple[str, str]]:
+        """The runs that are asked for: job and day."""
+        sensor = input_sensor(self.readers, [day_job(one) for one in self.readers], lambda: now)
+        definitions = definitions_of(self.readers, SparkProgram())
+        context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor, definitions=definitions)
+        result = sensor(context)
+        self.cursor, self.events = result.cursor, result.asset_events
+        return [(request.job_name, request.partition_key) for request in result.run_requests]
+
+
+@pytest.fixture
+def sensor(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    was_run(LONG_AGO)
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Sensor(instance)
+
+
+def write(day: str, ago: dt.timedelta = dt.timedelta(hours=1), name: str = "part-0.parquet", text: str = "x") -> None:
+    """An input file of that age."""
+    path = Path("data/raw/flights", f"date={day}", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, ((NOW - ago).timestamp(),) * 2)
+
+
+def was_run(day: str, of: Declared = DECLARED) -> None:
+    facts = DayFacts(of.facts, day, f"run of {day}", (), (), "", (), (), (NOW - NIGHT).isoformat(), "")
+    run_records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
+
+
+def a_run(sensor, day: str, status: DagsterRunStatus) -> dg.DagsterRun:
+    tags = {"tidegate/enrichment": DECLARED.name, "dagster/partition": day}
+    return create_run_for_test(sensor.instance, DECLARED.job_name, tags=tags, status=status)
+
+
+def test_the_days_of_the_last_week_with_new_or_changed_files_are_run_each_once(sensor):
+    for day in ("2026-11-12", "2026-11-15", "2026-11-17", YESTERDAY):
+        write(day, ago=dt.timedelta(hours=20))
+        was_run(day)
+    assert sensor.look() == []
+    for day in ("2026-11-12", "2026-11-15"):  # the first is older than a week
+        write(day, name="late.parquet")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
+    (event,) = sensor.events
+    assert (event.asset_key, event.partition) == (DECLARED.raw_key, "2026-11-15")
+    assert event.metadata["files"].value == 2
+    assert event.tags["dagster/data_version"]
+    assert sensor.look() == []
+    write("2026-11-15", name="late.parquet", text="changed")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
+
+
+def test_a_day_seen_for_the_first_time_is_run_unless_it_was_run_since(sensor):
+    write("2026-11-18")
+    write("2026-11-16", ago=dt.timedelta(hours=20))
+    was_run("2026-11-16")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-18")]
+
+
+def test_the_files_of_an_enrichment_that_was_never_run_are_left_to_a_person_as_calls_may_cost(sensor):
+    new = Declared("c:new", dataclasses.replace(DECLARED.enrichment, name="new_flights", summaries=()))
+    sensor.readers = (DECLARED, new)
+    write("2026-11-16")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-16")]
+    was_run("2026-11-18", of=new)
+    assert sensor.look() == []
+    write("2026-11-17")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-17"), ("new_flights_nightly", "2026-11-17")]
+
+
+def test_yesterday_is_left_to_the_schedule_until_it_had_its_turn(sensor):
+    write(YESTERDAY)
+    assert sensor.look() == []
+    run = a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
+    assert run.is_finished  # it found no input, say
+    write(YESTERDAY, name="more.parquet")
+    assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
+
+
+def test_a_day_that_failed_is_not_run_again_on_the_files_that_it_failed_on(sensor):
+    write(YESTERDAY, ago=dt.timedelta(hours=10))
+    a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
+    began, ended = (NOW - NIGHT).isoformat(), (NOW - NIGHT + dt.timedelta(minutes=5)).isoformat()
+    run_records.save_unwritten(
+        UnwrittenRun(DECLARED.name, YESTERDAY, "failed", "failed", "a page is damaged.", "Mend it.", began, ended)
+    )
+    assert sensor.look() == []
+    write(YESTERDAY, name="delivered_again.parquet")
+    assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
+
+
+def test_without_a_schedule_yesterday_is_run_when_its_files_are_there(sensor):
+    unscheduled = Declared("a:flights", dataclasses.replace(DECLARED.enrichment, schedule=None))
+    sensor.readers = (unscheduled,)
+    write(YESTERDAY)
+    assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
+
+
+def test_files_that_may_still_be_written_and_days_that_are_being_run_wait(sensor):
+    write("2026-11-18", ago=dt.timedelta(seconds=30))
+    later = NOW + dt.timedelta(minutes=2)
+    assert sensor.look() == []
+    assert sensor.look(later) == [("flights_enriched_nightly", "2026-11-18")]
+    run = a_run(sensor, "2026-11-18", DagsterRunStatus.STARTED)
+    write("2026-11-18", name="late.parquet")
+    assert sensor.look(later) == []
+    sensor.instance.report_run_canceled(run)
+    assert sensor.look(later) == [("flights_enriched_nightly", "2026-11-18")]
+
+
+def test_every_reader_of_an_input_is_run_and_the_input_is_told_once(sensor):
+    other = Declared("b:other", dataclasses.replace(DECLARED.enrichment, name="other_flights", summaries=()))
+    was_run(LONG_AGO, of=other)
+    sensor.readers = (DECLARED, other)
+    write("2026-11-18")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-18"), ("other_flights_nightly", "2026-11-18")]
+    assert [event.partition for event in sensor.events] == ["2026-11-18"]

@@ -1,0 +1,54 @@
+"""The archive of Spark's classes: a help, never a hindrance."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.process import spark_submit
+from jobs.process.spark_submit import SparkSubmit
+
+JAVA = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else shutil.which("java")
+
+
+def command():
+    return " ".join(SparkSubmit()._command("module:name", ["2013-01-10"], "r1"))
+
+
+def test_a_spark_program_uses_the_archive_that_was_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(spark_submit, "CLASS_ARCHIVE", tmp_path / "spark.jsa")
+    assert "SharedArchiveFile" not in command()
+    spark_submit.CLASS_ARCHIVE.touch()  # a Java that could make none
+    assert "SharedArchiveFile" not in command()
+    spark_submit.CLASS_ARCHIVE.write_bytes(b"classes")
+    assert f"-XX:SharedArchiveFile={spark_submit.CLASS_ARCHIVE}" in command()
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", None])
+def test_java_starts_without_a_word_where_the_archive_is_missing_torn_or_foreign(monkeypatch, tmp_path, content):
+    archive = tmp_path / "spark.jsa"
+    archive.write_bytes(b"something")
+    monkeypatch.setattr(spark_submit, "CLASS_ARCHIVE", archive)
+    options = spark_submit.archived_classes().split()
+    archive.unlink() if content is None else archive.write_bytes(content)
+    ended = subprocess.run([JAVA, *options, "-version"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0
+    assert ended.stdout == ""
+    assert "version" in ended.stderr.splitlines()[0]
+
+
+def test_spark_finds_its_classes_in_the_archive_that_stands_beside_this_python(tmp_path):
+    if not spark_submit.archived_classes():
+        pytest.skip("none was made here: `make test` does")
+    log = tmp_path / "classes"
+    options = f"-XX:SharedArchiveFile={spark_submit.CLASS_ARCHIVE} -Xlog:class+load:file={log}"
+    program = Path(sys.executable).with_name("spark-submit")
+    subprocess.run(
+        [str(program), "--version"], env=os.environ | {"SPARK_SUBMIT_OPTS": options},
+        capture_output=True, check=True,
+    )  # fmt: skip
+    mapped = [line for line in log.read_text().splitlines() if "shared objects file (top)" in line]
+    assert any(" org.apache.spark.deploy.SparkSubmit " in line for line in mapped)
