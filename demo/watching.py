@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from demo.weather_service import WeatherService
-from jobs.process import terminal
+from jobs.run import terminal
 
 AFTER_THE_ROWS = {"written": "checks", "checked": "publishing"}
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from jobs.clients.answer_body import SHOWN
-from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.batch import ID, ITEMS, Batch
 from jobs.declare.json_paths import JsonPath
+from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text
-from jobs.one_line import in_one_line
+from jobs.wording import in_one_line
 
 if TYPE_CHECKING:
     from jobs.clients.http_session import Response

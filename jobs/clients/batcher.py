@@ -9,7 +9,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.clients.client import CallFailed, Throttled
+from jobs.declare.lookup import Key
 from jobs.errors import TidegateError
 
 EARLY = 1e-4  # s; a timer may fire that much too soon

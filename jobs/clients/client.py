@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-Key = tuple[Any, ...]
+from jobs.declare.lookup import Key
 
 
 class Caller(Protocol):

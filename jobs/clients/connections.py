@@ -24,7 +24,7 @@ from aiohttp.http_exceptions import BadStatusLine
 if TYPE_CHECKING:
     from aiohttp.streams import StreamReader
 
-    from jobs.clients.client import Key
+    from jobs.declare.lookup import Key
 
     Doubt = Callable[[Sequence[Key]], None]  # takes the keys whose answers may be another key's
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from yarl import URL
 
 from jobs.clients.batch_items import dumped
-from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http_session import ServiceSession
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.declare.addresses import is_below, leads_elsewhere
 from jobs.declare.answer_types import cast_all
 from jobs.declare.coroutine_lookup import Row
+from jobs.declare.lookup import Key
 from jobs.declare.prices import SENT
 from jobs.declare.templates import as_json, as_text
 from jobs.errors import RunStopped, TidegateError

@@ -7,9 +7,10 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.declare.answer_types import cast_all
+from jobs.declare.lookup import Key
 from jobs.errors import DeclarationError, TidegateError
 
 if TYPE_CHECKING:

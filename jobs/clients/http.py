@@ -12,7 +12,7 @@ from yarl import URL
 from jobs.clients.answer_body import SHOWN
 from jobs.clients.batch_items import ItemRequests, dumped, id_text
 from jobs.clients.batcher import Batching, BatchRefused
-from jobs.clients.client import CallFailed, Key, Throttled
+from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http_session import AnswerTooLarge, Response, ServiceSession, StatusFailed
 from jobs.clients.pages import PageReader
 from jobs.clients.request_counter import counts_of
@@ -21,8 +21,9 @@ from jobs.declare.answer_types import cast_all
 from jobs.declare.batch import Batch
 from jobs.declare.conditions import Conditions
 from jobs.declare.json_paths import JsonPath
+from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text, placeholders
-from jobs.one_line import in_one_line
+from jobs.wording import in_one_line
 
 if TYPE_CHECKING:
     from jobs.declare.http_lookup import HttpLookup

@@ -17,15 +17,16 @@ from yarl import URL
 
 from jobs.clients.answer_body import SHOWN, BrokenOff, error_text, is_whole, loaded
 from jobs.clients.authorizing import authorizer, without_secrets
-from jobs.clients.client import CallFailed, Key, Redirected, Throttled
+from jobs.clients.client import CallFailed, Redirected, Throttled
 from jobs.clients.connections import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection, WatchedConnector
 from jobs.clients.exchanges import Exchange, note, trace
 from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked
 from jobs.clients.transport import Transport
 from jobs.declare.addresses import path_secrets, with_parameter
+from jobs.declare.lookup import Key
 from jobs.declare.services import Service
 from jobs.errors import AccessRefused
-from jobs.one_line import in_one_line
+from jobs.wording import in_one_line
 
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407

@@ -9,11 +9,12 @@ from typing import Any
 
 from yarl import URL
 
-from jobs.clients.client import CallFailed, Key
+from jobs.clients.client import CallFailed
 from jobs.clients.http_session import Response, ServiceSession
 from jobs.declare.addresses import is_below, with_parameter
 from jobs.declare.batch import Pages
 from jobs.declare.json_paths import JsonPath
+from jobs.declare.lookup import Key
 
 
 class PageReader:

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from jobs.clients.client import CallFailed
 from jobs.declare.env import resolve
+from jobs.declare.sql_lookup import shown_address
 from jobs.errors import AccessRefused, DeclarationError
 
 if TYPE_CHECKING:
@@ -144,14 +145,3 @@ def without_password(text: str, engine: AsyncEngine) -> str:
     for password in (engine.url.password, engine.url.query.get("password")):
         text = text.replace(str(password), "***") if password else text
     return text
-
-
-def shown_address(url: sa.URL) -> str:
-    """The address for people. A password may stand behind the ?, or end in what is taken for the host, where it holds
-    an @ that is not escaped: both are left out.
-    """
-    text = url.set(query={}).render_as_string()
-    if url.username is None:
-        return text
-    user, at, rest = text.partition("@")
-    return f"{user}{at}{rest.rpartition('@')[2]}"

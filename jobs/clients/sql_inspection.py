@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from jobs.clients.sql_engine import dispose, engine_for, may_pass, one_line, shown_address, without_password
+from jobs.clients.sql_engine import dispose, engine_for, may_pass, one_line, without_password
 from jobs.clients.sql_statements import one_key
+from jobs.declare.sql_lookup import shown_address
 from jobs.errors import DeclarationError, RunStopped
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from jobs.clients.client import Key
+    from jobs.declare.lookup import Key
     from jobs.declare.sql_lookup import SqlLookup
 
 ROWS_PER_KEY = 3  # of a query for many keys: with more, keys are not unique, and one large key could fill the memory

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.clients.registry import client_for
 from jobs.declare.answer_json import load
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
@@ -34,7 +35,7 @@ class Condition:
     def __init__(self, lookup: Lookup, where: str) -> None:
         self._where = where
         self._columns = [column.name for column in lookup.columns]
-        self._caller = lookup.caller(1)
+        self._caller = client_for(lookup, 1)
         self._tables = sqlite3.connect(":memory:")
         self._tables.execute(f"CREATE TABLE answer ({NUMBER}, {', '.join(map(_quoted, self._columns))})")
         self._tables.execute(f"CREATE TABLE stored ({NUMBER}, {', '.join(STORED)})")

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.clients.exchanges import EXCHANGES, Exchange
+from jobs.clients.registry import client_for
 from jobs.task.arrow_batches import BatchLayout, values_of
 from jobs.task.runner import PartitionPlan, PartitionRun
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller, Key
-    from jobs.declare.lookup import Lookup
+    from jobs.clients.client import Caller
+    from jobs.declare.lookup import Key, Lookup
     from jobs.input.day import InputDay
 
 
@@ -120,7 +121,7 @@ class _Overheard:
         return getattr(self._lookup, name)
 
     def caller(self, share: int) -> Caller:
-        return cast("Caller", _OverheardCaller(self._lookup.caller(share), self.of))
+        return cast("Caller", _OverheardCaller(client_for(self._lookup, share), self.of))
 
 
 class _OverheardCaller:

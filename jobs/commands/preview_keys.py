@@ -11,7 +11,7 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.errors import SparkFailed
-from jobs.one_line import in_one_line
+from jobs.wording import in_one_line
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment

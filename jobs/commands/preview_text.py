@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from jobs.clients.registry import client_for
 from jobs.commands.preview import TriedRow
-from jobs.one_line import in_one_line
-from jobs.wording import counted
+from jobs.wording import counted, in_one_line
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
@@ -46,7 +46,7 @@ def told(row: TriedRow, width: int, *, together: bool = False, hidden: bool = Fa
 
 def mask(lookup: Lookup) -> Callable[[str], str]:
     """What takes the service's secrets and its token out of a line: it may repeat one in what becomes a column."""
-    masked: Callable[[str], str] = str if lookup.http_service is None else getattr(lookup.caller(1), "masked", str)
+    masked: Callable[[str], str] = str if lookup.http_service is None else getattr(client_for(lookup, 1), "masked", str)
     return masked
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import durable, schema
+from jobs.clients.registry import client_for
 from jobs.commands.condition import columns_of
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
@@ -143,7 +144,7 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
     for kept in kept_by([("", enrichment)]):
         mine = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
         if len(mine) and kept.lookup.idempotent:
-            caller = kept.lookup.caller(1)
+            caller = client_for(kept.lookup, 1)
             stored = as_answers(select(kept.folder, mine, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers)
             failed = [
                 one.key for one in stored if _makes_a_letter(one, kept.lookup, caller) and not asked_again.includes(one)

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from jobs.declare.conditions import Conditions
@@ -16,9 +16,6 @@ from jobs.declare.lookup import Lookup
 from jobs.declare.services import Outage, Service
 from jobs.declare.type_checks import require_type, require_types
 from jobs.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Caller
 
 
 class Row:
@@ -135,11 +132,6 @@ class CoroutineLookup(Lookup):
     @property
     def outage_rule(self) -> Outage:
         return self.service.outage
-
-    def caller(self, share: int) -> Caller:
-        from jobs.clients.coroutine import CoroutineCaller
-
-        return CoroutineCaller(self, share)
 
     def request_facts(self) -> dict[str, Any]:
         """The function counts by its name: `version` says that its body changed."""

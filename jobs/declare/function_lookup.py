@@ -5,15 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncio_core import AsyncFunction  # require_types reads it
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Outage, require_concurrency
 from jobs.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Caller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +50,6 @@ class AsyncFunctionLookup(Lookup):
     @property
     def outage_rule(self) -> Outage:
         return self.outage
-
-    def caller(self, share: int) -> Caller:
-        from jobs.clients.function import FunctionCaller
-
-        return FunctionCaller(self, share)
 
     def request_facts(self) -> dict[str, Any]:
         return super().request_facts() | {"function": self.function}

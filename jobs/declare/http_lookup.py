@@ -20,7 +20,6 @@ from jobs.declare.templates import JsonTemplate, placeholders
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
     from jobs.declare.env import Env
 
 
@@ -219,11 +218,6 @@ class HttpLookup(Lookup):
     @property
     def outage_rule(self) -> Outage:
         return self.service.outage
-
-    def caller(self, share: int) -> Caller:
-        from jobs.clients.http import HttpCaller
-
-        return HttpCaller(self, share)
 
     def request_facts(self) -> dict[str, Any]:
         facts = {"service": self.service.request_facts(), "request": self.request, "miss_when": self.miss_when}

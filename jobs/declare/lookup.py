@@ -20,12 +20,13 @@ from jobs.errors import DeclarationError
 from jobs.schema import LookupFacts, PriceFacts
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
     from jobs.declare.env import Env
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 Policy = Literal["null", "dead_letter", "fail"]
 POLICIES: tuple[str, ...] = get_args(Policy)
+
+Key = tuple[Any, ...]  # the values a lookup is asked with, in the order of `keys`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +178,6 @@ class Lookup:
 
     @property
     def outage_rule(self) -> Outage:
-        raise NotImplementedError
-
-    def caller(self, share: int) -> Caller:
-        """The executor's side of this lookup, for one partition that may have `share` calls in flight."""
         raise NotImplementedError
 
     def request_facts(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from jobs.declare.sql_text import Statement, TableName, read_select, read_table
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
+    from sqlalchemy import URL
 
 LARGEST_BATCH = 32_000  # values in one query: SQLite takes 32,766, and PostgreSQL's protocol 32,767
 # where a query for many keys is known to give what one for each would
@@ -129,18 +129,11 @@ class SqlLookup(Lookup):
     def address(self) -> str:
         import sqlalchemy
 
-        from jobs.clients.sql_engine import shown_address
-
         return shown_address(sqlalchemy.make_url(resolve(self.url)))
 
     @property
     def outage_rule(self) -> Outage:
         return self.outage
-
-    def caller(self, share: int) -> Caller:
-        from jobs.clients.sql import SqlCaller
-
-        return SqlCaller(self, share)
 
     def request_facts(self) -> dict[str, Any]:
         """How many keys go in one query is not part of it: their answers are the same."""
@@ -164,3 +157,14 @@ def _require_no_password(url: str) -> None:
             'url holds a password; it must be Env("NAME"), the name of an environment variable that holds the whole '
             "address, as a declaration is no place for a secret."
         )
+
+
+def shown_address(url: URL) -> str:
+    """The address for people. A password may stand behind the ?, or end in what is taken for the host, where it holds
+    an @ that is not escaped: both are left out.
+    """
+    text = url.set(query={}).render_as_string()
+    if url.username is None:
+        return text
+    user, at, rest = text.partition("@")
+    return f"{user}{at}{rest.rpartition('@')[2]}"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
 from jobs.ledger.store import one_line
-from jobs.run.hits import RUNS
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
 
+RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
 ABANDONED = timedelta(days=2)  # without a sign of life, which a living run gives every few seconds
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from jobs.errors import LedgerError
+from jobs.ledger.abandoned import RUNS
 from jobs.ledger.compaction import open_compacted, sweep, write_compacted
 from jobs.ledger.manifest import (
     CompactedFile,
@@ -28,7 +29,6 @@ from jobs.ledger.store import PARTS, NotOurs, as_parquet, one_line
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
 
-RUNS = "runs"  # what one run needs while it lasts: its index holds keys and answers
 AT_MOST = 5  # times that a compaction is first
 AT_ONCE = timedelta(0)
 ANY_AGE = timedelta(days=-1)  # whatever the clocks say

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from jobs.clients.client import Key
+from jobs.declare.lookup import Key
 
 HIDDEN = "blake2b:"
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS

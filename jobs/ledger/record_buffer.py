@@ -19,7 +19,7 @@ from jobs.ledger.answers import OUTCOMES, SCHEMA, StoredOutcome
 from jobs.ledger.keys import joined, texts_in
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Key
+    from jobs.declare.lookup import Key
 
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 assert _CODES["ok"] == 0

@@ -15,7 +15,7 @@ from jobs.ledger.record_buffer import Columns
 from jobs.ledger.store import LedgerFolder
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Key
+    from jobs.declare.lookup import Key
 
 LARGEST_SHARE = 0.01  # of its time that the thread spends writing, while nobody waits for it
 

@@ -1,7 +1,7 @@
 """What a cluster's executors need of us, in one zip for spark-submit's --py-files.
 
     python -m jobs.process.packing packages.zip              asyncio_core, jobs, enrichments, tidegate
-    python -m jobs.process.packing packages.zip my_project   and a package of your own, when a declaration's function is there
+    python -m jobs.process.packing packages.zip my_project   and a package of yours, with a declaration's function
 
 Executors import it without unpacking. What these packages import from outside (pyarrow, aiohttp, sqlalchemy and the
 like) must be in the executors' Python already, or travel as an archive (docs/cluster.md).

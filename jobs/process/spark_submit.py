@@ -98,9 +98,7 @@ class SparkSubmit:
         conf = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": " ".join(
-                filter(None, [logging, archived_classes(), self.java_options])
-            ),
+            "spark.driver.extraJavaOptions": " ".join(filter(None, [logging, archived_classes(), self.java_options])),
         } | dict(self.conf)
         if self.master.startswith(("yarn", "k8s://")):  # they make a secret per application; a standalone master cannot
             conf.setdefault("spark.authenticate", "true")
@@ -112,7 +110,7 @@ class SparkSubmit:
 
 
 def archived_classes() -> str:
-    """The option that has Java map Spark's classes from CLASS_ARCHIVE; empty when `tools/class_archive.py` made none."""
+    """The option that has Java map Spark's classes from CLASS_ARCHIVE; empty when there is no such file."""
     made = CLASS_ARCHIVE.exists() and CLASS_ARCHIVE.stat().st_size > 0
     return f"{NO_WARNINGS} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if made else ""
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.run.hits import RUNS, folder_of
+from jobs.ledger.abandoned import RUNS
+from jobs.run.hits import folder_of
 
 if TYPE_CHECKING:
     from jobs.ledger.plan import LedgerPlan

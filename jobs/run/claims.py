@@ -22,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.ledger.abandoned import RUNS
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.store import NotOurs
 from jobs.run.by_row import DECIDING, LISTED, listed_among
-from jobs.run.hits import BEAT, RUNS, folder_of, run_of_keys
+from jobs.run.hits import BEAT, folder_of, run_of_keys
 
 if TYPE_CHECKING:
     from jobs.ledger.plan import LedgerPlan

@@ -45,32 +45,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.run.quota import Division
+from jobs.task.driver_link import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, STOP, WAIT, DriverAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_EVERY = 0.25  # s, while a task is connected
-LONGEST_LINE = 64 << 10  # bytes
-LONGEST_READ = 16 << 10  # bytes
 SECRET_BYTES = 32
 HELLO_WITHIN = 10.0  # s from the connection to a complete hello
 MOST_STRANGERS = 64  # connections without a hello; the oldest one gives way to a new one
-GO, SHARE, WAIT, STOP, AGAIN, FAILED = "go", "share", "wait", "stop", "again", "failed"
 LAST_WORDS = 1.0  # s for what the tasks of a job that has ended still have to say
 LOOPBACK = "127.0.0.1"
 _NOTHING: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True)
-class DriverAddress:
-    """Where the tasks of one enriched DataFrame connect. Plain data: it travels to the executors with the plan."""
-
-    host: str
-    port: int
-    frame: int  # number of the DataFrame
-    once: bool  # a second computation would call the services again
-    divides: bool = False  # what a task leaves of the calls in flight goes to the others: it says when it has ended
-    secret: str = field(default="", repr=False)
 
 
 @dataclass

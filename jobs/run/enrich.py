@@ -43,8 +43,8 @@ def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
     Lazy, as Spark is. Write the result first, then read what was written: a later count(), a sort (Spark samples what
     it sorts first) or a union with itself would call the services again, and fails with ComputedBefore instead. Spark's
     own retry of a task or stage does not; output of a shuffle that was lost after its job had ended does, as it cannot
-    be told from a second use. Answers are kept by a day's run (jobs/run/enrich_day.py), not by this function alone; where
-    they are, nothing is refused.
+    be told from a second use. Answers are kept by a day's run (jobs/run/enrich_day.py), not by this function alone;
+    where they are, nothing is refused.
 
     Where Spark runs a task twice at once (spark.speculation) both call; a lookup with idempotent=False is refused then.
 

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 from jobs.declare.enrichment import Enrichment, load, require_day
 from jobs.errors import LOG_SAYS_MORE, DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.input.day import InputDay
-from jobs.process.terminal import terminal
 from jobs.run import local_master
 from jobs.run.coordinator import coordinator_of
 from jobs.run.limiting_factor import TaskLoad, with_limits
@@ -41,6 +40,7 @@ from jobs.run.options import RunRules, bytes_of, ledger_of, ruled, stored_by
 from jobs.run.preflight import preflight
 from jobs.run.progress import RunProgress
 from jobs.run.spark_failures import own_words, sentence_of
+from jobs.run.terminal import terminal
 from jobs.schema import DayFacts, DayFigures, DayRecord, ShareGiven
 from jobs.tables import run_records
 

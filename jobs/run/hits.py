@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
+from jobs.ledger.abandoned import RUNS
 from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.index import write_index
 from jobs.ledger.manifest import COMPACTED
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from jobs.declare.lookup import Lookup
 
-RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
 BEAT = "run.json"  # in it; written again every BEAT_EVERY s
 BEAT_EVERY = 5.0
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.clients.registry import client_for
 from jobs.declare.answer_json import load
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import as_answers
@@ -30,7 +31,7 @@ def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: i
     nothing = pa.array([], pa.string())
     if not lookup.judges_answers or longest is None or ttl is FOR_EVER:
         return answers, nothing
-    caller = lookup.caller(1)
+    caller = client_for(lookup, 1)
     is_old = [
         one.outcome == "ok" and (longest == 0 or now_us - one.answered_at >= longest) and _is_error(caller, one)
         for one in as_answers(answers)

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
+from jobs.clients.registry import client_for
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.keys import key_hashes, key_text
@@ -229,7 +230,7 @@ class Mapped:
     instead: Mapping[int, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        name, caller = self.lookup.name, self.lookup.caller(1)
+        name, caller = self.lookup.name, client_for(self.lookup, 1)
         nothing = (None,) * len(self.lookup.columns)
         for batch in batches:
             rows = zip(*(batch.column(one).to_pylist() for one in (PAIR, OUTCOME, RESPONSE)), strict=True)

@@ -18,7 +18,7 @@ from jobs.ledger.keys import key_text
 from jobs.task.arrow_batches import values_of
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Key
+    from jobs.declare.lookup import Key
 
 COLUMNS = ("outcome", "error", "attempts", "latency_ms", "paused_ms", "source_file", "source_row", "answered_at")
 HAVE_ANSWER = frozenset(("ok", "fallback"))

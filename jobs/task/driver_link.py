@@ -13,20 +13,23 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from jobs import errors
 from jobs.errors import ComputedBefore, TaskFailed, TidegateError
-from jobs.one_line import in_one_line
-from jobs.run.coordinator import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, STOP, WAIT, DriverAddress
+from jobs.wording import in_one_line
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
-    from jobs.run.progress import TaskProgress
+    from jobs.task.progress import TaskProgress
 
+LONGEST_LINE = 64 << 10  # bytes
+LONGEST_READ = 16 << 10  # bytes
+GO, SHARE, WAIT, STOP, AGAIN, FAILED = "go", "share", "wait", "stop", "again", "failed"
 PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, whatever Spark puts into one stage
 PATIENCE = 5.0  # s for the driver's first answer
 TRIES = 5  # a flood of other connections may push out one that has not said hello yet
@@ -34,6 +37,18 @@ PAUSE = 0.1  # s between them
 LAST_WORDS = 2.0  # s for what was said last to be taken
 NOT_WANTED = "Spark wants this stage no more"
 DRIVER_GONE = "the connection to the driver ended"
+
+
+@dataclass(frozen=True)
+class DriverAddress:
+    """Where the tasks of one enriched DataFrame connect. Plain data: it travels to the executors with the plan."""
+
+    host: str
+    port: int
+    frame: int  # number of the DataFrame
+    once: bool  # a second computation would call the services again
+    divides: bool = False  # what a task leaves of the calls in flight goes to the others: it says when it has ended
+    secret: str = field(default="", repr=False)
 
 
 class Stoppable(Protocol):

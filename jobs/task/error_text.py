@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from jobs.errors import TidegateError
-from jobs.one_line import in_one_line
+from jobs.wording import in_one_line
 
 
 def tellable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from jobs.declare.answer_json import load
 from jobs.declare.services import Cache
-from jobs.one_line import in_one_line
 from jobs.task.asked_once import AskedBefore
 from jobs.task.replies import Reply
 from jobs.task.shared_calls import KeptAnswers
+from jobs.wording import in_one_line
 
 if TYPE_CHECKING:
     from jobs.clients.client import Caller

@@ -10,19 +10,20 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import Caller, CallFailed, Key, Redirected, Throttled
+from jobs.clients.client import Caller, CallFailed, Redirected, Throttled
+from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
-from jobs.one_line import in_one_line
 from jobs.task.lookup_state import Asked, Row
 from jobs.task.replies import Reply
+from jobs.wording import in_one_line
 
 if TYPE_CHECKING:
     from asyncio_core import Gate
     from jobs.declare.lookup import Lookup
-    from jobs.run.progress import AttemptCounts
     from jobs.task.call_budget import Allowance
     from jobs.task.circuit_breaker import OutageWatch
     from jobs.task.ledger_hits import KnownAnswers
+    from jobs.task.progress import AttemptCounts
     from jobs.task.task_ledger import TaskLedger
 
 

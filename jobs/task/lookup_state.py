@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import asyncio
 
-    from jobs.clients.client import Key
+    from jobs.declare.lookup import Key
     from jobs.task.shared_calls import SharedCall
     from jobs.task.task_ledger import Found
 

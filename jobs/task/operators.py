@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.clients.client import Caller, Doubting, Requesting
+from jobs.clients.registry import client_for
 from jobs.task.call_budget import Allowance
 from jobs.task.chain import Link
 from jobs.task.circuit_breaker import OutageWatch
@@ -19,7 +20,7 @@ from jobs.task.single_flight import SharedAsking
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
-    from jobs.run.progress import AttemptCounts
+    from jobs.task.progress import AttemptCounts
     from jobs.task.runner import PartitionPlan
     from jobs.task.task_ledger import TaskLedger
 
@@ -154,7 +155,7 @@ def _operator(
 def _caller(task: Surroundings, place: int) -> Caller:
     """With connections for all that may ever be its share."""
     plan, share = task.plan, task.shares[place]
-    caller = plan.lookups[place].caller(sum(plan.shares[place]) if plan.divides else share)
+    caller = client_for(plan.lookups[place], sum(plan.shares[place]) if plan.divides else share)
     if isinstance(caller, Requesting):
         caller.allow(share)
     return caller

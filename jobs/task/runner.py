@@ -22,18 +22,17 @@ from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, Str
 from jobs.declare.lookup import Lookup
 from jobs.errors import LedgerError, RowFailed, RunCancelled, TidegateError
 from jobs.ledger.plan import CallCap, LedgerPlan
-from jobs.run.coordinator import DriverAddress
-from jobs.run.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.task.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
 from jobs.task.asked_once import AskedFile, AskedOnce
 from jobs.task.call_budget import Allowance
 from jobs.task.chain import Link, raise_failure
 from jobs.task.circuit_breaker import OutageWatch
-from jobs.task.driver_link import ToDriver, with_driver
+from jobs.task.driver_link import DriverAddress, ToDriver, with_driver
 from jobs.task.durable_output import ROWS_HELD, Finished, safe_batches
 from jobs.task.error_text import tellable
 from jobs.task.lookup_state import Row, rows_of
 from jobs.task.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
+from jobs.task.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.task.read_ahead import InputWindow
 from jobs.task.task_ledger import Found, TaskLedger
 

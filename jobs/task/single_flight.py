@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jobs.clients.client import CallFailed, Collecting, Key, Throttled
+from jobs.clients.client import CallFailed, Collecting, Throttled
+from jobs.declare.lookup import Key
 from jobs.declare.services import Cache
 from jobs.task.lookup_function import Asking
 from jobs.task.lookup_state import Asked, Row

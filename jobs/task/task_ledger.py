@@ -27,7 +27,7 @@ from jobs.task.asked_once import AskedBefore
 if TYPE_CHECKING:
     from typing import Any
 
-    from jobs.clients.client import Key
+    from jobs.declare.lookup import Key
     from jobs.ledger.answers import StoredOutcome
     from jobs.ledger.plan import LedgerPlan
 

@@ -41,7 +41,7 @@ class Stages:
 
 def stage_line(event: dict[str, Any]) -> str:
     """What an event says of the run; empty for one that ends it, as its day is printed then."""
-    from jobs.process.terminal import progress_line
+    from jobs.run.terminal import progress_line
 
     said = ""
     match event.get("kind"):

@@ -8,9 +8,9 @@ import pytest
 from asyncio_core import StreamRecord
 from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching
-from jobs.run.progress import AttemptCounts
 from jobs.task.lookup_state import Asked, Row
 from jobs.task.operators import Surroundings, chain
+from jobs.task.progress import AttemptCounts
 from jobs.task.runner import PartitionPlan
 from tidegate import Batch, HttpLookup, Service
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from pyspark import cloudpickle
 
 from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.registry import client_for
 from jobs.declare.answer_json import dump, load
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.coroutine_lookup import declared as by_name
@@ -37,7 +38,7 @@ def ask(asked, *keys):
             return error
 
     async def main():
-        caller = asked.caller(2)
+        caller = client_for(asked, 2)
         await caller.open()
         try:
             return [await said(caller, key) for key in keys]
@@ -94,7 +95,7 @@ def test_an_answer_that_the_ledger_kept_gives_the_same_columns(service):
         return {"price": Decimal("1.50"), "day": at.date(), "at": at, "tags": ("a", "b"), "raw": b"\x00"}
 
     async def main():
-        caller = sentiment.caller(1)
+        caller = client_for(sentiment, 1)
         await caller.open()
         try:
             answer = await caller.call(("a",))
@@ -257,7 +258,7 @@ def test_what_was_left_waiting_is_cancelled_with_the_call(service):
             hears.set()
 
     async def main():
-        caller = sentiment.caller(1)
+        caller = client_for(sentiment, 1)
         await caller.open()
         call = asyncio.create_task(caller.call(("a",)))
         await asyncio.sleep(0)

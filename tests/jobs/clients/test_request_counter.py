@@ -9,6 +9,7 @@ from aiohttp import web
 
 from jobs.clients import request_counter
 from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.registry import client_for
 from jobs.errors import TidegateError
 from tidegate import Batch, HttpLookup, Pages, Price, Service, SqlLookup, lookup
 
@@ -26,7 +27,7 @@ def counted(declared, *keys, share=2):
             return error
 
     async def main():
-        caller = declared.caller(share)
+        caller = client_for(declared, share)
         await caller.open()
         try:
             await asyncio.gather(*(said(caller, key) for key in keys))

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.authorizing import forget_tokens
+from jobs.clients.registry import client_for
 from jobs.commands.preview_text import mask
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import DeclarationError, RunStopped
@@ -104,7 +105,7 @@ def with_token(service, monkeypatch, path="/t0k3n-path/token"):
 
 
 async def opened(declared):
-    caller = declared.caller(1)
+    caller = client_for(declared, 1)
     try:
         await caller.open()
     finally:
@@ -132,7 +133,7 @@ def test_a_token_url_may_be_in_the_environment_and_only_its_host_is_shown(servic
     declared = with_token(service, monkeypatch)
     monkeypatch.setenv("TOKEN_URL", "t0k3n")
     with pytest.raises(DeclarationError, match="token_url is not an http") as wrong:
-        declared.caller(1)
+        client_for(declared, 1)
     assert "t0k3n" not in str(wrong.value)
 
 

@@ -15,8 +15,8 @@ import pytest
 from jobs.errors import ComputedBefore, RowFailed, TaskFailed
 from jobs.run import coordinator as coordinating
 from jobs.run.coordinator import DriverCoordinator, Given
-from jobs.run.progress import TaskProgress
 from jobs.task.driver_link import Lines, connected
+from jobs.task.progress import TaskProgress
 from tests.jobs.task.test_driver_link import Run
 
 WRITE_FIRST = "write it first, then read what was written"

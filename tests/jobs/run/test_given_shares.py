@@ -8,8 +8,7 @@ import types
 import pyarrow as pa
 import pytest
 
-from jobs.run.coordinator import DriverAddress
-from jobs.task.driver_link import PARTITION_OF_FRAME, ToDriver, with_driver
+from jobs.task.driver_link import PARTITION_OF_FRAME, DriverAddress, ToDriver, with_driver
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tidegate import Cache

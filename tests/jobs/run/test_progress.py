@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from jobs.run.coordinator import DriverCoordinator
-from jobs.run.progress import RunProgress, TaskProgress
+from jobs.run.progress import RunProgress
 from jobs.task.driver_link import ToDriver, connected
+from jobs.task.progress import TaskProgress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_driver_link import Run
 from tests.jobs.task.test_runner import Function, batch, lookup, plan

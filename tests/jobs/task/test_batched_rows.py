@@ -9,10 +9,10 @@ from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, expo
 from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching
 from jobs.clients.client import CallFailed, Throttled
-from jobs.run.progress import AttemptCounts
 from jobs.task.circuit_breaker import OutageWatch
 from jobs.task.lookup_function import wants_to_come_again
 from jobs.task.lookup_state import Asked, Row
+from jobs.task.progress import AttemptCounts
 from jobs.task.single_flight import SharedAsking
 from tidegate import Batch, HttpLookup, Outage, Retry, Service
 

@@ -9,9 +9,9 @@ import pytest
 
 from jobs.errors import RowFailed, RunCancelled
 from jobs.ledger.store import LedgerFolder
-from jobs.run.progress import TaskProgress
 from jobs.task import driver_link
 from jobs.task.driver_link import DriverLink, Lines, ToDriver
+from jobs.task.progress import TaskProgress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, ours, plan
 from tests.jobs.task.test_task_ledger import kept, with_ledger

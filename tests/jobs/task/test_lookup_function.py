@@ -17,12 +17,13 @@ from asyncio_core import (
 )
 from asyncio_core.testing import run_virtual
 from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.registry import client_for
 from jobs.errors import DeclarationError, RowFailed, RunStopped
-from jobs.one_line import in_one_line
-from jobs.run.progress import AttemptCounts
 from jobs.task.circuit_breaker import OutageWatch
 from jobs.task.lookup_function import Asking, wants_to_come_again
 from jobs.task.lookup_state import Asked, Row
+from jobs.task.progress import AttemptCounts
+from jobs.wording import in_one_line
 from tidegate import AsyncFunctionLookup, Outage, Retry
 
 
@@ -111,7 +112,7 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
         watch = OutageWatch(declared.outage_rule, declared.service_name, gate, now_us)
         told = AttemptCounts()
         asking = Asking(
-            declared, declared.caller(concurrency), place=0, gate=gate, watch=watch, now_us=now_us,
+            declared, client_for(declared, concurrency), place=0, gate=gate, watch=watch, now_us=now_us,
             attempts=told,
         )  # fmt: skip
         left = []

@@ -10,11 +10,12 @@ import pytest
 from asyncio_core import AsyncInvokeError, AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
 from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.registry import client_for
 from jobs.errors import DeclarationError, RunStopped
-from jobs.run.progress import AttemptCounts
 from jobs.task.circuit_breaker import OutageWatch
 from jobs.task.lookup_function import wants_to_come_again
 from jobs.task.lookup_state import Asked, Row
+from jobs.task.progress import AttemptCounts
 from jobs.task.single_flight import SharedAsking
 from tidegate import AsyncFunctionLookup, Cache, Outage, Retry
 
@@ -88,7 +89,7 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
             return int(loop.time() * 1e6)
 
         asking = SharedAsking(
-            declared, Throttling(declared.caller(share)), cache=declared.cache, place=0, gate=gate,
+            declared, Throttling(client_for(declared, share)), cache=declared.cache, place=0, gate=gate,
             watch=OutageWatch(declared.outage_rule, "mood", gate, now_us), now_us=now_us,
             attempts=AttemptCounts(),
         )  # fmt: skip
