@@ -30,10 +30,7 @@ from pyspark.sql import DataFrame, SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 from pyspark.sql.types import ArrayType  # noqa: E402
 
-from data_quality import (
-    identity,  # noqa: E402
-    run_output,
-)
+from data_quality import identity, run_output  # noqa: E402
 from data_quality.day import verdicts  # noqa: E402
 from jobs.schema import DayFacts, DayFigures, Verdict  # noqa: E402
 

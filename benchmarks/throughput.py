@@ -29,7 +29,8 @@ import pyarrow.parquet as pq
 from whole_run import write_enriched
 
 from jobs.input.day import of_files
-from jobs.task.runner import PartitionPlan, PartitionRun
+from jobs.task.plan import PartitionPlan
+from jobs.task.runner import PartitionRun
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs.run.quiet_spark import quiet_session
+from jobs.process.quiet_spark import quiet_session
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 from jobs import schema
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
-from jobs.task.arrow_batches import BatchLayout, values_of
-from jobs.task.runner import PartitionPlan, PartitionRun
+from jobs.input.arrow_keys import values_of
+from jobs.task.arrow_batches import BatchLayout
+from jobs.task.plan import PartitionPlan
+from jobs.task.runner import PartitionRun
 
 if TYPE_CHECKING:
     from jobs.clients.client import Caller
@@ -74,9 +76,9 @@ def tried(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[TriedRow]:
     count = len(keys[0])
     identity = {schema.SOURCE_FILE: pa.nulls(count, pa.string()), schema.SOURCE_ROW: pa.array(range(count), pa.int64())}
     batch = pa.RecordBatch.from_pydict({**identity, **dict(zip(names, keys, strict=True))})
-    overheard = _Overheard(lookup)
+    overheard = _Overheard()
     plan = PartitionPlan(
-        lookups=(cast("Lookup", overheard),),
+        lookups=(lookup,),
         shares=((lookup.concurrency,),),
         mode="ordered",
         layout=BatchLayout(
@@ -91,7 +93,7 @@ def tried(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[TriedRow]:
         progress=None,
     )
     columns = [values_of(array) for array in keys]
-    for written in PartitionRun(plan, 0, 0).run(iter([batch])):
+    for written in PartitionRun(plan, 0, 0, client_for=overheard.client_for).run(iter([batch])):
         for row in written.to_pylist():
             yield _tried_row(lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard)
 
@@ -111,17 +113,13 @@ def _tried_row(lookup: Lookup, row: dict[str, Any], key: Key, overheard: _Overhe
 
 
 class _Overheard:
-    """A lookup whose caller notes what goes over the wire, key by key; in all else the lookup itself."""
+    """Makes clients that note what goes over the wire, key by key."""
 
-    def __init__(self, lookup: Lookup) -> None:
-        self._lookup = lookup
+    def __init__(self) -> None:
         self.of: dict[str, list[Exchange]] = {}  # by the key's repr: a part may be a list
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lookup, name)
-
-    def caller(self, share: int) -> Caller:
-        return cast("Caller", _OverheardCaller(client_for(self._lookup, share), self.of))
+    def client_for(self, lookup: Lookup, share: int) -> Caller:
+        return cast("Caller", _OverheardCaller(client_for(lookup, share), self.of))
 
 
 class _OverheardCaller:

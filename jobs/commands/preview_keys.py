@@ -84,7 +84,7 @@ def _evaluated(
 ) -> dict[Place, pa.Array]:
     from pyspark.errors import PySparkException
 
-    from jobs.run.quiet_spark import quiet_session
+    from jobs.process.quiet_spark import quiet_session
 
     announce = functools.partial(tell, _announcement(enrichment, expressions))
     with quiet_session(f"try {enrichment.name}", "evaluate the keys", announce) as spark:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jobs.declare.table_conflicts import tables_of
 from jobs.tables import old_files
 
 if TYPE_CHECKING:
@@ -21,5 +20,5 @@ class Vacuumed:
 
 def vacuum(enrichment: Enrichment, *, older_than: timedelta = old_files.RETENTION) -> list[Vacuumed]:
     """Old versions and runs that were never published, of every table of the enrichment; safe beside running jobs."""
-    tables = [written.path for written in tables_of(enrichment)]
+    tables = [written.path for written in enrichment.tables()]
     return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables]

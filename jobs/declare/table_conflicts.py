@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
+from typing import NamedTuple, Protocol
 
 
 class Written(NamedTuple):
@@ -23,35 +20,46 @@ class Written(NamedTuple):
         return Path(os.path.realpath(other.path)).is_relative_to(os.path.realpath(self.path))
 
 
-def tables_of(enrichment: Enrichment) -> Iterator[Written]:
-    """The published table and all that is written beside it."""
-    table = Path(enrichment.output.path)
-    yield Written(str(table), "table")
-    yield Written(f"{table}__audit", "audit table")
-    yield Written(f"{table}__dead_letters", "dead letters")
-    for summary in enrichment.summaries:
-        yield Written(str(table.with_name(summary.name)), f"summary {summary.name}")
+class Writer(Protocol):
+    """An enrichment, as far as its tables go."""
+
+    @property
+    def name(self) -> str: ...
+
+    def tables(self) -> Sequence[Written]:
+        """The published table and all that is written beside it."""
 
 
-def clash_within(enrichment: Enrichment) -> str:
+def tables_beside(path: str, summaries: Iterable[str]) -> list[Written]:
+    """The table at `path`, and all that is written beside it: summaries by their names."""
+    table = Path(path)
+    return [
+        Written(str(table), "table"),
+        Written(f"{table}__audit", "audit table"),
+        Written(f"{table}__dead_letters", "dead letters"),
+        *(Written(str(table.with_name(name)), f"summary {name}") for name in summaries),
+    ]
+
+
+def clash_within(input_path: str, tables: Sequence[Written]) -> str:
     """Why a table of an enrichment cannot be written, in one sentence; empty when all can."""
-    read = Written(enrichment.input.path, "input")
-    for one in tables_of(enrichment):
+    read = Written(input_path, "input")
+    for one in tables:
         if one.holds(read):  # Delta's vacuum removes files that the table does not know
             return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
-    for one, other in combinations(tables_of(enrichment), 2):
+    for one, other in combinations(tables, 2):
         if one.holds(other):
             return f"summaries: {other.path} would be {_both(one, other)}; rename the summary."
     return ""
 
 
-def clash(new: tuple[str, Enrichment], others: Iterable[tuple[str, Enrichment]]) -> str:
+def clash(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]]) -> str:
     """Why an enrichment (module:name, itself) cannot run beside others, in one sentence; empty when it can."""
     reference, enrichment = new
     for other_reference, other in others:
         if enrichment.name == other.name:
             return f"{reference} and {other_reference} are both called {other.name!r}; rename one."
-        for mine, its in product(tables_of(enrichment), tables_of(other)):
+        for mine, its in product(enrichment.tables(), other.tables()):
             if mine.holds(its) and its.holds(mine):
                 both = "" if mine.what == its.what == "table" else f", {_both(mine, its)}"
                 return f"{reference} and {other_reference} both write {mine.path}{both}; move one (Output.path)."

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
+from jobs.input.arrow_keys import keys_of
 from jobs.ledger.keys import key_text
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
-from jobs.task.arrow_batches import keys_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -20,7 +20,8 @@ from jobs.run.quota import shares
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.driver_link import PARTITION_OF_FRAME
 from jobs.task.output_files import NAMED, TaskFiles
-from jobs.task.runner import PartitionPlan
+from jobs.task.plan import PartitionPlan
+from jobs.task.runner import run_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
 
+Plan = TypeVar("Plan", bound=PartitionPlan)
 KEY_TYPES = (
     T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType,
     T.NullType,
@@ -75,7 +77,13 @@ def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, Partition
     )
 
 
-def carry_out(prepared: DataFrame, plan: PartitionPlan, sent: SentRequests | None = None) -> DataFrame:
+def carry_out(
+    prepared: DataFrame,
+    plan: Plan,
+    sent: SentRequests | None = None,
+    *,
+    run: Callable[[Plan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = run_partition,
+) -> DataFrame:
     """The prepared rows through the plan, one task per partition; `sent` is told of the requests.
 
     Whoever has the DataFrame may compute several of its partitions in one task, or some of them never: so each keeps
@@ -84,15 +92,16 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan, sent: SentRequests | Non
     plan = _with_address(prepared, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return without_doubt(plan, batches) if sent is None else sent.counted(plan, batches)
+        rows = run(plan, batches)
+        return without_doubt(rows) if sent is None else sent.counted(rows)
 
     return _by_tasks(prepared, task, written_schema(prepared.schema, plan.layout))
 
 
-def without_doubt(plan: PartitionPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task whose requests nobody is told of, so that no check can hold its rows back: it fails instead."""
     request_counter.begin()
-    yield from plan(batches)
+    yield from rows
     for lookup, counts in request_counter.counted().items():
         if counts.in_doubt:
             raise TidegateError(
@@ -117,7 +126,8 @@ def write_out(prepared: DataFrame, plan: PartitionPlan, folder: str, sent: SentR
     files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return files.written(plan(batches) if sent is None else sent.counted(plan, batches))
+        rows = run_partition(plan, batches)
+        return files.written(rows if sent is None else sent.counted(rows))
 
     assert plan.driver is not None
     written = files.taken(_by_tasks(prepared, task, NAMED))
@@ -131,7 +141,7 @@ def distinct_columns(layout: BatchLayout) -> Iterator[str]:
         yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))
 
 
-def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
+def _with_address(prepared: DataFrame, plan: Plan, *, divides: bool = False) -> Plan:
     stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()

@@ -24,7 +24,8 @@ from jobs.run.day_keys import HASH, ROWS, TASK, TEXT
 from jobs.run.enrich import carry_out
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.task.asked_once import ANSWER, AskedFile, write_asked_once
-from jobs.task.runner import PartitionPlan
+from jobs.task.plan import PartitionPlan
+from jobs.task.runner import run_partition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -75,24 +76,25 @@ class PlanOfKeys(PartitionPlan):
     types: dict[int, str] = field(default_factory=dict)  # of the key's columns
     seed: int = 0
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Keys in, one row for each that was asked or is in the ledger out."""
-        from pyspark import TaskContext
 
-        if not self.sharing:
-            yield from super().__call__(batches)
-            return
-        task = TaskContext.get()
-        number = task.partitionId() if task else 0
-        claims = Claims(
-            self.sharing, self.others, number, text=TEXT, place=PLACE, hashed=HASH, types=self.types, seed=self.seed
-        )
-        try:
-            for batch in super().__call__(claims.take(batches)):
-                claims.finished(batch)
-                yield batch
-        finally:
-            claims.end()
+def run_prefetch(plan: PlanOfKeys, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What mapInArrow runs: keys in, one row for each that was asked or is in the ledger out."""
+    from pyspark import TaskContext
+
+    if not plan.sharing:
+        yield from run_partition(plan, batches)
+        return
+    task = TaskContext.get()
+    number = task.partitionId() if task else 0
+    claims = Claims(
+        plan.sharing, plan.others, number, text=TEXT, place=PLACE, hashed=HASH, types=plan.types, seed=plan.seed
+    )
+    try:
+        for batch in run_partition(plan, claims.take(batches)):
+            claims.finished(batch)
+            yield batch
+    finally:
+        claims.end()
 
 
 def ask_keys(
@@ -124,7 +126,9 @@ def ask_keys(
         wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
         wanted += [f"`{answer.name}`" for answer in plan.layout.answers[place]]
     written = scratch / "keys"
-    carry_out(_frame(first, tasks=len(plan.shares[0])), asking, sent).select(*wanted).write.parquet(str(written))
+    carry_out(_frame(first, tasks=len(plan.shares[0])), asking, sent, run=run_prefetch).select(*wanted).write.parquet(
+        str(written)
+    )
     asked = pq.read_table(written)
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jobs.ledger.plan import CallCap, LedgerPlan
     from jobs.run.hits import Hits
     from jobs.run.request_metrics import SentRequests
-    from jobs.task.runner import PartitionPlan
+    from jobs.task.plan import PartitionPlan
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from jobs.run.caps import cap_on_calls, cap_on_cost
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
-    from jobs.task.runner import PartitionPlan
+    from jobs.task.plan import PartitionPlan
 
 
 @dataclass(frozen=True, kw_only=True)

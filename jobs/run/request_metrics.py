@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from jobs.task.runner import PartitionPlan
 
 Told = list[tuple[int, dict[str, RequestCounts]]]  # number of the task, and by lookup what it sent
 
@@ -42,11 +41,11 @@ class SentRequests:
     def __init__(self, spark: SparkSession) -> None:
         self._told = spark.sparkContext.accumulator([], _Together())
 
-    def counted(self, plan: PartitionPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: what the plan makes of the batches; at its end the driver is told what it sent."""
+    def counted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In a task: its rows; once they have left, the driver gets the counts of what it sent."""
         task = TaskContext.get()
         request_counter.begin()
-        yield from plan(batches)
+        yield from rows
         self._told.add([(task.partitionId() if task else 0, request_counter.counted())])
 
     def in_figures(self, figures: DayFigures, declared: DeclaredFacts) -> DayFigures:

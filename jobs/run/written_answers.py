@@ -24,6 +24,7 @@ from pyspark.sql import types as T  # noqa: N812
 from jobs import schema
 from jobs.clients.registry import client_for
 from jobs.errors import LedgerError
+from jobs.input.arrow_keys import keys_of
 from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.keys import key_hashes, key_text
 from jobs.ledger.manifest import contents
@@ -33,7 +34,7 @@ from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.run.hits import folder_of
 from jobs.schema import GONE, NONE
 from jobs.tables.old_files import KEYS
-from jobs.task.arrow_batches import TIMESTAMP, keys_of
+from jobs.task.arrow_batches import TIMESTAMP
 from jobs.task.ledger_hits import reply_of
 
 if TYPE_CHECKING:

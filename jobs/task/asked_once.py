@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from jobs import schema
+from jobs.input.arrow_keys import values_of
 from jobs.ledger.keyed_file import KeyedFile, write_keyed
 from jobs.ledger.keys import key_text
-from jobs.task.arrow_batches import values_of
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Key

@@ -20,8 +20,8 @@ from jobs.task.single_flight import SharedAsking
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
+    from jobs.task.plan import PartitionPlan
     from jobs.task.progress import AttemptCounts
-    from jobs.task.runner import PartitionPlan
     from jobs.task.task_ledger import TaskLedger
 
 CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
@@ -43,6 +43,7 @@ class Surroundings:
     allowance: Allowance | None
     now_us: Callable[[], int]
     attempts: AttemptCounts
+    client_for: Callable[[Lookup, int], Caller] = client_for
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _operator(
 def _caller(task: Surroundings, place: int) -> Caller:
     """With connections for all that may ever be its share."""
     plan, share = task.plan, task.shares[place]
-    caller = client_for(plan.lookups[place], sum(plan.shares[place]) if plan.divides else share)
+    caller = task.client_for(plan.lookups[place], sum(plan.shares[place]) if plan.divides else share)
     if isinstance(caller, Requesting):
         caller.allow(share)
     return caller

@@ -13,25 +13,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, StreamRecord, Watermark
+from jobs.clients.client import Caller
+from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup
 from jobs.errors import LedgerError, RowFailed, RunCancelled, TidegateError
-from jobs.ledger.plan import CallCap, LedgerPlan
-from jobs.task.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of
-from jobs.task.asked_once import AskedFile, AskedOnce
+from jobs.input.arrow_keys import keys_of
+from jobs.task.arrow_batches import Assembler, EventTimes, InputBatch
+from jobs.task.asked_once import AskedOnce
 from jobs.task.call_budget import Allowance
 from jobs.task.chain import Link, raise_failure
 from jobs.task.circuit_breaker import OutageWatch
-from jobs.task.driver_link import DriverAddress, ToDriver, with_driver
+from jobs.task.driver_link import ToDriver, with_driver
 from jobs.task.durable_output import ROWS_HELD, Finished, safe_batches
 from jobs.task.error_text import tellable
 from jobs.task.lookup_state import Row, rows_of
 from jobs.task.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
+from jobs.task.plan import PartitionPlan
 from jobs.task.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.task.read_ahead import InputWindow
 from jobs.task.task_ledger import Found, TaskLedger
@@ -42,43 +44,30 @@ PREFETCH_BYTES = 64 << 20
 LEND_EVERY = 0.02  # s; the last rows of a task are looked at so often
 
 
-@dataclass(frozen=True)
-class PartitionPlan:
-    """What a task needs to know; plain data that travels to the executors."""
+def run_partition(plan: PartitionPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What mapInArrow runs: every input row leaves once, in the order of the mode."""
+    from pyspark import TaskContext
 
-    lookups: tuple[Lookup, ...]
-    shares: tuple[tuple[int, ...], ...]  # per lookup: calls in flight of each partition, by number
-    mode: str
-    layout: BatchLayout
-    progress: int | None  # number of the driver's listener to it
-    ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
-    asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its keys that were asked before the rows
-    may_call: bool = True  # False: a key without an answer leaves as not_asked
-    cap: CallCap | None = None
-    driver: DriverAddress | None = None  # where a task asks before it works
-    unit: str = "rows"  # for people: what goes through, "keys" while they are asked before the rows
-
-    @property
-    def divides(self) -> bool:
-        """Whether a task may get more calls in flight as others end."""
-        return self.driver is not None and self.driver.divides
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What mapInArrow runs: every input row leaves once, in the order of the mode."""
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        if task is None:
-            return PartitionRun(self, 0, 0).run(batches)
-        run = PartitionRun(self, task.partitionId(), task.attemptNumber())
-        return tellable(run.run(batches) if self.driver is None else with_driver(run, batches, self.driver, task))
+    task = TaskContext.get()
+    if task is None:
+        return PartitionRun(plan, 0, 0).run(batches)
+    run = PartitionRun(plan, task.partitionId(), task.attemptNumber())
+    return tellable(run.run(batches) if plan.driver is None else with_driver(run, batches, plan.driver, task))
 
 
 class PartitionRun:
     """One attempt of one task. A failure of any thread ends all three and is raised to Spark."""
 
-    def __init__(self, plan: PartitionPlan, partition: int, attempt: int) -> None:
+    def __init__(
+        self,
+        plan: PartitionPlan,
+        partition: int,
+        attempt: int,
+        *,
+        client_for: Callable[[Lookup, int], Caller] = client_for,
+    ) -> None:
         self._plan = plan
+        self._client_for = client_for
         self._partition = partition
         # where tasks divide what there is, the driver says more with the first row; of what others have it may keep one
         self._shares = [1 if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
@@ -238,7 +227,7 @@ class PartitionRun:
                 ledger.open()
                 if allowance is not None:
                     allowance.spent_before(place, ledger.earlier_answers)
-        return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._attempts)
+        return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._attempts, self._client_for)
 
     async def _feed(self, operator: AsyncWaitOperator, link: Link | None) -> None:
         """All input through the first operator, with a watermark wherever the event time calls for one."""

@@ -10,8 +10,8 @@ from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching
 from jobs.task.lookup_state import Asked, Row
 from jobs.task.operators import Surroundings, chain
+from jobs.task.plan import PartitionPlan
 from jobs.task.progress import AttemptCounts
-from jobs.task.runner import PartitionPlan
 from tidegate import Batch, HttpLookup, Service
 
 KEYS, ITEMS, SECONDS = 10_000, 50, 0.1
@@ -42,7 +42,7 @@ class Together:
 
 @dataclass(frozen=True, kw_only=True)
 class Location(HttpLookup):
-    def caller(self, share):
+    def client(self, share):
         object.__setattr__(self, "asked_by", Together(share))
         return self.asked_by
 
@@ -66,7 +66,7 @@ def seconds_for(share, *, mode, each=0.0, **fields):
         left = []
         task = Surroundings(
             plan=plan, shares=[share], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
-            attempts=AttemptCounts(),
+            attempts=AttemptCounts(), client_for=lambda lookup, share: lookup.client(share),
         )  # fmt: skip
         (operator,) = chain(task, left.append).operators
         await operator.open()
@@ -116,7 +116,7 @@ class Clinging(Together):
 
 @dataclass(frozen=True, kw_only=True)
 class Database(HttpLookup):
-    def caller(self, share):
+    def client(self, share):
         object.__setattr__(self, "asked_by", Clinging(share))
         return self.asked_by
 
@@ -137,7 +137,7 @@ def test_a_request_that_is_being_cancelled_after_its_rows_have_left_is_still_out
         loop = asyncio.get_running_loop()
         task = Surroundings(
             plan=plan, shares=[4], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
-            attempts=AttemptCounts(),
+            attempts=AttemptCounts(), client_for=lambda lookup, share: lookup.client(share),
         )  # fmt: skip
         made = chain(task, lambda _: None)
         (operator,) = made.operators

@@ -14,12 +14,12 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs import schema
 from jobs.errors import AccessRefused, TidegateError
+from jobs.input.arrow_keys import keys_of
 from jobs.ledger.keys import key_text
 from jobs.run.enrich import carry_out, concurrencies, enrich, prepare
 from jobs.run.metrics import count
 from jobs.run.quota import shares
 from jobs.run.spark_failures import own_words, sentence_of
-from jobs.task.arrow_batches import keys_of
 from tidegate import (
     AsyncFunctionLookup,
     Batch,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from asyncio_core import WatermarkStrategy
 from jobs import schema
 from jobs.declare.answer_types import read_ddl
-from jobs.task.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch, keys_of, values_of
+from jobs.input.arrow_keys import keys_of, values_of
+from jobs.task.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch
 from jobs.task.lookup_state import Asked, Row
 
 MILLISECONDS = st.integers(-(10**6), 10**6)

@@ -21,8 +21,9 @@ from jobs.errors import RowFailed, RunStopped, TidegateError
 from jobs.task import runner
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.operators import CAPACITY_PER_CALL
+from jobs.task.plan import PartitionPlan
 from jobs.task.read_ahead import InputWindow
-from jobs.task.runner import PartitionPlan, PartitionRun
+from jobs.task.runner import PartitionRun
 from tidegate import AsyncFunctionLookup, HttpLookup, Outage, Retry, Service, SqlLookup
 
 SECONDS = 60  # after which a run that has not ended is taken for hung; nothing here takes long
