@@ -12,7 +12,7 @@ export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock help setup demo ui test proof test-ui bench bench-flink check format reference clean
+.PHONY: java lock help setup demo ui quick test proof test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -24,6 +24,9 @@ demo: $(CLASSES) ## three real days of flights: data, services, Spark through Da
 
 ui: $(CLASSES) ## Dagster, the lookup service and the reports on the demo's data, until Ctrl-C
 	@$(BIN)/python -m demo.ui
+
+quick: check ## lint, types, and every test that starts no Spark, no process and no server
+	$(BIN)/python -m pytest -q -n 2 --quick --hypothesis-profile=quick $(ARGS)
 
 test: $(CLASSES) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)

@@ -1,4 +1,4 @@
-"""PySpark: declarations, the bridge from a partition to the operator, lookups, publishing.
+"""PySpark: each folder is a stage of a row's way, and imports only folders below it (docs/design.md).
 
 Empty on purpose, so that `jobs.schema` can be imported without Spark.
 """

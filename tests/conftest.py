@@ -10,17 +10,45 @@ import pytest
 from jobs.process.spark_submit import archived_classes
 
 # Machines are busy: a slow example says nothing. `make test` draws the same examples each time, so that it is green or
-# red for what was changed; `make proof` draws new ones.
+# red for what was changed; `make proof` draws new ones, `make quick` a few.
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.load_profile("same")
 DAY = "2013-01-10"
 
 
-def pytest_collection_modifyitems(items):
+# fixtures that start Spark, a process or a server
+STARTING = {"spark", "service", "postgres", "weather_service", "dagster_project", "cluster", "new_cluster", "page"}
+STARTED_BY = {"subprocess.Popen": "a process", "os.fork": "a process", "socket.bind": "a server"}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="only tests that start no Spark, no process and no server")
+
+
+def pytest_configure(config):
+    """In `make quick` a test that starts something after all fails, and says which marker it lacks."""
+    if config.getoption("--quick"):
+        sys.addaudithook(_refuse_to_start)
+
+
+def _refuse_to_start(event, _arguments):
+    if event in STARTED_BY and "PYTEST_CURRENT_TEST" in os.environ:
+        raise RuntimeError(f"this test starts {STARTED_BY[event]}: mark it @pytest.mark.process")
+
+
+def pytest_collection_modifyitems(config, items):
     """Files that start Spark come first: of two processes none is left alone with a long one at the end."""
+    if config.getoption("--quick"):
+        items[:] = [item for item in items if not _starts_something(item)]
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in with_spark)
+
+
+def _starts_something(item):
+    marked = any(item.get_closest_marker(name) for name in ("spark", "process", "proof", "ui"))
+    return marked or not STARTING.isdisjoint(item.fixturenames)
 
 
 # for every Java that the tests start: most end before their code is worth compiling well

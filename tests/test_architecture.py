@@ -3,12 +3,10 @@
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGES = ("asyncio_core", "jobs", "data_quality", "orchestration", "enrichments", "tidegate", "demo")
+from tests.support.sources import PACKAGES, ROOT, imports, modules
 
 # package -> what it may import of the project; a module's name means that module only
 MAY_IMPORT = {
@@ -23,20 +21,6 @@ MAY_IMPORT = {
 # what executors never get, and what loads must not wait for
 NEVER_IN_JOBS = {"dagster", "dagster_pipes", "great_expectations", "plotly", "demo"}
 DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "manager"}
-
-
-def modules(package):
-    return sorted((ROOT / package).rglob("*.py"))
-
-
-def imports(path):
-    """(line, dotted name) of everything that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: a relative import; write the whole name"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 def allowed(name, rules):
@@ -116,6 +100,7 @@ def test_what_a_benchmark_takes_from_another_one_is_there():
 HEAVY = ("pyspark", "great_expectations", "dagster", "pandas", "plotly")
 
 
+@pytest.mark.process
 def test_a_declaration_loads_without_spark_great_expectations_or_dagster():
     code = f"""
 import sys

@@ -11,8 +11,8 @@ from jobs.declare.enrichment import load
 from jobs.run.preflight import check_columns
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-OURS = "asyncio_core|jobs|data_quality|orchestration|enrichments|tidegate|demo|benchmarks|tests|docs"
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+OURS = "asyncio_core|jobs|data_quality|orchestration|enrichments|tidegate|demo|benchmarks|tests|docs|tools"
 PATHS = re.compile(rf"\b((?:{OURS})/[\w/.-]*\w\.(?:py|md|yaml|toml|jsonl))\b")
 TARGETS = re.compile(r"\bmake ([a-z][a-z-]*)\b")
 LINKS = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -66,6 +66,7 @@ def test_the_example_of_the_readme_is_a_whole_enrichment(tmp_path, monkeypatch):
     assert orders.facts().lookups[0].returns == (("score", "INT"), ("grade", "STRING"))
 
 
-def test_ci_calls_the_test_command_of_the_readme():
-    assert "make test" in (ROOT / ".ci/run").read_text()
-    assert "make test" in (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("command", ["make check", "make test"])
+def test_ci_calls_the_commands_of_the_readme(command):
+    assert command in (ROOT / ".ci/run").read_text()
+    assert command in (ROOT / "README.md").read_text()

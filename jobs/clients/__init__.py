@@ -1,0 +1,1 @@
+"""Outside systems, asked: each error of theirs becomes one of ours here."""

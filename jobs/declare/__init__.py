@@ -1,0 +1,1 @@
+"""What a user declares: free of Spark and of clients, so that everybody can load it in no time."""

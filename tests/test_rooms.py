@@ -1,0 +1,92 @@
+"""The rooms of jobs/: each is a stage of a row's way, and imports only rooms below it. No files form a circle."""
+
+from tests.support.sources import PACKAGES, ROOT, imports, modules
+
+# bottom to top; rooms of one line do not know each other
+FLOORS = (
+    {"schema", "errors", "wording", "durable"},
+    {"declare"},
+    {"input", "ledger", "clients"},
+    {"task", "tables"},
+    {"run"},
+    {"process"},
+    {"commands"},
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+LOOSE_FILES = {"__init__", "schema", "errors", "wording", "durable"}
+
+
+def room_of(name):
+    """The room of a dotted name below jobs."""
+    return name.split(".")[1]
+
+
+def climbs(importing, imported):
+    """Whether an import goes up, or sideways into a room of the same floor."""
+    if room_of(importing) == room_of(imported):
+        return False
+    if FLOOR[room_of(importing)] == FLOOR[room_of(imported)] == 0:
+        return False
+    return FLOOR[room_of(imported)] >= FLOOR[room_of(importing)]
+
+
+def dotted(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def arrows():
+    """(importing file, imported file) of the product's packages: lazy and type-only imports too."""
+    known = {dotted(path) for package in PACKAGES for path in modules(package)}
+    found = set()
+    for package in PACKAGES:
+        for path in modules(package):
+            for _, name in imports(path):
+                target = name if name in known else name.rpartition(".")[0]
+                if target in known and target != dotted(path):
+                    found.add((dotted(path), target))
+    return found
+
+
+def test_a_room_imports_only_rooms_below_it():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in modules("jobs")
+        if path.parent != ROOT / "jobs"
+        for line, name in imports(path)
+        if name.startswith("jobs.") and climbs(dotted(path), name)
+    ]
+    assert wrong == []
+
+
+def test_every_file_of_jobs_stands_in_a_room():
+    assert {path.name for path in (ROOT / "jobs").iterdir() if path.is_dir() and path.name != "__pycache__"} <= set(
+        FLOOR
+    )
+    assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == LOOSE_FILES
+
+
+def test_a_planted_climb_is_found():
+    assert climbs("jobs.declare.lookup", "jobs.clients.client")
+    assert climbs("jobs.ledger.keys", "jobs.clients.client")
+    assert not climbs("jobs.task.runner", "jobs.ledger.plan")
+
+
+def test_no_files_import_each_other_in_a_circle():
+    onward = {}
+    for start, end in arrows():
+        onward.setdefault(start, set()).add(end)
+    done, circles = set(), []
+
+    def visit(module, way):
+        if module in way:
+            circles.append([*way[way.index(module) :], module])
+            return
+        if module in done:
+            return
+        for after in sorted(onward.get(module, ())):
+            visit(after, [*way, module])
+        done.add(module)
+
+    for module in sorted(onward):
+        visit(module, [])
+    assert circles == []
