@@ -95,14 +95,14 @@ class Calls:
         if self._may_start and (self.backlog or self._due):
             self.pool.wake()
 
-    def widen(self, concurrency: int) -> None:
+    def grow(self, concurrency: int) -> None:
         """So many calls at once from now on, no fewer than before."""
-        self.pool.widen(concurrency)
+        self.pool.grow(concurrency)
         self.wake()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The running call does not count meanwhile; see AsyncWaitOperator.step_aside."""
+        """The running call does not count meanwhile; see AsyncWaitOperator.yield_slot."""
         self.pool.spare += 1
         self.wake()
         try:

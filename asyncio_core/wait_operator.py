@@ -204,7 +204,7 @@ class AsyncWaitOperator:
             await self._queue_holds_at_most(self._queue.capacity - 1)
         return entry
 
-    def widen(self, *, capacity: int, concurrency: int) -> None:
+    def grow(self, *, capacity: int, concurrency: int) -> None:
         """From now on so many places in the queue, and so many calls at once; neither is ever made smaller.
 
         May be called between open and close, from within the function and from `output` too. Raises ValueError.
@@ -216,11 +216,11 @@ class AsyncWaitOperator:
             )
         self._concurrency = check_concurrency(concurrency, capacity)
         self._queue.capacity = capacity
-        self._calls.widen(concurrency)
+        self._calls.grow(concurrency)
         self._call_producer()
 
-    def step_aside(self) -> AbstractContextManager[None]:
-        """For a call that waits for another one of this operator: `with operator.step_aside(): await ...`.
+    def yield_slot(self) -> AbstractContextManager[None]:
+        """For a call that waits for another one of this operator: `with operator.yield_slot(): await ...`.
 
         Inside, it takes no part of `concurrency`, so that it keeps no record from being called; its time limit runs on.
         After it the call counts again at once, and is to return: until other calls have, one more may run.

@@ -60,7 +60,7 @@ class WorkerPool:
         """How many workers are neither parked nor on their way."""
         return self._size - self.spare - self.looking
 
-    def widen(self, size: int) -> None:
+    def grow(self, size: int) -> None:
         self.spare += size - self._size
         self._size = size
 

@@ -61,11 +61,11 @@ def write_input(folder: Path, keys: list[tuple[str, str]], payload: int = 0) -> 
     """One file per task, as a day of raw input; rows are dealt out in turn."""
     folder.mkdir(parents=True)
     for task in range(TASKS):
-        mine = keys[task::TASKS]
-        hours = [datetime.fromisoformat(hour).astimezone(UTC) for _, hour in mine]
-        columns = {"origin": [origin for origin, _ in mine], "hour": pa.array(hours, pa.timestamp("us", tz="UTC"))}
+        own = keys[task::TASKS]
+        hours = [datetime.fromisoformat(hour).astimezone(UTC) for _, hour in own]
+        columns = {"origin": [origin for origin, _ in own], "hour": pa.array(hours, pa.timestamp("us", tz="UTC"))}
         if payload:
-            columns["payload"] = [f"{number:0{payload}d}" for number in range(len(mine))]
+            columns["payload"] = [f"{number:0{payload}d}" for number in range(len(own))]
         pq.write_table(pa.table(columns), folder / f"part-{task}.parquet")
 
 

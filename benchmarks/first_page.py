@@ -110,8 +110,8 @@ def answer(url: str, body: bytes | None = None) -> bytes:
     return b""
 
 
-def has_jobs(said: bytes) -> bool:
-    nodes = json.loads(said or "{}").get("data", {}).get("repositoriesOrError", {}).get("nodes", [])
+def has_jobs(message: bytes) -> bool:
+    nodes = json.loads(message or "{}").get("data", {}).get("repositoriesOrError", {}).get("nodes", [])
     return any(job["name"].endswith("_nightly") for node in nodes for job in node["jobs"])
 
 

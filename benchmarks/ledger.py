@@ -61,13 +61,13 @@ def keeping():
         with tempfile.TemporaryDirectory() as root:
             cpu, wall, loop, folder = keep(ROWS, root)
             parts = len(folder.parts())
-            said = f"{size_of(folder) / ROWS:.0f} B each, {parts} parts"
+            message = f"{size_of(folder) / ROWS:.0f} B each, {parts} parts"
     began = time.process_time()
     for number in range(ROWS):
         key_text((number,)), dump({"score": number, "grade": "B"})
     making = time.process_time() - began
     each, making, loop = (seconds / ROWS * 1e6 for seconds in (cpu, making, loop))
-    print(f"keep      {ROWS:,} answers: {each:.2f} µs CPU each, wall {wall:.2f} s, {said}")
+    print(f"keep      {ROWS:,} answers: {each:.2f} µs CPU each, wall {wall:.2f} s, {message}")
     print(f"          {making:.2f} of it key text and JSON; {loop:.2f} in the calling thread")
 
 

@@ -52,7 +52,7 @@ def run(spark, folder, *, cache, ledger):
     return cpu_s() - cpu, time.perf_counter() - wall
 
 
-def compared(said, spark, folder, *, cache, turns):
+def compared(message, spark, folder, *, cache, turns):
     """Print each turn, and what the ledger adds in the median."""
     found = {False: [], True: []}
     for ledger in found:  # cold
@@ -61,10 +61,10 @@ def compared(said, spark, folder, *, cache, turns):
         for ledger in (True, False) if turn % 2 else (False, True):
             found[ledger].append(run(spark, folder, cache=cache, ledger=ledger))
         (cpu, wall), (cpu_with, wall_with) = found[False][-1], found[True][-1]
-        print(f"{said}  without: {cpu:.1f} s CPU {wall:.1f} s", end="   ")
+        print(f"{message}  without: {cpu:.1f} s CPU {wall:.1f} s", end="   ")
         print(f"with the ledger: {cpu_with:.1f} s CPU {wall_with:.1f} s", flush=True)
     cpu, wall = medians([ratios(*turn) for turn in zip(found[False], found[True], strict=True)])
-    print(f"{said}  x {cpu:.3f} CPU, x {wall:.3f} wall (medians of {turns} turns)", end="; ")
+    print(f"{message}  x {cpu:.3f} CPU, x {wall:.3f} wall (medians of {turns} turns)", end="; ")
     cpu, wall = ratios(medians(found[False]), medians(found[True]))
     print(f"ratios of the medians x {cpu:.3f} CPU, x {wall:.3f} wall")
 

@@ -32,7 +32,7 @@ from pyspark.sql.types import ArrayType  # noqa: E402
 
 from data_quality import identity, run_output  # noqa: E402
 from data_quality.day import verdicts  # noqa: E402
-from jobs.schema import DayFacts, DayFigures, Verdict  # noqa: E402
+from jobs.schema import DayFacts, DayMetrics, Verdict  # noqa: E402
 
 
 def session(heap: str) -> SparkSession:
@@ -65,7 +65,7 @@ def aggregation(frame: DataFrame) -> None:
     frame.agg(*measures).collect()
 
 
-def without_values(frame: DataFrame, facts: DayFacts, figures: DayFigures) -> tuple[Verdict, ...]:
+def without_values(frame: DataFrame, facts: DayFacts, figures: DayMetrics) -> tuple[Verdict, ...]:
     """The suite as if a row had nothing but its place, its calls and its outcomes."""
     keyless = tuple(replace(lookup, keys=()) for lookup in facts.declared.lookups)
     with mock.patch.object(identity, "to_compare", return_value=[]):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.run.enrich import prepare, write_out
-from jobs.run.ledger_session import driven
-from jobs.run.options import RunRules, ruled
+from jobs.run.ledger_session import prepare_ledger
+from jobs.run.options import RunOptions, apply_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,6 +19,6 @@ if TYPE_CHECKING:
 def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, rows: int | None = None) -> None:
     """rows: of the frame, as a day's run knows them from the footers of its files."""
     rows, plan = prepare(frame, declared)
-    plan = ruled(plan, declared, uuid.uuid4().hex, RunRules())
-    with driven(rows, plan, scratch=Path(f"{out}-keys"), rows=rows) as run:
+    plan = apply_options(plan, declared, uuid.uuid4().hex, RunOptions())
+    with prepare_ledger(rows, plan, scratch=Path(f"{out}-keys"), rows=rows) as run:
         write_out(rows, run.plan, str(out))

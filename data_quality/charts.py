@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.schema import OUTCOMES, DayFigures, DayRecord, LookupFigures
+from jobs.schema import OUTCOMES, DayMetrics, DayRecord, LookupMetrics
 
 LABELLED_DAYS = 5  # their dates fit beside each other on a telephone
 FEWEST_BARS = 12  # of so many bars a day, or a moment, is one, however few there are
@@ -20,7 +20,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 Figure = dict[str, Any]  # data and layout as Plotly has them; legend: name, colour and kind of each series
 
 
-def outcomes_of_a_day(figures: DayFigures) -> Figure:
+def outcomes_of_a_day(figures: DayMetrics) -> Figure:
     """One bar per lookup, made of its outcomes."""
     names = [lookup.name for lookup in figures.lookups]
     present = [outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for lookup in figures.lookups)]
@@ -32,26 +32,26 @@ def outcomes_of_a_day(figures: DayFigures) -> Figure:
     return _figure(bars, height=80 + 46 * len(names), barmode="stack", x={"title": {"text": "rows"}}, y=y)
 
 
-def of_a_lookup(figures: LookupFigures, picture: dict[str, Any] | None) -> dict[str, Figure]:
+def of_a_lookup(figures: LookupMetrics, picture: dict[str, Any] | None) -> dict[str, Figure]:
     """Latency histogram, and outcomes and percentiles over the time of the run; empty without anything to draw."""
     if not picture or not picture["slots"]:
         return {}
     return {"latency": _latency(figures, picture), "over_time": _over_time(picture)}
 
 
-def _latency(figures: LookupFigures, picture: dict[str, Any]) -> Figure:
+def _latency(figures: LookupMetrics, picture: dict[str, Any]) -> Figure:
     classes = picture["latency"]
     bars = []
     for outcome in dict.fromkeys(one["outcome"] for one in classes):
-        mine = [one for one in classes if one["outcome"] == outcome]
+        own = [one for one in classes if one["outcome"] == outcome]
         bar = _bar(
             outcome,
-            [one["rows"] for one in mine],
-            [(one["from_ms"] * one["to_ms"]) ** 0.5 for one in mine],
+            [one["rows"] for one in own],
+            [(one["from_ms"] * one["to_ms"]) ** 0.5 for one in own],
             "%{y:,} rows<br>%{customdata[0]:.3~g} to %{customdata[1]:.3~g} ms",
         )
-        bar["width"] = [one["to_ms"] - one["from_ms"] for one in mine]
-        bar["customdata"] = [[one["from_ms"], one["to_ms"]] for one in mine]
+        bar["width"] = [one["to_ms"] - one["from_ms"] for one in own]
+        bar["customdata"] = [[one["from_ms"], one["to_ms"]] for one in own]
         bars.append(bar)
     low = math.log10(min(one["from_ms"] for one in classes)) - 0.05
     high = math.log10(max(one["to_ms"] for one in classes)) + 0.05

@@ -13,7 +13,7 @@ from data_quality import answers, history, pictures, run_output
 from data_quality.catalogue import CheckSpec, checks, further
 from data_quality.findings import Finding, plain
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used
-from jobs.schema import DayFacts, DayFigures, ExpectationFacts, RequestFigures, Verdict
+from jobs.schema import DayFacts, DayMetrics, ExpectationFacts, RequestMetrics, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ class QualityResult:
 
 
 def check(
-    spark: SparkSession, facts: DayFacts, figures: DayFigures, stored: answers.Stored | None = None
+    spark: SparkSession, facts: DayFacts, figures: DayMetrics, stored: answers.Stored | None = None
 ) -> QualityResult:
     """Judge a day on the files of its run, before it is published: one verdict per check of the catalogue.
 
@@ -47,7 +47,7 @@ def check(
 
 
 def verdicts(
-    frame: DataFrame, facts: DayFacts, figures: DayFigures | None = None, stored: answers.Stored | None = None
+    frame: DataFrame, facts: DayFacts, figures: DayMetrics | None = None, stored: answers.Stored | None = None
 ) -> tuple[Verdict, ...]:
     """The verdicts on any Spark table with the audit columns; `figures` are the run's own counts, to be checked too.
 
@@ -81,7 +81,7 @@ def verdicts(
 
 
 def _expectations_of(
-    specs: tuple[CheckSpec, ...], facts: DayFacts, figures: DayFigures | None, by_answer: dict[str, Finding]
+    specs: tuple[CheckSpec, ...], facts: DayFacts, figures: DayMetrics | None, by_answer: dict[str, Finding]
 ) -> Iterator[tuple[CheckSpec, Any]]:
     """The expectation of each check, or the reason why there is none. by_answer: of `answers.judge`."""
     from data_quality.expectations import BY_RULE
@@ -118,7 +118,7 @@ def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
         return f"{wanted.type}: {_one_line(wrong)}"
 
 
-def _counted(rule: str, facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> dict[str, Any]:
+def _counted(rule: str, facts: DayFacts, figures: DayMetrics | None, lookup: str | None) -> dict[str, Any]:
     """What the run itself counted, for the checks that compare it with the files or have nothing else to judge by."""
     match rule:
         case "outcomes_add_up" if figures is not None:
@@ -134,21 +134,21 @@ def _counted(rule: str, facts: DayFacts, figures: DayFigures | None, lookup: str
     return {}
 
 
-def _most_at_once(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> list[int] | None:
+def _most_at_once(facts: DayFacts, figures: DayMetrics | None, lookup: str | None) -> list[int] | None:
     """Requests in flight by task, where one asks for many keys; None where none does, or nobody counted."""
     batched = any(one.name == lookup and one.batch_size > 1 for one in facts.declared.lookups)
     requests = _requests(figures, lookup)
     return list(requests.most_at_once) if batched and requests is not None else None
 
 
-def _sent(facts: DayFacts, figures: DayFigures | None, lookup: str | None) -> list[int] | None:
+def _sent(facts: DayFacts, figures: DayMetrics | None, lookup: str | None) -> list[int] | None:
     """Requests, and the keys that they asked for; None where nobody counted, or an answer may need no request."""
     own_way = any(one.name == lookup and one.kind == "coroutine" for one in facts.declared.lookups)
     requests = _requests(figures, lookup)
     return None if own_way or requests is None else [requests.sent, requests.items]
 
 
-def _answers(figures: DayFigures | None, lookup: str | None) -> list[int] | None:
+def _answers(figures: DayMetrics | None, lookup: str | None) -> list[int] | None:
     """Answers that came by request, and those in doubt; None where nobody counted what was sent."""
     requests = _requests(figures, lookup)
     if requests is not None:
@@ -157,13 +157,13 @@ def _answers(figures: DayFigures | None, lookup: str | None) -> list[int] | None
     return [0, 0] if calls == [0] else None
 
 
-def _called(figures: DayFigures | None, lookup: str | None) -> list[int] | None:
+def _called(figures: DayMetrics | None, lookup: str | None) -> list[int] | None:
     """Rows that were called for, and their distinct keys; None where nobody counted them."""
     one = next((one for one in figures.lookups if one.name == lookup), None) if figures else None
     return None if one is None or one.keys_called is None else [one.rows_called, one.keys_called]
 
 
-def _requests(figures: DayFigures | None, lookup: str | None) -> RequestFigures | None:
+def _requests(figures: DayMetrics | None, lookup: str | None) -> RequestMetrics | None:
     return next((one.requests for one in figures.lookups if one.name == lookup), None) if figures else None
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from data_quality.catalogue import DAYS_OF_HISTORY, WEEKS_OF_HISTORY
 from data_quality.findings import Finding, rows, share
-from jobs.schema import DayFigures
+from jobs.schema import DayMetrics
 
 RUNS = Path("data/runs")
 _log = logging.getLogger("tidegate.records")
 FEWEST, MOST = 0.6, 1.6  # rows of a complete day, in parts of the usual number
 
 
-def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayFigures]:
+def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayMetrics]:
     """Figures of the published days among the last DAYS_OF_HISTORY; of a day published twice, the later run."""
     last = dt.date.fromisoformat(day)
     figures = {}
@@ -31,7 +31,7 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayF
         ]
         if published:
             latest = max(published, key=lambda record: record.get("published_at") or "")
-            figures[earlier] = DayFigures.from_dict(latest["figures"])
+            figures[earlier] = DayMetrics.from_dict(latest["figures"])
     return figures
 
 
@@ -39,21 +39,21 @@ def _read(path: Path) -> dict[str, Any]:
     """A record as it stands; an empty one for a record that a power cut tore: one day less to compare with."""
     try:
         record = json.loads(path.read_text())
-        DayFigures.from_dict(record["figures"])
+        DayMetrics.from_dict(record["figures"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))
         return {}
     return dict(record)
 
 
-def miss_shares(days: dict[str, DayFigures], lookup: str) -> list[float]:
+def miss_shares(days: dict[str, DayMetrics], lookup: str) -> list[float]:
     found = [figures for day in days.values() for figures in day.lookups if figures.name == lookup]
     return [
         share(figures.outcomes.get("miss", 0), sum(figures.outcomes.values())) for figures in found if figures.outcomes
     ]
 
 
-def same_weekday(days: dict[str, DayFigures], day: str) -> list[int]:
+def same_weekday(days: dict[str, DayMetrics], day: str) -> list[int]:
     last = dt.date.fromisoformat(day)
     weeks = [(last - dt.timedelta(weeks=back)).isoformat() for back in range(1, WEEKS_OF_HISTORY + 1)]
     return [days[week].rows_in for week in weeks if week in days]

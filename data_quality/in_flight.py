@@ -79,10 +79,10 @@ def _highest(frame: DataFrame, facts: DayFacts, numbers: list[int]) -> dict[int,
         return both.select(F.lit(number).alias("lookup"), "task", "edge", _step().alias("calls"), _step().alias("step"))
 
     of_calls = reduce(lambda one, other: one.unionAll(other), (edges(number) for number in numbers))
-    in_time = Window.partitionBy("lookup", "task").orderBy("edge").rowsBetween(Window.unboundedPreceding, 0)
+    over_time = Window.partitionBy("lookup", "task").orderBy("edge").rowsBetween(Window.unboundedPreceding, 0)
     peaks = (
         of_calls.unionAll(_allowances(frame, facts, numbers))
-        .select("*", F.sum("step").over(in_time).alias("over"), F.sum("calls").over(in_time).alias("in_flight"))
+        .select("*", F.sum("step").over(over_time).alias("over"), F.sum("calls").over(over_time).alias("in_flight"))
         .groupBy("lookup", "task")
         .agg(F.max("over").alias("over"), F.max("in_flight").alias("most"), F.sum(F.abs("calls")).alias("edges"))
     )
@@ -197,12 +197,12 @@ def _attempts_over(
         "edge", F.explode(F.array(F.expr("call.start * 2 + 1"), F.expr("call.end * 2")))
     )
     allowances = _allowances(frame, facts, [number]).withColumnRenamed("task", PARTITION)
-    in_time = Window.partitionBy(PARTITION).orderBy("edge").rowsBetween(Window.unboundedPreceding, 0)
+    over_time = Window.partitionBy(PARTITION).orderBy("edge").rowsBetween(Window.unboundedPreceding, 0)
     late = (
         edges.select("*", _step().alias("calls"), _step().alias("step"))
         .unionByName(allowances.drop("lookup"), allowMissingColumns=True)
-        .withColumn("in_flight", F.sum("calls").over(in_time))
-        .withColumn("allowed", F.col("in_flight") - F.sum("step").over(in_time))
+        .withColumn("in_flight", F.sum("calls").over(over_time))
+        .withColumn("allowed", F.col("in_flight") - F.sum("step").over(over_time))
         .where((F.col("calls") == 1) & (F.col("in_flight") > F.col("allowed")))
     )
     shown: list[str | Column] = [

@@ -20,7 +20,7 @@ import jinja2
 
 from data_quality import charts
 from data_quality.next_step import next_step
-from jobs.schema import OUTCOMES, DayRecord, LookupFigures, UnwrittenRun, Verdict
+from jobs.schema import OUTCOMES, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
 PLOTLY = "plotly.min.js"  # once, beside the pages
 DAYS_SHOWN = 60
@@ -257,7 +257,7 @@ def minute(time: str) -> str:
     return "–" if not time else f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def wall_over_limit(figures: LookupFigures) -> float | None:
+def wall_over_limit(figures: LookupMetrics) -> float | None:
     return figures.wall_s / figures.limit_s if figures.limit_s else None
 
 

@@ -143,7 +143,7 @@ def _answers_match(facts: DayFacts, lookup: LookupFacts) -> Rule:
     outcome, source = F.col(schema.status(name)), F.col(schema.source(name))
     published, answered_at = F.col(schema.published_status(name)), F.col(schema.published_answered_at(name))
     key, calls = F.col(schema.key(name)), F.col(schema.attempts(name))
-    hit, ours = outcome.isin("ok", "miss"), source.isin("call", "shared")
+    hit, asked_now = outcome.isin("ok", "miss"), source.isin("call", "shared")
     absent = any_of([key.isNull(), *(key.getField(part).isNull() for part, _ in lookup.keys)])
     begun, ended = (F.lit(moment).cast("timestamp") for moment in _within(facts))  # null where the run is not known
     came_at = F.try_element_at(calls, F.lit(-1))["end"]
@@ -153,7 +153,7 @@ def _answers_match(facts: DayFacts, lookup: LookupFacts) -> Rule:
         hit & answered_at.isNull(),
         ~outcome.isin(*ANSWERED, "miss") & answered_at.isNotNull(),
         hit & (source == "call") & (F.unix_micros(answered_at) != came_at),
-        ours & ((answered_at < begun) | (answered_at > ended)),
+        asked_now & ((answered_at < begun) | (answered_at > ended)),
     ]
     shown = tuple(
         column(name) for column in (schema.status, schema.published_status, schema.source, schema.published_answered_at)

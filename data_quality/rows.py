@@ -248,8 +248,8 @@ def _tolerances(
             continue
         counts = {outcome: counted[f"{name}:{outcome}"] for outcome in outcomes}
         count = sum(counts.values())
-        said = " or ".join(outcome for outcome in outcomes if counts[outcome]) or outcomes[0]
-        text = f"{said}: {rows(count)} of {total:,}, {share(count, total):.2%}; tolerated {tolerated:.2%}"
+        message = " or ".join(outcome for outcome in outcomes if counts[outcome]) or outcomes[0]
+        text = f"{message}: {rows(count)} of {total:,}, {share(count, total):.2%}; tolerated {tolerated:.2%}"
         finding = Finding(
             share(count, total) <= tolerated, text, count, total, f"at most {100 * tolerated:.4g} % of the rows"
         )

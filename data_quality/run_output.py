@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegralType, LongType, StructField, StructType
 from jobs import schema
 from jobs.schema import DayFacts, DeclaredFacts
 
-POSITION = "_position"  # long: place of the row in the run's files; grows within a task in the order in which it wrote
+POSITION = "__position"  # long: place of the row in the run's files; grows within a task in the order in which it wrote
 _ROWS_OF_A_FILE = 1 << 40  # more rows than any one file holds; leaves room for 8 million files
 _NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")  # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
 

@@ -103,8 +103,8 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
         finally:
             engine.dispose()
     except (sa.exc.SQLAlchemyError, OSError, ValueError, ImportError) as error:
-        said = " ".join(str(getattr(error, "orig", None) or error).split())[:MOST]
-        raise VerdictsRefused(f"verdicts: {_shown(url)} ({URL}) does not take them: {said.rstrip('.')}.") from error
+        message = " ".join(str(getattr(error, "orig", None) or error).split())[:MOST]
+        raise VerdictsRefused(f"verdicts: {_shown(url)} ({URL}) does not take them: {message.rstrip('.')}.") from error
 
 
 def _shown(url: str) -> str:

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _step(2, "data", lambda: f"{prepare(options.days)}{forget_answers()}")
         with running(DATA / "demo", CALLS, faults=FAULT_SHARES) as service:
             print(f"{heading(2, '')}{describe(service.url)}", flush=True)
-            return Story(days, service, options.stop_service_at).told()
+            return Story(days, service, options.stop_service_at).reported()
     except (NotReady, ValueError, RuntimeError) as missing:
         print(f"\nNOT STARTED: {missing}")
         return 1
@@ -78,11 +78,11 @@ def check_environment() -> str:
     java = shutil.which(f"{home}/bin/java" if home else "java")
     if java is None:
         raise NotReady("Spark needs Java 17 or newer and there is none: install it, or set JAVA_HOME.")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-    version = re.search(r'version "(\d+)', said)
+    message = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    version = re.search(r'version "(\d+)', message)
     if version is None or int(version[1]) < 17:
         raise NotReady(
-            f"Spark needs Java 17 or newer; {java} says: {said.strip().splitlines()[0] if said else 'nothing'}."
+            f"Spark needs Java 17 or newer; {java} says: {message.strip().splitlines()[0] if message else 'nothing'}."
         )
     return f"Python {sys.version_info.major}.{sys.version_info.minor}, Java {version[1]}, {Path(sys.prefix).name} ready"
 

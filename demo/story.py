@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from demo import crash
 from demo.nights import Nights, record_of
 from demo.surroundings import DATA, DONE, answers_kept, environment
-from demo.table import agreement, asked_twice, counted_by_the_service, counted_by_us, day_table
+from demo.table import agreement, asked_twice, counted_by_us, day_table, requests_at_service
 from demo.watching import Watch
 from demo.weather_service import WeatherService
 from enrichments.flights import flights
@@ -42,7 +42,7 @@ class Story:
         self._records: dict[str, DayRecord] = {}
         self._counted: list[str] = []  # at the service, in words
 
-    def told(self) -> int:
+    def reported(self) -> int:
         """0 when every day is published; 1 when one is not, which is said."""
         nightly = [day for day in self._days if day != self._crash]
         if not (self._undisturbed(nightly) and self._killed_and_again() and self._rerun()):
@@ -74,7 +74,7 @@ class Story:
         published = []
         calls = crash.calls_during(self._service, lambda: published.append(self._run(heading(3, "nightly runs"), days)))
         self._counted += [
-            f"{', '.join(days)}: {counted_by_the_service(calls)}",
+            f"{', '.join(days)}: {requests_at_service(calls)}",
             agreement(calls, counted_by_us(self._in_order())),
         ]
         return all(published)
@@ -138,12 +138,12 @@ def _safe(day: str, days: Sequence[str]) -> str:
     partitions = DeltaTable(table).partitions() if DeltaTable.is_deltatable(table) else []
     published = sorted({partition[flights.input.partition] for partition in partitions} & set(days))
     others = [other for other in published if other != day]
-    said = (
+    message = (
         f"{' and '.join(others)} {'is' if len(others) == 1 else 'are'} published"
         if others
         else "nothing half is published"
     )
-    return f"{said}; readers still see {day} as it was before." if day in published else f"{said}."
+    return f"{message}; readers still see {day} as it was before." if day in published else f"{message}."
 
 
 def where(record: DayRecord) -> str:

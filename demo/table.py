@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from demo.calls import Call, Tally
 from jobs import schema
-from jobs.schema import OUTCOMES, DayRecord, LookupFigures
+from jobs.schema import OUTCOMES, DayRecord, LookupMetrics
 
 ALWAYS = ("ok", "miss", "skipped", "timeout", "error")  # outcomes with a column even when no row has them
 LEFT = ("day", "lookup", "checks", "published")
@@ -36,7 +36,7 @@ def day_table(records: Sequence[DayRecord]) -> str:
     )
 
 
-def _line(record: DayRecord, lookup: LookupFigures, outcomes: Iterable[str], *, first: bool) -> list[str]:
+def _line(record: DayRecord, lookup: LookupMetrics, outcomes: Iterable[str], *, first: bool) -> list[str]:
     figures = record.figures
     ratio = f"{lookup.wall_s / lookup.limit_s:.2f}" if lookup.limit_s else "-"
     version = f"version {record.published_version}" if record.state == "published" else record.state
@@ -66,14 +66,14 @@ def checks_in_words(record: DayRecord) -> str:
     return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.most_common()) or "none ran"
 
 
-def counted_by_the_service(calls: Sequence[Call]) -> str:
+def requests_at_service(calls: Sequence[Call]) -> str:
     tally = Tally.of(calls)
     return f"{tally.calls:,} requests for {tally.distinct_keys:,} distinct keys"
 
 
 def asked_twice(calls: Sequence[Call]) -> str:
     """What a crash cost: the calls of the killed run and of the one after it, and how many repeat another."""
-    return f"{counted_by_the_service(calls)}; asked twice: {Tally.of(calls).asked_twice:,}"
+    return f"{requests_at_service(calls)}; asked twice: {Tally.of(calls).asked_twice:,}"
 
 
 def counted_by_us(records: Iterable[DayRecord]) -> Counter[str]:
@@ -93,14 +93,14 @@ def _moment(moment: datetime) -> str:
     return utc.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def agreement(calls: Iterable[Call], ours: Counter[str]) -> str:
+def agreement(calls: Iterable[Call], audited: Counter[str]) -> str:
     """Whether the service's log and our audit agree on the number of calls of every key."""
     theirs = Counter(call.key for call in calls)
-    different = [key for key in sorted(theirs | ours) if theirs[key] != ours[key]]
+    different = [key for key in sorted(theirs | audited) if theirs[key] != audited[key]]
     if not different:
-        return f"our audit columns: {ours.total():,}, the same for every key"
+        return f"our audit columns: {audited.total():,}, the same for every key"
     first = different[0]
     return (
-        f"our audit columns: {ours.total():,}; {len(different)} keys differ, "
-        f"the first: {first}, {theirs[first]} there, {ours[first]} here"
+        f"our audit columns: {audited.total():,}; {len(different)} keys differ, "
+        f"the first: {first}, {theirs[first]} there, {audited[first]} here"
     )

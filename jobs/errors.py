@@ -48,7 +48,7 @@ class AccessRefused(RunStopped):
     state = "stopped: credentials"
 
 
-class BudgetSpent(RunStopped):
+class BudgetExhausted(RunStopped):
     """What may be spent is spent. Somebody has to decide, or the budget's next day to begin."""
 
     state = "stopped: budget"

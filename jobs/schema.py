@@ -256,7 +256,7 @@ class Billed(Facts):
 
 
 @dataclass(frozen=True)
-class RequestFigures(Facts):
+class RequestMetrics(Facts):
     """What really went over the wire for one lookup, of the task attempts that ended well."""
 
     sent: int
@@ -269,7 +269,7 @@ class RequestFigures(Facts):
 
 
 @dataclass(frozen=True)
-class LookupFigures(Facts):
+class LookupMetrics(Facts):
     """What happened at one lookup on one day. rows = the sum of outcomes."""
 
     name: str
@@ -288,7 +288,7 @@ class LookupFigures(Facts):
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
     throttled: int = 0  # attempts that the service answered with "not now"
     oldest_answer_at: str | None = None  # ISO 8601, UTC: of the answers in the day; None: it has none
-    requests: RequestFigures | None = None  # None: nobody counts them; a user's function sends what it likes
+    requests: RequestMetrics | None = None  # None: nobody counts them; a user's function sends what it likes
     billed: Billed | None = None  # None: no price is declared
     throttled_s: float = 0.0  # that its gate stood closed as the service asked for it; mean over the tasks
     down_s: float = 0.0  # the same, as the service was down
@@ -303,11 +303,11 @@ class LookupFigures(Facts):
 
 
 @dataclass(frozen=True)
-class DayFigures(Facts):
+class DayMetrics(Facts):
     rows_in: int
     rows_out: int
     rows_late: int
-    lookups: tuple[LookupFigures, ...]
+    lookups: tuple[LookupMetrics, ...]
     job_s: float = 0.0  # from the start of the job's work to the files being written
     loop_busy: float | None = None  # CPU time of the tasks' event loops as a share of their time
     ledger_bytes: int | None = None  # of its lookups' answers, after the run; None: no ledger
@@ -337,7 +337,7 @@ class DayRecord(Facts):
     """All that is known of one run of one day; kept as JSON, read by orchestration, reports and the terminal."""
 
     facts: DayFacts
-    figures: DayFigures
+    figures: DayMetrics
     verdicts: tuple[Verdict, ...] = ()
     pictures: dict[str, Any] = field(default_factory=dict)  # what data_quality counted for the report
     state: Literal["written", "published", "held back"] = "written"

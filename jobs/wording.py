@@ -10,7 +10,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"
 
 
-def in_one_line(text: str, longest: int = LONGEST) -> str:
+def one_line(text: str, longest: int = LONGEST) -> str:
     """`text` on one line of at most about `longest` characters, control characters as escapes of Python's.
 
     Half a character, which no file can hold, becomes a question mark.

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from orchestration.day_status import NO_ALARM, Word, failed_runs, last_number, published_times, words_since
+from orchestration.day_status import NO_ALARM, StatusEvent, failed_runs, last_number, published_times, status_events
 from orchestration.deadlines import day_due, deadline
 from orchestration.declared import Declared
 from orchestration.home import UI_URL
@@ -50,7 +50,7 @@ class Open:
 
 
 @dataclass
-class Told:
+class AlertCursor:
     """The cursor: how far each enrichment's words were read, which causes are open, which deadlines were looked at."""
 
     read: dict[str, int] = field(default_factory=dict)
@@ -82,42 +82,42 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
         webhook = os.environ.get(WEBHOOK)
         if not webhook:
             return dg.SensorResult(skip_reason=f"{WEBHOOK} is not set: nobody is told.")
-        told = Told.from_json(context.cursor) if context.cursor else Told()
+        reported = AlertCursor.from_json(context.cursor) if context.cursor else AlertCursor()
         sent = 0
         try:
-            for message in news(context.instance, all_declared, told, now()):
+            for message in news(context.instance, all_declared, reported, now()):
                 post(webhook, message)
                 sent += 1
         except OSError as error:  # the message stays untold, and is tried again
             reason = f"The webhook at {urlsplit(webhook).hostname} took {sent} messages, then none: {_why(error)}."
-            return dg.SensorResult(skip_reason=reason, cursor=told.to_json())
-        return dg.SensorResult(skip_reason=f"{sent} messages sent.", cursor=told.to_json())
+            return dg.SensorResult(skip_reason=reason, cursor=reported.to_json())
+        return dg.SensorResult(skip_reason=f"{sent} messages sent.", cursor=reported.to_json())
 
     return sensor
 
 
 def news(
-    instance: dg.DagsterInstance, all_declared: Sequence[Declared], told: Told, now: dt.datetime
+    instance: dg.DagsterInstance, all_declared: Sequence[Declared], reported: AlertCursor, now: dt.datetime
 ) -> Iterator[Message]:
     """What is to be said. `told` counts a message as sent when the next one is asked for, not before."""
     by_name = {declared.name: declared for declared in all_declared}
     for declared in all_declared:
-        if declared.name not in told.read:  # what was before the first look is known to those who look now
-            told.read[declared.name] = last_number(instance, declared)
-            told.missed[declared.name] = day_due(declared, now) or ""
-        for word in words_since(instance, declared, told.read[declared.name]):
-            yield from _failed(word, declared, told)
-            told.read[declared.name] = word.number
-        yield from _missed(instance, declared, told, now)
-    for cause in list(told.open):
-        yield from _over(cause, by_name, told)
+        if declared.name not in reported.read:  # what was before the first look is known to those who look now
+            reported.read[declared.name] = last_number(instance, declared)
+            reported.missed[declared.name] = day_due(declared, now) or ""
+        for word in status_events(instance, declared, reported.read[declared.name]):
+            yield from _failed(word, declared, reported)
+            reported.read[declared.name] = word.number
+        yield from _missed(instance, declared, reported, now)
+    for cause in list(reported.open):
+        yield from _over(cause, by_name, reported)
 
 
-def _failed(word: Word, declared: Declared, told: Told) -> Iterator[Message]:
+def _failed(word: StatusEvent, declared: Declared, reported: AlertCursor) -> Iterator[Message]:
     if word.state in NO_ALARM:
         return
     night, day = _night(word.at), [word.enrichment, word.day]
-    known = told.open.get(word.cause)
+    known = reported.open.get(word.cause)
     if known is None or known.night != night:
         text = (
             f"{_who(declared)} {word.day} not published ({word.state}). {word.reason.rstrip('.')}. "
@@ -125,15 +125,17 @@ def _failed(word: Word, declared: Declared, told: Told) -> Iterator[Message]:
         )
         yield _message(text, "not published", word.cause, declared, day=word.day, page=f"runs/{word.run_id}")
     days = known.days if known else []
-    told.open[word.cause] = Open(night, word.at.isoformat(), days if day in days else [*days, day])
+    reported.open[word.cause] = Open(night, word.at.isoformat(), days if day in days else [*days, day])
 
 
-def _missed(instance: dg.DagsterInstance, declared: Declared, told: Told, now: dt.datetime) -> Iterator[Message]:
+def _missed(
+    instance: dg.DagsterInstance, declared: Declared, reported: AlertCursor, now: dt.datetime
+) -> Iterator[Message]:
     """A deadline that passes without the day, where no cause was told yet: the run is late, or never began."""
     day = day_due(declared, now)
-    if day is None or told.missed.get(declared.name) == day:
+    if day is None or reported.missed.get(declared.name) == day:
         return
-    at_work = any([declared.name, day] in one.days for one in told.open.values())
+    at_work = any([declared.name, day] in one.days for one in reported.open.values())
     until = deadline(declared, day)
     if not published_times(declared, day) and not at_work and until is not None:
         cause = f"{declared.name} {day} late"
@@ -142,13 +144,13 @@ def _missed(instance: dg.DagsterInstance, declared: Declared, told: Told, now: d
             page, runs = f"runs/{failed[0].run_id}", "a run of it failed, and its page says why"
         text = f"{_who(declared)} {day} not published by {until:%H:%M} UTC, its deadline; {runs}."
         yield _message(text, "not published", cause, declared, day=day, page=page)
-        told.open[cause] = Open(_night(now), until.isoformat(), [[declared.name, day]])
-    told.missed[declared.name] = day
+        reported.open[cause] = Open(_night(now), until.isoformat(), [[declared.name, day]])
+    reported.missed[declared.name] = day
 
 
-def _over(cause: str, by_name: dict[str, Declared], told: Told) -> Iterator[Message]:
+def _over(cause: str, by_name: dict[str, Declared], reported: AlertCursor) -> Iterator[Message]:
     """All days of the cause are published since, or their enrichment is no more."""
-    one = told.open[cause]
+    one = reported.open[cause]
     days = [(by_name[name], day) for name, day in one.days if name in by_name]
     published = [max(published_times(declared, day), default=None) for declared, day in days]
     since = dt.datetime.fromisoformat(one.since)
@@ -162,7 +164,7 @@ def _over(cause: str, by_name: dict[str, Declared], told: Told) -> Iterator[Mess
         late = _after_deadline(declared, day, at)
         text = f"{_who(declared)} {what} published {at:%H:%M} UTC{late}. Over: {cause.rstrip('.')}."
         yield _message(text, "published", cause, declared, day=day, page=_page(declared, day))
-    del told.open[cause]
+    del reported.open[cause]
 
 
 def _after_deadline(declared: Declared, day: str, at: dt.datetime) -> str:

@@ -36,11 +36,11 @@ def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableCo
 
     input_columns: of the day that was read; without them the lineage is that of the answers only.
     """
-    spelt = {name.lower(): name for name in input_columns}
+    by_lower_name = {name.lower(): name for name in input_columns}
     sources = {name: [name] for name in input_columns}
     for lookup in declared.enrichment.lookups:
         asked = set[str]().union(*(columns_in(f"keys.{name}", sql) for name, sql in lookup.keys.items()))
-        keys = sorted(spelt.get(name.lower(), name) for name in asked)
+        keys = sorted(by_lower_name.get(name.lower(), name) for name in asked)
         sources |= dict.fromkeys(written_columns(lookup), keys)
     return dg.TableColumnLineage(
         {name: [dg.TableColumnDep(declared.raw_key, column) for column in made_of] for name, made_of in sources.items()}

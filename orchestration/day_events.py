@@ -11,7 +11,7 @@ import dagster as dg
 
 from data_quality.next_step import Cure, cure
 from jobs.errors import LOG_SAYS_MORE, DeclarationError
-from jobs.process.day_pipeline import tried
+from jobs.process.day_pipeline import or_warning
 from jobs.schema import DayRecord, UnwrittenRun
 from jobs.tables import run_records
 from jobs.wording import counted
@@ -85,7 +85,7 @@ class DayEvents:
         return f"{self.declared.name} {state}: {cause.replace(self.day, '<day>')}"
 
     def of_record(
-        self, record: DayRecord, told: Mapping[str, Any]
+        self, record: DayRecord, reported: Mapping[str, Any]
     ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
         """What came of the day, in numbers too: red or green; what was read for it, how many rows are dead letters.
 
@@ -93,10 +93,10 @@ class DayEvents:
         """
         if record.state == "published":
             ran = f"{counted(len(record.verdicts), 'check')} ran on {counted(record.figures.rows_out, 'row')}."
-            yield self.word("published", ran, "Nothing.", told)
+            yield self.word("published", ran, "Nothing.", reported)
         else:
             cause = f"{self.declared.name} held back: {', '.join(_red(record)) or record.reason}"
-            yield self.word("held back", record.reason, mend(self.declared, record), {"cause": cause, **told})
+            yield self.word("held back", record.reason, mend(self.declared, record), {"cause": cause, **reported})
         yield dg.AssetObservation(
             asset_key=self.declared.raw_key,
             partition=self.day,
@@ -110,13 +110,13 @@ class DayEvents:
                 metadata={"dagster/row_count": record.dead_letters, "path": self.declared.dead_letters_table},
             )
 
-    def published(self, record: DayRecord, told: Mapping[str, Any]) -> dict[str, Any]:
+    def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
         """The metadata of the day's materialization. told: its figures."""
         return {
             "state": "published",
             "readers_see": metadata.readers_see(self.declared.facts, self.day),
             **metadata.published_metadata(self.declared, record),
-            **told,
+            **reported,
             **self.links(),
         }
 
@@ -153,7 +153,7 @@ def render_report(enrichment: str) -> None:
     from data_quality import report
 
     latest, unwritten = run_records.latest(enrichment), run_records.unwritten(enrichment)
-    warning = tried(
+    warning = or_warning(
         lambda: report.render(enrichment, latest, REPORTS / enrichment, unwritten), "the report is not written"
     )
     if warning:

@@ -26,7 +26,7 @@ ENRICHMENT = "tidegate/enrichment"  # tag of a run, by its job
 
 
 @dataclass(frozen=True)
-class Word:
+class StatusEvent:
     """One observation of a day, as its run made it. cause: the same for days that fail for the same reason."""
 
     number: int  # in the order of Dagster's log
@@ -41,14 +41,14 @@ class Word:
     readers_see: str
 
 
-def last_word(instance: DagsterInstance, declared: Declared, day: str) -> Word | None:
+def latest_status(instance: DagsterInstance, declared: Declared, day: str) -> StatusEvent | None:
     """What was told of the day last. None when no run ever spoke of it."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_observations(of_day, limit=1).records
     return _word(found[0], declared) if found else None
 
 
-def words_since(instance: DagsterInstance, declared: Declared, number: int) -> Iterator[Word]:
+def status_events(instance: DagsterInstance, declared: Declared, number: int) -> Iterator[StatusEvent]:
     """All that was told of any day after `number`, oldest first."""
     more = True
     while more:
@@ -94,19 +94,19 @@ def _runs(
     ]
 
 
-def _word(record: EventLogRecord, declared: Declared) -> Word:
+def _word(record: EventLogRecord, declared: Declared) -> StatusEvent:
     observation = record.asset_observation
     assert observation is not None  # only observations were asked for
-    told = {key: str(value.value) for key, value in observation.metadata.items()}
-    return Word(
+    reported = {key: str(value.value) for key, value in observation.metadata.items()}
+    return StatusEvent(
         number=record.storage_id,
         at=dt.datetime.fromtimestamp(record.timestamp, dt.UTC),
         run_id=record.run_id,
         enrichment=declared.name,
         day=observation.partition or "",
-        state=told.get("state", ""),
-        reason=told.get("reason", ""),
-        cause=told.get("cause", ""),
-        next_step=told.get("next_step", ""),
-        readers_see=told.get("readers_see", ""),
+        state=reported.get("state", ""),
+        reason=reported.get("reason", ""),
+        cause=reported.get("cause", ""),
+        next_step=reported.get("next_step", ""),
+        readers_see=reported.get("readers_see", ""),
     )

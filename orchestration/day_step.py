@@ -11,9 +11,9 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.errors import AccessRefused, BudgetSpent, DayTaken, DeclarationError, RunStopped, TidegateError
+from jobs.errors import AccessRefused, BudgetExhausted, DayTaken, DeclarationError, RunStopped, TidegateError
 from jobs.process.day_pipeline import kept, publish_or_hold_back
-from jobs.process.spark_submit import Ended
+from jobs.process.spark_submit import ProgramResult
 from jobs.schema import DayRecord
 from jobs.tables import run_records
 from jobs.tables.leases import Lease, leased
@@ -29,7 +29,7 @@ from orchestration.resources import SparkProgram
 Event = dg.AssetCheckResult | dg.MaterializeResult[None] | dg.Output[None]
 CURES = {
     AccessRefused.state: "Once the service grants access again",
-    BudgetSpent.state: "Once the budget allows it",
+    BudgetExhausted.state: "Once the budget allows it",
 }
 
 
@@ -51,15 +51,15 @@ def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: Spa
         if ended.record is None:
             raise run.unwritten(ended)
         try:
-            record = run.published_or_held_back(ended.record, lease)
+            record = run.publish_or_hold_back_day(ended.record, lease)
         except Exception:
             yield from check_results(declared, ended.record, run.events.report)
             raise
-        told = metadata.figures_metadata(record)
-        for event in run.events.of_record(record, told):
+        reported = metadata.figures_metadata(record)
+        for event in run.events.of_record(record, reported):
             context.log_event(event)
         if record.state == "published":
-            yield from run.materialized(record, told)
+            yield from run.materialized(record, reported)
         else:
             yield from check_results(declared, record, run.events.report)
     if record.state != "published":
@@ -89,11 +89,11 @@ class DayRun:
     def events(self) -> DayEvents:
         return DayEvents(self.declared, self.day, self.run_id)
 
-    def materialized(self, record: DayRecord, told: Mapping[str, Any]) -> Iterator[Event]:
+    def materialized(self, record: DayRecord, reported: Mapping[str, Any]) -> Iterator[Event]:
         """The materialization of a published day, then its check results: Dagster takes them for those of the last
         materialization that it has. told: the day's figures.
         """
-        yield dg.MaterializeResult(metadata=self.events.published(record, told))
+        yield dg.MaterializeResult(metadata=self.events.published(record, reported))
         yield from check_results(self.declared, record, self.events.report)
         yield from outputs_of_checks_not_run(self.context, self.declared, record)
         self.withdraw_planned_checks()
@@ -124,9 +124,9 @@ class DayRun:
             raise self.failure(str(error), next_step) from error
         except dg.DagsterExecutionInterruptedError as cancel:
             # passed on as it is, the policy for crashes would start the cancelled day anew
-            raise self.failure(*self.tell_interrupted()) from cancel
+            raise self.failure(*self.report_interrupted()) from cancel
 
-    def tell_interrupted(self) -> tuple[str, str]:
+    def report_interrupted(self) -> tuple[str, str]:
         """Tell that the run was ended from outside. Returns reason and next step."""
         state, reason, next_step = self._interrupted()
         self.observe(state, reason, next_step)
@@ -173,7 +173,7 @@ class DayRun:
             )
         return stands
 
-    def with_spark(self, spark: SparkProgram, lease: Lease) -> Ended:
+    def with_spark(self, spark: SparkProgram, lease: Lease) -> ProgramResult:
         return spark.run(
             self.context,
             self.declared.reference,
@@ -185,7 +185,7 @@ class DayRun:
             while_running=self.observe_progress,
         )
 
-    def published_or_held_back(self, record: DayRecord, lease: Lease) -> DayRecord:
+    def publish_or_hold_back_day(self, record: DayRecord, lease: Lease) -> DayRecord:
         from data_quality import verdict_store
 
         refused = modes.acceptance(self.mode, self.declared.enrichment, self.day)(record)
@@ -193,19 +193,19 @@ class DayRun:
             return run_records.hold_back(kept(record, verdict_store.save), refused)
         return publish_or_hold_back(record, verdict_store.save, lease)
 
-    def unwritten(self, ended: Ended) -> dg.Failure:
+    def unwritten(self, ended: ProgramResult) -> dg.Failure:
         """The failure of a run that left no files to publish, told on the asset's page too."""
-        return self.failure(ended.reason, self.tell_unwritten(ended), allow_retries=ended.crashed)
+        return self.failure(ended.reason, self.report_unwritten(ended), allow_retries=ended.crashed)
 
-    def tell_unwritten(self, ended: Ended) -> str:
+    def report_unwritten(self, ended: ProgramResult) -> str:
         """The same on the asset's page alone. Returns the next step."""
         next_step = self._after(ended)
-        tried_again = ended.crashed and self.context.retry_number == 0
+        retried_once = ended.crashed and self.context.retry_number == 0
         far = {"progress": ended.progress} if ended.progress else {}
-        self.observe(day_status.TRIED_AGAIN if tried_again else ended.state, ended.reason, next_step, far)
+        self.observe(day_status.TRIED_AGAIN if retried_once else ended.state, ended.reason, next_step, far)
         return next_step
 
-    def _after(self, ended: Ended) -> str:
+    def _after(self, ended: ProgramResult) -> str:
         if ended.crashed and self.context.retry_number == 0:
             return "Nothing: it is tried once more by itself."
         if ended.state != RunStopped.state:

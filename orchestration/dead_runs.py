@@ -119,8 +119,8 @@ def dead_runs_sensor(all_declared: Sequence[Declared] = ()) -> dg.SensorDefiniti
         ended = end_dead_runs(context.instance)
         since = dt.datetime.fromisoformat(context.cursor) if context.cursor else began - FIRST_LOOK
         silent = tell_silent_ends(context.instance, all_declared, since - OVERLAP)
-        said = [f"Ended: {', '.join(ended)}."] if ended else ["Every run has its process."]
-        said += [f"Without a word: {', '.join(silent)}."] if silent else []
-        return dg.SensorResult(skip_reason=" ".join(said), cursor=began.isoformat())
+        message = [f"Ended: {', '.join(ended)}."] if ended else ["Every run has its process."]
+        message += [f"Without a word: {', '.join(silent)}."] if silent else []
+        return dg.SensorResult(skip_reason=" ".join(message), cursor=began.isoformat())
 
     return sensor

@@ -14,7 +14,7 @@ from types import ModuleType
 import dagster as dg
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.table_conflicts import clash
+from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from jobs.schema import DeclaredFacts
 
@@ -112,7 +112,9 @@ def enrichments_in(package: ModuleType) -> list[Declared]:
 
 
 def _add(found: dict[str, Declared], new: Declared) -> None:
-    said = clash((new.reference, new.enrichment), [(old.reference, old.enrichment) for old in found.values()])
-    if said:
-        raise DeclarationError(said)
+    message = find_conflict(
+        (new.reference, new.enrichment), [(old.reference, old.enrichment) for old in found.values()]
+    )
+    if message:
+        raise DeclarationError(message)
     found[new.name] = new

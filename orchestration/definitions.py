@@ -9,14 +9,14 @@ from orchestration.alerts import alerts
 from orchestration.assets import dead_letters_asset, enriched_asset, raw_asset, summary_asset
 from orchestration.dead_runs import dead_runs_sensor, signing_executor
 from orchestration.declared import Declared, enrichments_in, with_distinct_inputs
-from orchestration.external_publications import published_elsewhere
-from orchestration.freshness import in_time_checks
+from orchestration.external_publications import external_publications
+from orchestration.freshness import freshness_checks
 from orchestration.input_sensor import input_sensor
-from orchestration.maintenance import upkeep
+from orchestration.maintenance import maintenance
 from orchestration.modes import REMAP, REPLAY
 from orchestration.months import month_job
 from orchestration.resources import SparkProgram, spark_program
-from orchestration.restart_sensor import starting_again
+from orchestration.restart_sensor import restart_sensor
 from orchestration.schedules import day_job, nightly_schedule
 
 
@@ -38,10 +38,10 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
         if declared.enrichment.schedule is not None
     ]
     sensors = [
-        starting_again(all_declared, [*jobs.values()]),
+        restart_sensor(all_declared, [*jobs.values()]),
         alerts(all_declared),
         dead_runs_sensor(all_declared),
-        published_elsewhere(all_declared),
+        external_publications(all_declared),
     ]
     for key in raw:
         readers = [declared for declared in all_declared if declared.raw_key == key]
@@ -55,8 +55,8 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
             resources={"spark": spark},
             executor=signing_executor,
         ),
-        in_time_checks(all_declared),
-        upkeep(all_declared, [*jobs.values()]),
+        freshness_checks(all_declared),
+        maintenance(all_declared, [*jobs.values()]),
     )
 
 

@@ -38,7 +38,7 @@ class Publication:
     at: dt.datetime
 
 
-def published_elsewhere(all_declared: Sequence[Declared]) -> dg.SensorDefinition:
+def external_publications(all_declared: Sequence[Declared]) -> dg.SensorDefinition:
     """One sensor for all enrichments. Each version is told once; what a run of Dagster has told itself is not."""
 
     @dg.sensor(
@@ -134,8 +134,8 @@ def report(
 
     The check results come last, as they name the materialization; a look that was killed before them reports them next.
     """
-    if _told_version(instance, declared, publication.day) < publication.version:
-        for event in told(declared, publication, record, latest):
+    if _reported_version(instance, declared, publication.day) < publication.version:
+        for event in reported(declared, publication, record, latest):
             instance.report_runless_asset_event(event)
     withdraw_results_without_run(instance, declared, publication.day)
     target = target_of(instance, declared, publication.day)
@@ -144,7 +144,7 @@ def report(
         instance.report_runless_asset_event(evaluation)
 
 
-def told(
+def reported(
     declared: Declared, publication: Publication, record: DayRecord, latest: Sequence[DayRecord]
 ) -> Iterator[Event]:
     """The events of the day but for the results of its checks. latest: the last record of each day."""
@@ -183,7 +183,7 @@ def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
 
 def _is_reported(instance: dg.DagsterInstance, declared: Declared, publication: Publication, record: DayRecord) -> bool:
     """Whether Dagster has the version, and the results of its checks for it."""
-    if _told_version(instance, declared, publication.day) < publication.version:
+    if _reported_version(instance, declared, publication.day) < publication.version:
         return False
     names = {result.check_name for result in check_results(declared, record, "")}
     keys = [dg.AssetCheckKey(declared.key, name) for name in names if name is not None]
@@ -191,7 +191,7 @@ def _is_reported(instance: dg.DagsterInstance, declared: Declared, publication: 
     return names == {one.check_key.name for one in known if one.is_current}
 
 
-def _told_version(instance: dg.DagsterInstance, declared: Declared, day: str) -> int:
+def _reported_version(instance: dg.DagsterInstance, declared: Declared, day: str) -> int:
     """The version of the table that the day's last materialization speaks of; NOTHING_YET when there is none."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_materializations(of_day, limit=1).records

@@ -19,7 +19,7 @@ LOOK_EVERY = 60  # s
 
 
 @dataclass(frozen=True)
-class InTime:
+class FreshnessResult:
     """passed is True, too, where nothing is due."""
 
     passed: bool
@@ -39,12 +39,12 @@ class InTime:
         )
 
 
-def in_time(declared: Declared, now: dt.datetime) -> InTime:
+def freshness(declared: Declared, now: dt.datetime) -> FreshnessResult:
     """How the day that is due stands: published before its deadline, after it, or not yet."""
     day = day_due(declared, now)
     until = deadline(declared, day) if day else None
     if day is None or until is None:
-        return InTime(True, f"No day of {declared.name} is due.")
+        return FreshnessResult(True, f"No day of {declared.name} is due.")
     first = min(published_times(declared, day), default=None)
     by = f"{until:%H:%M} UTC, its deadline"
     if first is None:
@@ -56,10 +56,12 @@ def in_time(declared: Declared, now: dt.datetime) -> InTime:
         sentence = f"{day} was published at {first:%F %H:%M} UTC, before {by}."
     written = run_records.load(declared.name, day)
     checks = checks_in_words(written[-1]) if written else "none ran"
-    return InTime(first is not None and first <= until, sentence, day, until.isoformat(timespec="minutes"), checks)
+    return FreshnessResult(
+        first is not None and first <= until, sentence, day, until.isoformat(timespec="minutes"), checks
+    )
 
 
-def in_time_checks(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.Definitions:
+def freshness_checks(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.Definitions:
     """The check of every enrichment with a publish_by, and the sensor that answers it at the deadline and after."""
     watched = [declared for declared in all_declared if declared.enrichment.publish_by is not None]
     if not watched:
@@ -77,10 +79,13 @@ def _check(declared: Declared, now: Clock) -> dg.AssetChecksDefinition:
         ),
     )
     def check() -> dg.AssetCheckResult:
-        found = in_time(declared, now())
-        told = found.evaluation(declared)
+        found = freshness(declared, now())
+        reported = found.evaluation(declared)
         return dg.AssetCheckResult(
-            passed=told.passed, severity=told.severity, description=told.description, metadata=told.metadata
+            passed=reported.passed,
+            severity=reported.severity,
+            description=reported.description,
+            metadata=reported.metadata,
         )
 
     return check
@@ -95,18 +100,22 @@ def _sensor(watched: Sequence[Declared], now: Clock) -> dg.SensorDefinition:
         "day is published after all.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        told: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
-        new = list(_changed(watched, told, now()))
+        reported: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        new = list(_changed(watched, reported, now()))
         return dg.SensorResult(
-            asset_events=new, cursor=json.dumps(told), skip_reason=None if new else "Nothing new about any deadline."
+            asset_events=new,
+            cursor=json.dumps(reported),
+            skip_reason=None if new else "Nothing new about any deadline.",
         )
 
     return sensor
 
 
-def _changed(watched: Sequence[Declared], told: dict[str, str], now: dt.datetime) -> Iterator[dg.AssetCheckEvaluation]:
+def _changed(
+    watched: Sequence[Declared], reported: dict[str, str], now: dt.datetime
+) -> Iterator[dg.AssetCheckEvaluation]:
     for declared in watched:
-        found = in_time(declared, now)
-        if found.day and told.get(declared.name) != found.sentence:
-            told[declared.name] = found.sentence
+        found = freshness(declared, now)
+        if found.day and reported.get(declared.name) != found.sentence:
+            reported[declared.name] = found.sentence
             yield found.evaluation(declared)

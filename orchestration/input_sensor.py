@@ -66,7 +66,7 @@ def input_sensor(readers: Sequence[Declared], jobs: Sequence[Job], now: Clock = 
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         known: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
-        look = Look(context.instance, readers, known, now())
+        look = InputScan(context.instance, readers, known, now())
         look.at_days()
         reason = None if look.requests else f"No day of the last {DAYS} has files to run for."
         return dg.SensorResult(look.requests, reason, json.dumps(look.seen), asset_events=look.events)
@@ -74,7 +74,7 @@ def input_sensor(readers: Sequence[Declared], jobs: Sequence[Job], now: Clock = 
     return sensor
 
 
-class Look:
+class InputScan:
     """One look at the last days of an input: what is new, and what is to be run for it."""
 
     def __init__(

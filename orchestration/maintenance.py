@@ -42,7 +42,7 @@ class Age(dg.Config):
     keep_days: int = 7
 
 
-def upkeep(all_declared: Sequence[Declared], jobs: Sequence[Job]) -> dg.Definitions:
+def maintenance(all_declared: Sequence[Declared], jobs: Sequence[Job]) -> dg.Definitions:
     """The jobs, and the sensor that runs the days whose answers were refreshed. jobs: the nightly ones."""
     refresh = _refresh(all_declared)
     return dg.Definitions(

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from jobs.errors import TidegateError
-from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupFigures
+from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupMetrics
 from jobs.tables import run_records
 from orchestration import columns
 from orchestration.declared import Declared
@@ -95,7 +95,7 @@ def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) 
     return ", ".join(changed) if old.fields and changed else "yes"
 
 
-def _lookup_metadata(lookup: LookupFigures) -> dict[str, Any]:
+def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
     metadata: dict[str, Any] = {f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES}
     sent = lookup.requests  # where nobody counts them, as for a function, an attempt is a request
     metadata |= {

@@ -13,7 +13,7 @@ import dagster as dg
 from dagster import MAX_RUNTIME_SECONDS_TAG
 
 from jobs.errors import DayTaken, DeclarationError
-from jobs.process.spark_submit import Ended
+from jobs.process.spark_submit import ProgramResult
 from jobs.run.enrich_day import run_id_of
 from jobs.schema import DayRecord
 from jobs.tables import run_records
@@ -161,7 +161,7 @@ class MonthRun:
                 run.observe("failed", str(error), f"Once that is mended, {run_again(self._declared)}")
                 self._red[day] = str(error)
 
-    def _with_spark(self, spark: SparkProgram) -> Ended:
+    def _with_spark(self, spark: SparkProgram) -> ProgramResult:
         return spark.run_days(
             self._context,
             self._declared.reference,
@@ -185,10 +185,10 @@ class MonthRun:
                 self._begin(day)
             case {"kind": "checked", "record": values}:
                 record = DayRecord.from_dict(values)
-                self._decide(record.facts.day, Ended(0, record, ""))
+                self._decide(record.facts.day, ProgramResult(0, record, ""))
             case {"kind": "stopped" | "failed", "day": day, "reason": reason, **rest}:
                 progress = str(rest.get("progress", ""))
-                self._decide(day, Ended(1, None, reason, str(rest.get("state", "failed")), progress))
+                self._decide(day, ProgramResult(1, None, reason, str(rest.get("state", "failed")), progress))
 
     def _begin(self, day: str) -> None:
         self._begun.add(day)
@@ -197,27 +197,29 @@ class MonthRun:
 
     def _link_log(self, day: str) -> None:
         """One Spark, one log: every day links it, also one that ends before it begins, as without input."""
-        first, mine = self._runs[next(iter(self._leases))].events.log, self._runs[day].events.log
-        if mine != first:
-            mine.parent.mkdir(parents=True, exist_ok=True)
-            mine.unlink(missing_ok=True)
-            mine.symlink_to(first.resolve())
+        first, own = self._runs[next(iter(self._leases))].events.log, self._runs[day].events.log
+        if own != first:
+            own.parent.mkdir(parents=True, exist_ok=True)
+            own.unlink(missing_ok=True)
+            own.symlink_to(first.resolve())
 
-    def _decide(self, day: str, ended: Ended) -> None:
+    def _decide(self, day: str, ended: ProgramResult) -> None:
         run = self._runs[day]
         self._said_why = ended.record is None
         if ended.record is None:
             self._link_log(day)
-            run.tell_unwritten(ended)
+            run.report_unwritten(ended)
             self._red[day] = ended.reason
             return
-        record = run.published_or_held_back(ended.record, self._leases[day])
-        told = metadata.figures_metadata(record)
-        for event in run.events.of_record(record, told):
+        record = run.publish_or_hold_back_day(ended.record, self._leases[day])
+        reported = metadata.figures_metadata(record)
+        for event in run.events.of_record(record, reported):
             self._context.log_event(event)
         if record.state == "published":
             self._context.log_event(
-                dg.AssetMaterialization(self._declared.key, partition=day, metadata=run.events.published(record, told))
+                dg.AssetMaterialization(
+                    self._declared.key, partition=day, metadata=run.events.published(record, reported)
+                )
             )
         self._log_checks(record, run.events.report)
         if record.state != "published":
@@ -249,11 +251,11 @@ class MonthRun:
         """The days that no word came of."""
         return [day for day in self._leases if day not in self._red and day not in self._published]
 
-    def _broken_off(self, ended: Ended) -> None:
+    def _broken_off(self, ended: ProgramResult) -> None:
         """Spark ended before the last day: by a stop that was told, or by a crash in a day or between two."""
         day = self._left()[0]
         if day in self._begun:
-            self._runs[day].tell_unwritten(ended)
+            self._runs[day].report_unwritten(ended)
             self._red[day] = ended.reason
         elif ended.crashed or not self._said_why:
             self._red[day] = ended.reason
@@ -262,7 +264,7 @@ class MonthRun:
         over = {*self._published, *self._red}
         day = next((day for day in self._runs if day not in over), None)
         if day is not None:
-            self._red[day], _ = self._runs[day].tell_interrupted()
+            self._red[day], _ = self._runs[day].report_interrupted()
         return self._failure(early=day is not None, allow_retries=False)
 
     def _failure(self, *, early: bool, allow_retries: bool) -> dg.Failure:

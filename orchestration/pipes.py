@@ -30,7 +30,7 @@ def _close(context: PipesContext) -> None:
 
 
 class Reporter:
-    """Progress goes to `log`, at most one line every PROGRESS_EVERY seconds; every other event to `send`, at once.
+    """Progress goes to `log`: a line for each phase, and at most one every PROGRESS_EVERY seconds; all else to `send`.
 
     The event of a run that ends without files says how far it came: `progress`.
     """
@@ -54,8 +54,9 @@ class Reporter:
             if event["kind"] in ("checked", "stopped", "failed"):  # the next day's begins anew
                 self._last = None
             return
+        is_new_phase = self._last is not None and self._last.get("unit") != event.get("unit")  # keys, then rows
         self._last = event
-        if self._clock() >= self._next_line:
+        if is_new_phase or self._clock() >= self._next_line:
             self._next_line = self._clock() + PROGRESS_EVERY
             self._log(progress_line(event))
 

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from jobs.process.process_guard import die_with_parent
-from jobs.process.spark_submit import Ended, SparkSubmit, ended, spark_submit_from_environment
+from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended, spark_submit_from_environment
 from jobs.schema import DayRecord
 from jobs.tables.leases import Lease
 from orchestration.messages import WholeLineReader
@@ -48,7 +48,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         options: Sequence[str],
         lease: Lease,
         while_running: Callable[[], None],
-    ) -> Ended:
+    ) -> ProgramResult:
         """Enrich and check the day; Spark's output goes to the file `log`.
 
         options: further ones of the program. while_running is called every tell_every s.
@@ -64,7 +64,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
                 leases=[lease],
                 while_running=while_running,
             )
-        record, reason, state, progress = _told(session.get_custom_messages())
+        record, reason, state, progress = _reported(session.get_custom_messages())
         return replace(ended(code, record, reason, log), state=state, progress=progress)
 
     def run_days(
@@ -78,7 +78,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         leases: Sequence[Lease],
         hear: Callable[[Mapping[str, Any]], None],
         while_running: Callable[[], None],
-    ) -> Ended:
+    ) -> ProgramResult:
         """Enrich and check the days, one after the other, in one Spark application.
 
         hear: gets what the program says of each day, in order, while it runs; a day begins when the one before is
@@ -135,7 +135,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
             yield session
 
 
-def _told(messages: object) -> tuple[DayRecord | None, str, str, str]:
+def _reported(messages: object) -> tuple[DayRecord | None, str, str, str]:
     """What the program sent: the record of a day that was written; else the reason for stopping, the state, and how far
     it came.
     """

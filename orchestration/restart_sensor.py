@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import dagster as dg
 
 from jobs.errors import RunStopped
-from orchestration.day_status import last_word, unfinished_runs
+from orchestration.day_status import latest_status, unfinished_runs
 from orchestration.deadlines import day_awaited, next_start
 from orchestration.declared import Declared
 from orchestration.schedules import Job
@@ -19,7 +19,7 @@ def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def starting_again(all_declared: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now) -> dg.SensorDefinition:
+def restart_sensor(all_declared: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now) -> dg.SensorDefinition:
     """One sensor for all enrichments. A day stopped by credentials or budget, cancelled or held back, waits for
     somebody.
     """
@@ -43,7 +43,7 @@ def starting_again(all_declared: Sequence[Declared], jobs: Sequence[Job], now: C
 
 def _again(instance: dg.DagsterInstance, declared: Declared, now: dt.datetime) -> dg.RunRequest | None:
     day = day_awaited(declared, now)
-    word = last_word(instance, declared, day) if day else None
+    word = latest_status(instance, declared, day) if day else None
     if day is None or word is None or word.state != RunStopped.state:
         return None
     start = next_start(declared, day, word.at)

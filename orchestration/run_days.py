@@ -48,11 +48,11 @@ def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:
     for event in result.all_events:
         if event.is_step_failure:
             failure = event.step_failure_data
-            told = failure.user_failure_data
-            if told is None or told.description is None:
+            reported = failure.user_failure_data
+            if reported is None or reported.description is None:
                 return _root_cause(failure.error), MORE
-            next_step = told.metadata.get("next_step")
-            return told.description, str(next_step.value) if next_step else ""
+            next_step = reported.metadata.get("next_step")
+            return reported.description, str(next_step.value) if next_step else ""
     return ("", "") if result.success else ("The run failed before a step did.", MORE)
 
 

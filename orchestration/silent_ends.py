@@ -11,7 +11,7 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 from jobs.errors import TidegateError
 from orchestration.checks import withdraw_planned
 from orchestration.day_events import DayEvents, render_report, run_again
-from orchestration.day_status import CANCELLED, ENRICHMENT, FAILED, RUNNING, TRIED_AGAIN, last_word
+from orchestration.day_status import CANCELLED, ENRICHMENT, FAILED, RUNNING, TRIED_AGAIN, latest_status
 from orchestration.declared import Declared
 from orchestration.external_publications import NOTHING_YET, publications
 
@@ -26,15 +26,15 @@ def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declar
     Returns the days, each with its enrichment. Told twice is told once: the second time the day is not silent.
     """
     ended = instance.get_run_records(RunsFilter(statuses=ENDED, updated_after=since))
-    told = []
+    reported = []
     for declared in all_declared:
-        mine = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
-        for run, day in mine:
+        own = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
+        for run, day in own:
             _tell(instance, declared, run, day)
-        if mine:
+        if own:
             render_report(declared.name)
-        told += [f"{declared.name} {day}" for _, day in mine]
-    return told
+        reported += [f"{declared.name} {day}" for _, day in own]
+    return reported
 
 
 def _silent_days(instance: dg.DagsterInstance, declared: Declared, record: RunRecord) -> Iterator[str]:
@@ -44,12 +44,12 @@ def _silent_days(instance: dg.DagsterInstance, declared: Declared, record: RunRe
         return
     is_day = declared.days.has_partition_key(partition)
     for day in [partition] if is_day else _days_of_month(declared, partition):
-        word = last_word(instance, declared, day)
+        word = latest_status(instance, declared, day)
         if word is not None and word.run_id == run.run_id:
             unfinished = word.state == RUNNING or (word.state == TRIED_AGAIN and not _is_started_again(run))
         else:
             later = word is not None and word.at.timestamp() >= record.create_timestamp.timestamp()
-            unfinished = is_day and not later and not _has_said_why(instance, run)
+            unfinished = is_day and not later and not _has_given_reason(instance, run)
         if unfinished and not _is_published_by(declared, day, run.run_id):
             yield day
 
@@ -63,7 +63,7 @@ def _is_started_again(run: dg.DagsterRun) -> bool:
     return run.tags.get(WILL_RETRY_TAG) == "true"
 
 
-def _has_said_why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Whether a step of ours ended it with a reason, as a replay that could not begin."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
     return any(one.dagster_event and one.dagster_event.step_failure_data.user_failure_data for one in failures)
@@ -102,6 +102,6 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
 def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     """What Dagster says of its end, in one line."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_FAILURE)
-    said = [one.dagster_event.message for one in failures if one.dagster_event and one.dagster_event.message]
-    lines = [line for line in "\n".join(said[-1:]).strip().splitlines() if not line.startswith(SAYS_NOTHING)]
+    message = [one.dagster_event.message for one in failures if one.dagster_event and one.dagster_event.message]
+    lines = [line for line in "\n".join(message[-1:]).strip().splitlines() if not line.startswith(SAYS_NOTHING)]
     return f"the run was killed, or broke off; {AS_IT_WAS}{f' ({lines[0].rstrip(chr(46))})' if lines else ''}."

@@ -21,6 +21,7 @@ def of_the_wheel():
 
 
 @pytest.mark.parametrize("folder", [binaries, of_the_wheel], ids=["found first", "wheel"])
+@pytest.mark.process
 def test_it_answers_and_leaves_nothing(folder):
     with PostgresServer.running(folder()) as server:
         name = server.new_database()
@@ -30,6 +31,7 @@ def test_it_answers_and_leaves_nothing(folder):
     assert not where.exists()
 
 
+@pytest.mark.process
 def test_it_ends_when_the_tests_are_killed():
     code = (
         "import time; from tests.support.postgres_server import PostgresServer\n"

@@ -84,10 +84,10 @@ def described(declared: type) -> dict[str, str]:
     for names, text in _parts(declared)[1:]:
         named |= dict.fromkeys(names, text)
     source = inspect.getsource(declared)
-    for name, said in named.items():
+    for name, message in named.items():
         comment = re.search(rf"^    {name}: .*?  # (.+)$", source, re.MULTILINE)
         if comment:
-            named[name] = "; ".join(filter(None, (comment[1], said)))
+            named[name] = "; ".join(filter(None, (comment[1], message)))
     return named
 
 
@@ -97,9 +97,9 @@ def _section(declared: type) -> Iterator[str]:
     more = f" It has the fields of [{base.__name__}](#{base.__name__.lower()}) too." if base is not object else ""
     yield f"### {declared.__name__}\n\n{about}{more}\n"
     yield "| field | type | default | |\n|---|---|---|---|"
-    said = described(declared)
+    message = described(declared)
     for field in _own_fields(declared):
-        cells = (f"`{field.name}`", f"`{_type(_kinds(declared)[field.name])}`", _default(field), said[field.name])
+        cells = (f"`{field.name}`", f"`{_type(_kinds(declared)[field.name])}`", _default(field), message[field.name])
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
 
@@ -120,7 +120,9 @@ def _parts(declared: type) -> list[tuple[list[str], str]]:
     starts = re.compile(rf"(?:(?<=^)|(?<=[.;]\s)|(?<=¶))((?:{names})(?:, (?:{names}))*):\s", re.MULTILINE)
     pieces = starts.split(text)
     about: tuple[list[str], str] = ([], _plain(pieces[0]))
-    return [about] + [(names.split(", "), _plain(said)) for names, said in zip(pieces[1::2], pieces[2::2], strict=True)]
+    return [about] + [
+        (names.split(", "), _plain(message)) for names, message in zip(pieces[1::2], pieces[2::2], strict=True)
+    ]
 
 
 def _plain(text: str) -> str:

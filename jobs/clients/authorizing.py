@@ -180,11 +180,11 @@ class TokenHeaders:
         """The first token, before any clock starts. Raises RunStopped when there is none to be had."""
         if self._takes_kept(asyncio.get_running_loop().time()):
             return
-        for tried in range(1, TOKEN_TRIES + 1):
+        for attempt in range(1, TOKEN_TRIES + 1):
             try:
                 await self._fetch()
             except CallFailed as failure:
-                if tried == TOKEN_TRIES:
+                if attempt == TOKEN_TRIES:
                     raise RunStopped(f"{self._service}: {failure} ({TOKEN_TRIES} tries).") from None
                 await asyncio.sleep(TOKEN_PAUSE)
             else:

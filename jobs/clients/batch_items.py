@@ -16,7 +16,7 @@ from jobs.declare.batch import ID, ITEMS, Batch
 from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text
-from jobs.wording import in_one_line
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.clients.http_session import Response
@@ -95,7 +95,7 @@ class ItemRequests:
         if not (is_list and found) and self._throttles.hold_for(response.content):  # "not now" beside an empty list too
             raise Throttled("throttled, by the answer", response.retry_after)
         if not is_list:
-            shown = in_one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
+            shown = one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
             raise CallFailed(f"the answer has no list at {self._where} (batch.answers): {shown}", passing=False)
         answers = self._by_id(items, found, response) if self._match is not None else self._by_place(items, found)
         judged = [self._judged(answer, response.retry_after) for answer in answers]

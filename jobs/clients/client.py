@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from jobs.declare.lookup import Key
 
 
-class Caller(Protocol):
+class Client(Protocol):
     """Asks one outside system. Lives on the event loop of one partition; `call` runs many times at once."""
 
     async def open(self) -> None:

@@ -10,6 +10,7 @@ watched for a while when it goes out of use, and remembers whose answers it brou
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import select
 import time
@@ -36,6 +37,8 @@ READ_AT_MOST = 1 << 20  # bytes of a connection out of use
 TURNS = 4  # of the loop, in which it reads what has arrived
 IDLE_TIMEOUT = 408  # a server's way to say that it closes an idle connection; no answer to any request
 GOODBYES = tuple(f"HTTP/1.{minor} {IDLE_TIMEOUT}".encode() for minor in (1, 0))
+
+_TUNNELS: contextvars.ContextVar[bool] = contextvars.ContextVar("tunnels", default=False)  # through a proxy
 
 
 class WatchedConnection(ResponseHandler):
@@ -261,6 +264,20 @@ class WatchedConnector(aiohttp.TCPConnector):
             self._doubt(keys)
         else:
             self._not_judged.append(keys)
+
+    async def _create_proxy_connection(self, req: Any, *arguments: Any) -> Any:
+        token = _TUNNELS.set(req.is_ssl())
+        try:
+            return await super()._create_proxy_connection(req, *arguments)
+        finally:
+            _TUNNELS.reset(token)
+
+    async def _create_direct_connection(self, *arguments: Any, **options: Any) -> Any:
+        transport, protocol = await super()._create_direct_connection(*arguments, **options)
+        if _TUNNELS.get():  # aiohttp asks the proxy for a tunnel on it, before TLS begins on a protocol of its own
+            assert isinstance(protocol, WatchedConnection)
+            protocol.begins()
+        return transport, protocol
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         """A connection on which nothing has come that was not asked for."""

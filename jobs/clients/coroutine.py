@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jobs.declare.coroutine_lookup import CoroutineLookup
 
 
-class CoroutineCaller:
+class CoroutineClient:
     """The calls of one partition, over one session."""
 
     def __init__(self, lookup: CoroutineLookup, share: int) -> None:
@@ -83,8 +83,8 @@ class CoroutineCaller:
                 raise requests.about_all from error
             if isinstance(error, TidegateError | CallFailed | Throttled):
                 raise
-            said = self._session.masked(f"{type(error).__name__}: {error}")
-            raise CallFailed(said, passing=isinstance(error, OSError)) from error
+            message = self._session.masked(f"{type(error).__name__}: {error}")
+            raise CallFailed(message, passing=isinstance(error, OSError)) from error
         if requests.about_all is not None:
             raise requests.about_all
         if answer is not None and not isinstance(answer, Mapping):
@@ -161,7 +161,7 @@ class Requests:
             response = await self._session.request(
                 method, url, body=body, misses=miss, items=self._unasked, keys=self._keys
             )
-        except (Throttled, RunStopped) as said:
-            self.about_all = said
+        except (Throttled, RunStopped) as message:
+            self.about_all = message
             raise
         return response.content

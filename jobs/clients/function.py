@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobs.declare.function_lookup import AsyncFunctionLookup
 
 
-class FunctionCaller:
+class FunctionClient:
     def __init__(self, lookup: AsyncFunctionLookup, share: int) -> None:
         self._lookup = lookup
         self._share = share
@@ -107,5 +107,5 @@ class FunctionCaller:
 
 
 def _failed(lookup: AsyncFunctionLookup, step: str, error: Exception) -> TidegateError:
-    said = " ".join(str(error).split())
-    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {type(error).__name__}: {said}")
+    message = " ".join(str(error).split())
+    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {type(error).__name__}: {message}")

@@ -23,7 +23,7 @@ from jobs.declare.conditions import Conditions
 from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text, placeholders
-from jobs.wording import in_one_line
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.declare.http_lookup import HttpLookup
@@ -32,7 +32,7 @@ NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and
 REFUSALS = (400, 413, 422)  # of a whole batch: one bad item may be why, or its size
 
 
-class HttpCaller:
+class HttpClient:
     """The requests of one partition."""
 
     def __init__(self, lookup: HttpLookup, share: int) -> None:
@@ -216,7 +216,7 @@ class HttpCaller:
     def _refuse_error(self, answer: Any) -> None:
         """Raises ValueError for an answer that error_when calls an error."""
         if self._errors.hold_for(answer):
-            shown = in_one_line(self._session.masked(json.dumps(answer, default=str)), SHOWN)
+            shown = one_line(self._session.masked(json.dumps(answer, default=str)), SHOWN)
             raise ValueError(f"it is an error by error_when: {shown}")
 
     def columns(self, answer: Any) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ from jobs.declare.addresses import path_secrets, with_parameter
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
 from jobs.errors import AccessRefused
-from jobs.wording import in_one_line
+from jobs.wording import one_line
 
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
@@ -255,25 +255,25 @@ class ServiceSession:
         if status in REDIRECTS:
             text = f"redirects to {self.masked(_location(response))}, and redirects are not followed"
         note(exchange, status, text)
-        said = in_one_line(self.masked(f"{status} {response.reason}"), SHOWN)
-        body = in_one_line(text, SHOWN)
-        if body.replace(":", "") not in ("", "{}", said):  # frameworks repeat the status
-            said = f"{said}: {body}"
+        message = one_line(self.masked(f"{status} {response.reason}"), SHOWN)
+        body = one_line(text, SHOWN)
+        if body.replace(":", "") not in ("", "{}", message):  # frameworks repeat the status
+            message = f"{message}: {body}"
         if status in self._throttled:
             self._counts.throttled += 1
-            raise Throttled(said, retry_after(response.headers.get("Retry-After")))
+            raise Throttled(message, retry_after(response.headers.get("Retry-After")))
         if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
-            raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {said}.")
+            raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {message}.")
         if status in REDIRECTS and status not in self._errors:
-            raise Redirected(said)
-        raise StatusFailed(said, status, passing=(status >= 500 or status == 408) and status not in self._errors)
+            raise Redirected(message)
+        raise StatusFailed(message, status, passing=(status >= 500 or status == 408) and status not in self._errors)
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse) -> Any:
         """The answer's JSON. Raises ValueError, and CallFailed for an answer that is empty or broke off."""
         if not answer.strip():
-            said = self.masked(f"{response.status} {response.reason}")
+            message = self.masked(f"{response.status} {response.reason}")
             cure = f"; where that means no such key, write {response.status} into miss_when"
-            empty = f"{said}: the answer has no body{cure if response.status != 200 else ''}"
+            empty = f"{message}: the answer has no body{cure if response.status != 200 else ''}"
             raise CallFailed(empty, passing=not is_whole(response))
         try:
             return loaded(answer, response.charset)
@@ -298,10 +298,10 @@ class ServiceSession:
         return without_secrets(self._authorizer.masked(shown), self._secrets)
 
     def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
-        said = self.masked(in_one_line(f"{error.status} {error.message}", SHOWN))
+        message = self.masked(one_line(f"{error.status} {error.message}", SHOWN))
         if error.status == PROXY_WANTS_PASSWORD:
-            return AccessRefused(f"{self._service.name} at {self._shown_url}: its proxy refuses us: {said}.")
-        return CallFailed(f"the proxy does not connect: {said}", passing=True)
+            return AccessRefused(f"{self._service.name} at {self._shown_url}: its proxy refuses us: {message}.")
+        return CallFailed(f"the proxy does not connect: {message}", passing=True)
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         return CallFailed(self.masked(reason), passing=passing)

@@ -10,11 +10,11 @@ from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.sql_lookup import SqlLookup
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
+    from jobs.clients.client import Client
     from jobs.declare.lookup import Lookup
 
 
-def client_for(lookup: Lookup, share: int) -> Caller:
+def client_for(lookup: Lookup, share: int) -> Client:
     """Makes the client of a lookup; the client's own libraries are loaded here and not before.
 
     Args:
@@ -30,19 +30,19 @@ def client_for(lookup: Lookup, share: int) -> Caller:
     """
     match lookup:
         case HttpLookup():
-            from jobs.clients.http import HttpCaller
+            from jobs.clients.http import HttpClient
 
-            return HttpCaller(lookup, share)
+            return HttpClient(lookup, share)
         case SqlLookup():
-            from jobs.clients.sql import SqlCaller
+            from jobs.clients.sql import SqlClient
 
-            return SqlCaller(lookup, share)
+            return SqlClient(lookup, share)
         case CoroutineLookup():
-            from jobs.clients.coroutine import CoroutineCaller
+            from jobs.clients.coroutine import CoroutineClient
 
-            return CoroutineCaller(lookup, share)
+            return CoroutineClient(lookup, share)
         case AsyncFunctionLookup():
-            from jobs.clients.function import FunctionCaller
+            from jobs.clients.function import FunctionClient
 
-            return FunctionCaller(lookup, share)
+            return FunctionClient(lookup, share)
     raise TypeError(f"no client asks for a {type(lookup).__name__}")

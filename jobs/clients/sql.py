@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jobs.declare.sql_lookup import SqlLookup
 
 
-class SqlCaller:
+class SqlClient:
     """One pool of connections for a partition, as many as it may have queries in flight."""
 
     def __init__(self, lookup: SqlLookup, share: int) -> None:

@@ -97,10 +97,10 @@ async def dispose(engine: AsyncEngine) -> None:
 def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFailed | AccessRefused:
     """What an error of the database, its driver or SQLAlchemy means; the password is in none of them."""
     state = sql_state(error)
-    said = without_password(one_line(error), engine)
+    message = without_password(one_line(error), engine)
     if state is not None and state.startswith(ABOUT_US):
-        return AccessRefused(f"{lookup.service_name} at {shown_address(engine.url)} refuses us: {said}.")
-    return CallFailed(said, passing=may_pass(error))
+        return AccessRefused(f"{lookup.service_name} at {shown_address(engine.url)} refuses us: {message}.")
+    return CallFailed(message, passing=may_pass(error))
 
 
 def is_about_a_value(error: Exception) -> bool:

@@ -35,10 +35,10 @@ async def inspect(lookup: SqlLookup) -> None:
         except DeclarationError:
             raise
         except Exception as error:
-            shown, said = shown_address(engine.url), without_password(one_line(error), engine)
+            shown, message = shown_address(engine.url), without_password(one_line(error), engine)
             if may_pass(error) and engine.url.get_backend_name() != "sqlite":  # a file does not come back by itself
-                raise RunStopped(f"service {lookup.service_name}: {shown} cannot be reached: {said}.") from error
-            raise DeclarationError(f"lookup {lookup.name}: {shown} cannot be reached: {said}.") from error
+                raise RunStopped(f"service {lookup.service_name}: {shown} cannot be reached: {message}.") from error
+            raise DeclarationError(f"lookup {lookup.name}: {shown} cannot be reached: {message}.") from error
     finally:
         await dispose(engine)
 
@@ -58,8 +58,8 @@ async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: As
     try:
         await connection.execute(one_key(lookup).limit(0), nothing)
     except sa.exc.DBAPIError as error:
-        said = without_password(one_line(error), engine)
-        raise DeclarationError(f"lookup {lookup.name}: select: the database refuses it: {said}.") from error
+        message = without_password(one_line(error), engine)
+        raise DeclarationError(f"lookup {lookup.name}: select: the database refuses it: {message}.") from error
 
 
 async def _find_columns(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:

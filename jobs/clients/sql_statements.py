@@ -73,7 +73,9 @@ class ManyKeys:
             names = [f"column{number + 2}" for number in width]
             self._row = ", ?" * len(lookup.keys)
         answers = ", ".join(f"t.{quote(column.name)}" for column in lookup.columns)
-        on = " AND ".join(f"t.{quote(name)} = k.{ours}" for name, ours in zip(lookup.keys, names, strict=True))
+        on = " AND ".join(
+            f"t.{quote(name)} = k.{parameter}" for name, parameter in zip(lookup.keys, names, strict=True)
+        )
         self._head = f"SELECT k.{'ordinal - 1' if self._is_postgres else 'column1'}, {answers} FROM "  # noqa: S608
         self._tail = f" JOIN {_quoted_table(lookup, quote)} AS t ON {on} LIMIT "
 

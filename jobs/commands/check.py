@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.table_conflicts import clash
+from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import find_input, is_day, nearest_to
 from jobs.input.table_formats import refuse_table_formats
@@ -34,14 +34,14 @@ def check_package(name: str, day: str | None = None) -> Iterator[tuple[str, str,
             named = vars(importlib.import_module(module)).items()
             found = [(f"{module}:{key}", value) for key, value in named if isinstance(value, Enrichment)]
         except Exception as error:  # noqa: BLE001  # a declaration is code: whatever it raises is what is wrong with it
-            said = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
-            yield module, f"cannot be loaded: {said}", False
+            message = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
+            yield module, f"cannot be loaded: {message}", False
             continue
         for reference, enrichment in found:
             if not any(enrichment is other for _, other in checked):
-                said = clash((reference, enrichment), checked)
+                message = find_conflict((reference, enrichment), checked)
                 checked.append((reference, enrichment))
-                yield from ((enrichment.name, *one) for one in _checked(enrichment, day, [said] if said else []))
+                yield from ((enrichment.name, *one) for one in _checked(enrichment, day, [message] if message else []))
                 for wrong in _lost(enrichment):
                     yield enrichment.name, wrong, False
 
@@ -58,7 +58,7 @@ def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Itera
         with _noting(enrichment, wrong):
             step()
     if wrong:
-        yield from ((said, False) for said in dict.fromkeys(wrong))
+        yield from ((message, False) for message in dict.fromkeys(wrong))
     elif input_day is not None:
         lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
         there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
@@ -72,7 +72,7 @@ def _noting(enrichment: Enrichment, wrong: list[str]) -> Iterator[None]:
         yield
     except TidegateError as error:
         also = error.also if isinstance(error, DeclarationError) else ()
-        wrong += [said.removeprefix(f"{enrichment.name}: ") for said in (str(error), *also)]
+        wrong += [message.removeprefix(f"{enrichment.name}: ") for message in (str(error), *also)]
     except Exception as error:  # noqa: BLE001  # a declaration is code, and others are still to be checked
         wrong.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
 

@@ -19,7 +19,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
+    from jobs.clients.client import Client
     from jobs.declare.lookup import Lookup
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
@@ -73,7 +73,7 @@ class Condition:
         return (None,) * len(self._columns) if columns is None else tuple(map(_plain, columns))
 
 
-def columns_of(caller: Caller, stored: StoredAnswer) -> tuple[Any, ...] | None:
+def columns_of(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | None:
     """A stored answer as its columns are declared now; None for what is no answer, and for what does not fit them."""
     if stored.response is None or stored.outcome != "ok":
         return None

@@ -21,9 +21,9 @@ from jobs.commands.remap import last_published
 from jobs.commands.vacuum import vacuum
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.erasure import forget as forget_in_ledger
-from jobs.ledger.request_manifest import read_note, versions
+from jobs.ledger.request_manifest import read_request_manifest, versions
 from jobs.tables import audit, by_run, dead_letters, run_records
-from jobs.tables.asked_keys import KeysOf, files_of_days, tells_keys
+from jobs.tables.asked_keys import KeysOf, files_of_days, names_keys
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases import at_work, last_runs, leased
 from jobs.tables.publishers import alone_with, storing
@@ -106,7 +106,7 @@ def _refuse(enrichment: Enrichment, lookup: str) -> None:
     for run_id, day in at_work(enrichment.output.path).items():
         raise DayTaken(f"{enrichment.name}: {day} is being run by run {run_id}; nothing was forgotten. Wait for it.")
     for day, file in files_of_days(enrichment):
-        if not tells_keys(file, lookup):
+        if not names_keys(file, lookup):
             raise DeclarationError(
                 f"{enrichment.name}: the files of {day} do not tell what their rows asked, as an older version wrote "
                 "them; nothing was forgotten. Run that day, then forget."
@@ -129,7 +129,7 @@ def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[st
 
 def _parts_asked(folder: LedgerFolder) -> list[str]:
     """The parts of the keys of this folder in their order, as it was noted; none where it was not."""
-    noted = (read_note(folder) or {}).get("keys")
+    noted = (read_request_manifest(folder) or {}).get("keys")
     return noted if isinstance(noted, list) else []
 
 

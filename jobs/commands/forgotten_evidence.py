@@ -21,7 +21,7 @@ FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named o
 
 
 @dataclass(frozen=True)
-class Asked:
+class KeyTraces:
     """Which days and runs asked the keys.
 
     Attributes:
@@ -32,21 +32,21 @@ class Asked:
 
     shown: set[str] = field(default_factory=set)
     days: set[str] = field(default_factory=set)
-    told: set[tuple[str, str]] = field(default_factory=set)
+    reported: set[tuple[str, str]] = field(default_factory=set)
 
     def may_be_named(self, day: str, run_id: str) -> bool:
         """Whether what this run has said may name a row that asked one of the keys."""
-        return day in self.days or (day, run_id) not in self.told
+        return day in self.days or (day, run_id) not in self.reported
 
 
-def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> Asked:
+def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
     """Find the days that asked one of the keys in the files of all runs that are still there."""
-    found, shown = Asked(), _shown(enrichment)
+    found, shown = KeyTraces(), _shown(enrichment)
     for record in run_records.load(enrichment.name):
         run = record.facts.day, record.facts.run_id
         files = shown.get(run, [Path(name) for name in record.facts.files])
         if all(map(durable.is_there, files)):
-            found.told.add(run)
+            found.reported.add(run)
             if any(asks(file, keys) for file in files):
                 found.days.add(record.facts.day)
                 if run in shown:
@@ -63,7 +63,7 @@ def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[Path]]:
     return {(day, record.facts.run_id): files[day] for day, record in records_of.items() if record is not None}
 
 
-def clean_records(enrichment: Enrichment, asked: Asked, quality: Quality) -> int:
+def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) -> int:
     """Remove all evidence, sentences and reasons of the runs that may name a row of the keys.
 
     Returns:
@@ -85,7 +85,7 @@ def clean_records(enrichment: Enrichment, asked: Asked, quality: Quality) -> int
     return cleaned
 
 
-def delete_logs(enrichment: Enrichment, asked: Asked) -> int:
+def delete_logs(enrichment: Enrichment, asked: KeyTraces) -> int:
     """Take away the logs of Spark that may name such a row, and all progress; gives how many logs."""
     deleted = 0
     for day, run_id, log in run_records.spark_logs(enrichment.name):

@@ -18,13 +18,13 @@ from jobs.task.plan import PartitionPlan
 from jobs.task.runner import PartitionRun
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
+    from jobs.clients.client import Client
     from jobs.declare.lookup import Key, Lookup
     from jobs.input.day import InputDay
 
 
 @dataclass(frozen=True)
-class TriedRow:
+class PreviewRow:
     """What came of one row: its keys, what went over the wire for it, its outcome.
 
     exchanges: every attempt's requests. None where the row shared another row's call. latency_ms: of the last attempt.
@@ -67,7 +67,7 @@ def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def tried(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[TriedRow]:
+def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRow]:
     """Ask for each row, within the declared limits and with the declared retries; rows come as they are done, in order.
 
     Left early, calls under way are cancelled. Raises RunStopped and RowFailed as a job would.
@@ -95,12 +95,12 @@ def tried(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[TriedRow]:
     columns = [values_of(array) for array in keys]
     for written in PartitionRun(plan, 0, 0, client_for=overheard.client_for).run(iter([batch])):
         for row in written.to_pylist():
-            yield _tried_row(lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard)
+            yield _preview_row(lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard)
 
 
-def _tried_row(lookup: Lookup, row: dict[str, Any], key: Key, overheard: _Overheard) -> TriedRow:
+def _preview_row(lookup: Lookup, row: dict[str, Any], key: Key, overheard: _Overheard) -> PreviewRow:
     name = lookup.name
-    return TriedRow(
+    return PreviewRow(
         number=row[schema.SOURCE_ROW] + 1,
         keys=dict(zip(lookup.keys, key, strict=True)),
         exchanges=None if row[schema.source(name)] == "shared" else tuple(overheard.of.pop(repr(key), ())),
@@ -118,12 +118,12 @@ class _Overheard:
     def __init__(self) -> None:
         self.of: dict[str, list[Exchange]] = {}  # by the key's repr: a part may be a list
 
-    def client_for(self, lookup: Lookup, share: int) -> Caller:
-        return cast("Caller", _OverheardCaller(client_for(lookup, share), self.of))
+    def client_for(self, lookup: Lookup, share: int) -> Client:
+        return cast("Client", _OverheardCaller(client_for(lookup, share), self.of))
 
 
 class _OverheardCaller:
-    def __init__(self, caller: Caller, of: dict[str, list[Exchange]]) -> None:
+    def __init__(self, caller: Client, of: dict[str, list[Exchange]]) -> None:
         self._caller = caller
         self._of = of
 

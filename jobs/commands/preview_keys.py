@@ -11,7 +11,7 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.errors import SparkFailed
-from jobs.wording import in_one_line
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -70,8 +70,8 @@ def _plain_column(expression: str, rows: pa.Table) -> pa.Array | None:
     tree = sqlglot.parse_one(expression, read="spark")
     if not isinstance(tree, exp.Column) or len(tree.parts) > 1:
         return None
-    spelt = {name.lower(): name for name in rows.column_names}  # Spark does not mind case
-    return rows.column(spelt[tree.name.lower()]).combine_chunks()
+    by_lower_name = {name.lower(): name for name in rows.column_names}  # Spark does not mind case
+    return rows.column(by_lower_name[tree.name.lower()]).combine_chunks()
 
 
 def _evaluated(
@@ -107,7 +107,7 @@ def _evaluated(
 
 def _announcement(enrichment: Enrichment, expressions: dict[Place, str]) -> str:
     named = (
-        f"keys.{list(enrichment.lookups[number].keys)[part]}: {in_one_line(expression, LONGEST)}"
+        f"keys.{list(enrichment.lookups[number].keys)[part]}: {one_line(expression, LONGEST)}"
         for (number, part), expression in expressions.items()
     )
     return f"starting Spark to evaluate {', '.join(named)}"

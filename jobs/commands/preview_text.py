@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jobs.clients.registry import client_for
-from jobs.commands.preview import TriedRow
-from jobs.wording import counted, in_one_line
+from jobs.commands.preview import PreviewRow
+from jobs.wording import counted, one_line
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
@@ -22,7 +22,7 @@ def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str
     return f"{lookup}  ({where})   {counted(rows, 'row')} of {day}"
 
 
-def told(row: TriedRow, width: int, *, together: bool = False, hidden: bool = False) -> Iterator[str]:
+def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: bool = False) -> Iterator[str]:
     """The lines of one row. together: requests ask for many rows. hidden: its keys are personal: neither they nor what
     went over the wire is shown.
     """
@@ -50,7 +50,7 @@ def mask(lookup: Lookup) -> Callable[[str], str]:
     return masked
 
 
-def _outcome(row: TriedRow, *, hidden: bool) -> str:
+def _outcome(row: PreviewRow, *, hidden: bool) -> str:
     if row.status in ("ok", "fallback"):
         values = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.answer.items())
         return f"  {values}"
@@ -58,7 +58,7 @@ def _outcome(row: TriedRow, *, hidden: bool) -> str:
 
 
 def shown(value: Any) -> str:
-    text = in_one_line(value) if isinstance(value, str) else "null" if value is None else str(value)
+    text = one_line(value) if isinstance(value, str) else "null" if value is None else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -72,18 +72,18 @@ def side_by_side(left: str, right: str, width: int) -> Iterator[str]:
 
 
 def _broken(text: str, width: int) -> list[str]:
-    return textwrap.wrap(in_one_line(text, LONGEST), width, break_on_hyphens=False) or [""]
+    return textwrap.wrap(one_line(text, LONGEST), width, break_on_hyphens=False) or [""]
 
 
-def summary(rows: Iterable[TriedRow]) -> str:
+def summary(rows: Iterable[PreviewRow]) -> str:
     """One line: how many rows ended how, with how many requests, and how long an answer took."""
     rows = list(rows)
     outcomes = Counter(row.status for row in rows)
-    said = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
+    message = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
     latencies = sorted(row.latency_ms for row in rows if row.latency_ms is not None and row.status in ("ok", "miss"))
     took = ""
     if latencies:
         took = f"; an answer took {latencies[len(latencies) // 2]:,.0f} ms in the middle, {latencies[-1]:,.0f} at most"
     shared = sum(row.exchanges is None for row in rows)
     equal = f"; {shared} had the answer of an equal row" if shared else ""
-    return f"{counted(len(rows), 'row')}: {said or 'none'}{equal}{took}"
+    return f"{counted(len(rows), 'row')}: {message or 'none'}{equal}{took}"

@@ -98,9 +98,11 @@ def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[s
     row_id = record.facts.declared.row_id
     named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
     for file in filter(durable.is_there, map(Path, record.facts.files)):  # vacuum takes those without a row
-        spelt = {name.lower(): name for name in pq.read_schema(file).names}
-        status = spelt.get(schema.status(lookup).lower())
+        by_lower_name = {name.lower(): name for name in pq.read_schema(file).names}
+        status = by_lower_name.get(schema.status(lookup).lower())
         if status is not None:
-            rows = pq.read_table(file, columns=[status, *(spelt[name.lower()] for name in named_by)], partitioning=None)
+            rows = pq.read_table(
+                file, columns=[status, *(by_lower_name[name.lower()] for name in named_by)], partitioning=None
+            )
             ended_so = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
-            yield from zip(*(ended_so[spelt[name.lower()]].to_pylist() for name in named_by), strict=True)
+            yield from zip(*(ended_so[by_lower_name[name.lower()]].to_pylist() for name in named_by), strict=True)

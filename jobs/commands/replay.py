@@ -22,10 +22,10 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS, as_answers
 from jobs.ledger.selection import select
 from jobs.tables import dead_letters, run_records
-from jobs.tables.asked_keys import asked_texts, files_of_days, tells_keys
+from jobs.tables.asked_keys import asked_texts, files_of_days, names_keys
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
+    from jobs.clients.client import Client
     from jobs.commands.ledgers import Kept
     from jobs.commands.target import Target
     from jobs.declare.enrichment import Enrichment
@@ -128,7 +128,7 @@ def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str
     keys: set[str | None] = set()
     key, status = schema.key(lookup.name), schema.status(lookup.name)
     for file in held_back if run.state == "held back" else published:
-        if tells_keys(file, lookup.name):
+        if names_keys(file, lookup.name):
             rows = pq.read_table(file, columns=[key, status], partitioning=None)
             answered = rows.filter(pc.is_in(rows[status], value_set=pa.array(ANSWERS)))
             keys.update(asked_texts(answered[key], hidden=lookup.reads(enrichment.pii)))
@@ -142,10 +142,10 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
     """
     marked, asked_again = 0, _AskedAgain.of(enrichment, day)
     for kept in kept_by([("", enrichment)]):
-        mine = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
-        if len(mine) and kept.lookup.idempotent:
+        own = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
+        if len(own) and kept.lookup.idempotent:
             caller = client_for(kept.lookup, 1)
-            stored = as_answers(select(kept.folder, mine, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers)
+            stored = as_answers(select(kept.folder, own, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers)
             failed = [
                 one.key for one in stored if _makes_a_letter(one, kept.lookup, caller) and not asked_again.includes(one)
             ]
@@ -175,7 +175,7 @@ class _AskedAgain:
         return stored.answered_at > self.since and stored.run_id in self.runs
 
 
-def _makes_a_letter(stored: StoredAnswer, lookup: Lookup, caller: Caller) -> bool:
+def _makes_a_letter(stored: StoredAnswer, lookup: Lookup, caller: Client) -> bool:
     if stored.outcome == "miss":
         return lookup.on_miss == "dead_letter"
     return stored.outcome == "ok" and columns_of(caller, stored) is None

@@ -52,7 +52,7 @@ def path_secrets(base: str, shown: str) -> tuple[str, ...]:
     """What of a base address is not to be shown, longest first: itself, its path, and what may be a token in it."""
     path = base.removeprefix(shown)
     parts = [base, path, *(part for part in path.split("/") if any(map(str.isdigit, part)))] if path else []
-    spelt = {
+    by_lower_name = {
         text for part in parts for text in (part, unquote(part), quote(unquote(part))) if len(text) >= TOKEN_LENGTH
     }
-    return tuple(sorted(spelt, key=len, reverse=True))
+    return tuple(sorted(by_lower_name, key=len, reverse=True))

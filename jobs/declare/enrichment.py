@@ -14,7 +14,7 @@ from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, fields, fingerprint
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
 from jobs.declare.services import Service
-from jobs.declare.table_conflicts import Written, clash_within, tables_beside
+from jobs.declare.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.type_checks import require_type, require_types
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
@@ -247,15 +247,15 @@ class Enrichment:
             raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
 
     def _check_tables(self) -> None:
-        if said := clash_within(self.input.path, self.tables()):
-            raise DeclarationError(said)
+        if message := find_own_conflict(self.input.path, self.tables()):
+            raise DeclarationError(message)
 
     @property
     def fingerprint(self) -> str:
         """16 hex digits that change when anything declared changes; code counts by its name only (see version)."""
         return fingerprint(self)
 
-    def tables(self) -> list[Written]:
+    def tables(self) -> list[TablePath]:
         """The published table and all that is written beside it."""
         return tables_beside(self.output.path, (summary.name for summary in self.summaries))
 

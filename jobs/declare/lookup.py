@@ -114,11 +114,14 @@ class Lookup:
     def _check_keys(self) -> None:
         if not self.keys:
             raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
-        spelt: dict[str, str] = {}
+        by_lower_name: dict[str, str] = {}
         for name, expression in self.keys.items():
             columns_in(f"keys.{name}", expression)
-            if spelt.setdefault(name.lower(), name) != name:  # they are fields of one struct
-                raise DeclarationError(f"keys: {spelt[name.lower()]!r} and {name!r} are one name to Spark; rename one.")
+            if by_lower_name.setdefault(name.lower(), name) != name:  # they are fields of one struct
+                first = by_lower_name[name.lower()]
+                raise DeclarationError(
+                    f"keys: {first!r} and {name!r} differ only in case, which Spark ignores; rename one."
+                )
 
     def reads(self, columns: Collection[str]) -> bool:
         """Whether a key is made from one of these columns. Spark does not mind case."""

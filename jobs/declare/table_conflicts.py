@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 
-class Written(NamedTuple):
+class TablePath(NamedTuple):
     """A folder, and what it holds, as a sentence calls it."""
 
     path: str
     what: str
 
-    def holds(self, other: Written) -> bool:
+    def holds(self, other: TablePath) -> bool:
         """Whether the other folder is this one or inside it, however they are spelt."""
         return Path(os.path.realpath(other.path)).is_relative_to(os.path.realpath(self.path))
 
@@ -26,24 +26,24 @@ class Writer(Protocol):
     @property
     def name(self) -> str: ...
 
-    def tables(self) -> Sequence[Written]:
+    def tables(self) -> Sequence[TablePath]:
         """The published table and all that is written beside it."""
 
 
-def tables_beside(path: str, summaries: Iterable[str]) -> list[Written]:
+def tables_beside(path: str, summaries: Iterable[str]) -> list[TablePath]:
     """The table at `path`, and all that is written beside it: summaries by their names."""
     table = Path(path)
     return [
-        Written(str(table), "table"),
-        Written(f"{table}__audit", "audit table"),
-        Written(f"{table}__dead_letters", "dead letters"),
-        *(Written(str(table.with_name(name)), f"summary {name}") for name in summaries),
+        TablePath(str(table), "table"),
+        TablePath(f"{table}__audit", "audit table"),
+        TablePath(f"{table}__dead_letters", "dead letters"),
+        *(TablePath(str(table.with_name(name)), f"summary {name}") for name in summaries),
     ]
 
 
-def clash_within(input_path: str, tables: Sequence[Written]) -> str:
+def find_own_conflict(input_path: str, tables: Sequence[TablePath]) -> str:
     """Why a table of an enrichment cannot be written, in one sentence; empty when all can."""
-    read = Written(input_path, "input")
+    read = TablePath(input_path, "input")
     for one in tables:
         if one.holds(read):  # Delta's vacuum removes files that the table does not know
             return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
@@ -53,24 +53,24 @@ def clash_within(input_path: str, tables: Sequence[Written]) -> str:
     return ""
 
 
-def clash(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]]) -> str:
+def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]]) -> str:
     """Why an enrichment (module:name, itself) cannot run beside others, in one sentence; empty when it can."""
     reference, enrichment = new
     for other_reference, other in others:
         if enrichment.name == other.name:
             return f"{reference} and {other_reference} are both called {other.name!r}; rename one."
-        for mine, its in product(enrichment.tables(), other.tables()):
-            if mine.holds(its) and its.holds(mine):
-                both = "" if mine.what == its.what == "table" else f", {_both(mine, its)}"
-                return f"{reference} and {other_reference} both write {mine.path}{both}; move one (Output.path)."
-            if mine.holds(its) or its.holds(mine):
-                inside = "inside" if its.holds(mine) else "around"
+        for own, its in product(enrichment.tables(), other.tables()):
+            if own.holds(its) and its.holds(own):
+                both = "" if own.what == its.what == "table" else f", {_both(own, its)}"
+                return f"{reference} and {other_reference} both write {own.path}{both}; move one (Output.path)."
+            if own.holds(its) or its.holds(own):
+                inside = "inside" if its.holds(own) else "around"
                 return (
-                    f"{reference} writes {mine.path} ({mine.what}) {inside} {its.path} ({its.what}) of "
+                    f"{reference} writes {own.path} ({own.what}) {inside} {its.path} ({its.what}) of "
                     f"{other_reference}; move one (Output.path)."
                 )
     return ""
 
 
-def _both(one: Written, other: Written) -> str:
+def _both(one: TablePath, other: TablePath) -> str:
     return f"{one.what} and {other.what} at once"

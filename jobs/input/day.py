@@ -45,23 +45,23 @@ class InputDay:
         return pa.schema([(column.name, column.kind) for column in self.columns])
 
     @property
-    def left_to_spark(self) -> bool:
+    def infer_in_spark(self) -> bool:
         """Spark knows layouts of nested columns in which Arrow sees something else; it takes those of one file for
         all.
         """
-        return self.alike and any(pa.types.is_nested(column.kind) and not column.by_spark for column in self.columns)
+        return self.alike and any(pa.types.is_nested(column.kind) and not column.spark_field for column in self.columns)
 
     def spark_types(self) -> StructType | None:
         """What Spark is to read the columns as. None: what it finds itself."""
-        if self.left_to_spark:
+        if self.infer_in_spark:
             return None
         from pyspark.sql.pandas.types import from_arrow_type  # slow to load: for runs, not for definitions
         from pyspark.sql.types import StructField, StructType
 
         fields = []
         for column in self.columns:
-            if column.by_spark:
-                field = StructField.fromJson(column.by_spark | {"name": column.name})
+            if column.spark_field:
+                field = StructField.fromJson(column.spark_field | {"name": column.name})
             else:
                 field = StructField(column.name, from_arrow_type(column.kind, prefer_timestamp_ntz=True))
             fields.append(field)
@@ -159,12 +159,13 @@ def _footer(file: Path) -> pq.FileMetaData:
 
 def _join(columns: dict[str, InputColumn], of_file: Sequence[InputColumn]) -> None:
     """One more file's columns to those before, by their names in lower case: Spark does not tell `Id` from `id`."""
-    spelt: dict[str, str] = {}
+    by_lower_name: dict[str, str] = {}
     for column in of_file:
         name = column.name.lower()
-        if name in spelt:
+        if name in by_lower_name:
             raise DeclarationError(
-                f"input: {spelt[name]!r} and {column.name!r} in {column.file} are one name to Spark. Rename one."
+                f"input: {by_lower_name[name]!r} and {column.name!r} in {column.file} "
+                "differ only in case, which Spark ignores. Rename one."
             )
-        spelt[name] = column.name
+        by_lower_name[name] = column.name
         columns[name] = in_both(columns[name], column) if name in columns else column

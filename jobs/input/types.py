@@ -40,7 +40,7 @@ class InputColumn:
     kind: pa.DataType  # as Spark hands it to Arrow
     file: Path  # one that has it so
     untyped: bool  # it, or something in it, is null in all of the file and was written without a type
-    by_spark: dict[str, Any] | None  # where Spark wrote the file: the field as its JSON has it
+    spark_field: dict[str, Any] | None  # where Spark wrote the file: the field as its JSON has it
 
     @property
     def without_type(self) -> str:
@@ -56,13 +56,13 @@ def columns_of(file: Path, footer: pq.FileMetaData) -> Iterator[InputColumn]:
     """
     leaves = (footer.schema.column(number) for number in range(len(footer.schema)))
     noted = json.loads((footer.metadata or {}).get(SPARK_TYPES.encode(), b'{"fields": []}'))["fields"]
-    by_spark = {field["name"]: field for field in noted}
+    spark_field = {field["name"]: field for field in noted}
     for field in footer.schema.to_arrow_schema():
         try:
             kind = _as_read(field.type, leaves)
         except ValueError as reason:
             raise DeclarationError(f"input: {field.name!r} in {file} is {reason}") from reason
-        yield InputColumn(field.name, kind, file, _has_no_type(field.type), by_spark.get(field.name))
+        yield InputColumn(field.name, kind, file, _has_no_type(field.type), spark_field.get(field.name))
 
 
 def _has_no_type(kind: pa.DataType) -> bool:
@@ -112,7 +112,7 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
         kind = typed.kind if pa.types.is_integer(typed.kind) else None
     if kind is not None:
         wide = next((column for column in (typed, bare) if column.kind == kind), None)
-        return replace(wide or replace(one, kind=kind, untyped=False, by_spark=None), name=one.name)
+        return replace(wide or replace(one, kind=kind, untyped=False, spark_field=None), name=one.name)
     if bare.untyped:
         raise DeclarationError(f"input: {bare.without_type}. Write it with its type, {typed.kind} in {typed.file}.")
     raise DeclarationError(

@@ -28,15 +28,15 @@ from jobs.ledger.manifest import (
     Generation,
     began,
     complete,
+    complete_generations,
     contents,
     known_generations,
     name_after,
-    whole_generations,
 )
 from jobs.ledger.merging import Drop, SortedFile, in_order, merged
-from jobs.ledger.resolution import EXPIRED, Ints, Mask, outcome_codes, outlived, superseded, times_of
-from jobs.ledger.scan import Wanted, read_parts
-from jobs.ledger.store import PARTS, NotOurs, as_parquet, one_line
+from jobs.ledger.resolution import EXPIRED, Ints, Mask, expired, outcome_codes, superseded, times_of
+from jobs.ledger.scan import KeySet, read_parts
+from jobs.ledger.store import PARTS, ForeignFile, as_parquet, one_line
 
 if TYPE_CHECKING:
     from jobs.declare.ledger_settings import Ttl
@@ -85,7 +85,7 @@ def clean_up(
     def drop(keys: Ints, rows: pa.Table, count: int) -> Mask:
         old_marks = (outcome_codes(rows) == EXPIRED) & (now - times_of(rows) > MARKS_KEPT // timedelta(microseconds=1))
         useless: Mask = superseded(keys, rows, count, now) | old_marks
-        return useless if ttl is None else useless | outlived(rows, now_us=now, ttl=ttl)
+        return useless if ttl is None else useless | expired(rows, now_us=now, ttl=ttl)
 
     return _compact(folder, grace, now_us, drop)
 
@@ -147,7 +147,7 @@ class _SortedParts:
         self.rows = 0
         self._temporary = temporary
         self._now_us = now_us
-        self._keys: Wanted | None = None
+        self._keys: KeySet | None = None
         some: list[pa.Table] = []
         for part, table in read_parts(folder, parts):
             if table is None:
@@ -172,7 +172,7 @@ class _SortedParts:
                 "room there, or set TMPDIR to a larger disk."
             ) from error
         self.files.append(path)
-        self._keys = Wanted(rows["key"]) if len(self.files) == 1 else None
+        self._keys = KeySet(rows["key"]) if len(self.files) == 1 else None
 
     def touch(self, file: CompactedFile) -> bool:
         """Whether a record may belong into this file, or the file is so small that it had better be joined."""
@@ -186,7 +186,7 @@ def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
     name = f"{COMPACTED}/{file.name}"
     try:
         return folder.open(name)
-    except NotOurs as error:
+    except ForeignFile as error:
         raise LedgerError(
             f"ledger {folder.root!r}: {name} cannot be read: {error}. Nothing was changed; bring it back from a copy: "
             "the answers that only it holds would be asked, and paid, again."
@@ -206,7 +206,7 @@ def sweep(folder: LedgerFolder, grace: timedelta, now_us: int, debris: timedelta
     Gives the number of files deleted.
     """
     try:
-        whole = list(whole_generations(folder))
+        whole = list(complete_generations(folder))
     except FileNotFoundError:  # somebody else is at it
         return 0
     grace_us = grace // timedelta(microseconds=1)

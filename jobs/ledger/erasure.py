@@ -23,8 +23,8 @@ from jobs.ledger.manifest import (
     known_generations,
     name_after,
 )
-from jobs.ledger.scan import Wanted
-from jobs.ledger.store import PARTS, NotOurs, as_parquet, one_line
+from jobs.ledger.scan import KeySet
+from jobs.ledger.store import PARTS, ForeignFile, as_parquet, one_line
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -49,7 +49,7 @@ def forget(folder: LedgerFolder, key_texts: Iterable[str], *, now_us: int | None
     index is gone. Run again, it says whether anything was left. A torn part may hold anything, and goes. After a crash
     run it again. In a bucket that keeps old versions, those are the bucket's to delete. Raises LedgerError.
     """
-    forgetting = _Forgetting(folder, Wanted(pa.array(key_texts, pa.string())))
+    forgetting = _Forgetting(folder, KeySet(pa.array(key_texts, pa.string())))
     for _ in range(AT_MOST):
         now = time.time_ns() // 1000 if now_us is None else now_us
         try:
@@ -65,7 +65,7 @@ def forget(folder: LedgerFolder, key_texts: Iterable[str], *, now_us: int | None
 
 
 class _Forgetting:
-    def __init__(self, folder: LedgerFolder, wanted: Wanted) -> None:
+    def __init__(self, folder: LedgerFolder, wanted: KeySet) -> None:
         self._folder = folder
         self._wanted = wanted
         self.found: set[int] = set()
@@ -97,7 +97,7 @@ class _Forgetting:
         for part in (*there.parts, *there.parts_taken_in):
             try:
                 rest = self._without(self._folder.read_part(part))
-            except NotOurs as error:
+            except ForeignFile as error:
                 if error.torn:
                     self._folder.delete(f"{PARTS}/{part}")
                     self.files += 1

@@ -85,7 +85,7 @@ def newest_generation(folder: LedgerFolder) -> Generation | None:
     """The one that readers take. Raises LedgerError when that cannot be known."""
     for _ in range(LIST_TRIES):
         with contextlib.suppress(FileNotFoundError):  # it was replaced and swept since it was listed: list again
-            return next(whole_generations(folder), None)
+            return next(complete_generations(folder), None)
     raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
 
 
@@ -130,7 +130,7 @@ def began(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def whole_generations(folder: LedgerFolder) -> Iterator[Generation]:
+def complete_generations(folder: LedgerFolder) -> Iterator[Generation]:
     """Every generation, the newest first.
 
     Raises FileNotFoundError when the newest is gone since it was listed, LedgerError when one cannot be read. Of those

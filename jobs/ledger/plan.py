@@ -35,6 +35,6 @@ class CallCap:
     parts: per partition, by number. weights: per lookup, what one attempt costs (1 for calls, a price for money).
     """
 
-    said: str  # as the user wrote it, for the sentence: "max_calls 500"
+    message: str  # as the user wrote it, for the sentence: "max_calls 500"
     parts: tuple[float, ...]
     weights: tuple[float, ...]

@@ -21,13 +21,13 @@ NOTE = "request.json"
 LONGEST = 60  # characters of a value that is shown
 
 
-def write_note(folder: LedgerFolder, lookup: Lookup) -> None:
+def write_request_manifest(folder: LedgerFolder, lookup: Lookup) -> None:
     """Put the note beside the answers, unless it is there. Raises LedgerError."""
-    if read_note(folder) is None:
+    if read_request_manifest(folder) is None:
         folder.replace(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
 
 
-def read_note(folder: LedgerFolder) -> dict[str, Any] | None:
+def read_request_manifest(folder: LedgerFolder) -> dict[str, Any] | None:
     """What was asked for the answers of this folder; None where nobody noted it, or the note is torn. Raises
     LedgerError when it cannot be read.
     """

@@ -75,7 +75,7 @@ class Decided:
     """
 
     rows: Ints
-    outlived: Mask
+    expired: Mask
     refreshed: Mask
 
 
@@ -110,14 +110,14 @@ def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
     bar = np.full_like(times, NEVER)
     bar[OK] = bar[MISS] = bar[ERROR] = bar[TIMEOUT] = answered
     bar[ASKED] = settled
-    mine = believed(times_of(table), now_us)
+    own = believed(times_of(table), now_us)
     codes = outcome_codes(table)
-    below = mine < bar[codes, keys]
-    marks: Mask = below | ((codes != EXPIRED) & (mine <= void[keys]))
+    below = own < bar[codes, keys]
+    marks: Mask = below | ((codes != EXPIRED) & (own <= void[keys]))
     return marks
 
 
-def outlived(table: pa.Table, *, now_us: int, ttl: Ttl) -> Mask:
+def expired(table: pa.Table, *, now_us: int, ttl: Ttl) -> Mask:
     """The rows that are older than the time to live of their outcome; marks have none."""
     limits = ttl.max_age_us()
     codes = outcome_codes(table)

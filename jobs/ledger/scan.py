@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.manifest import COMPACTED, CompactedFile, Contents
-from jobs.ledger.store import PARTS, ROWS_PER_GROUP, NotOurs
+from jobs.ledger.store import PARTS, ROWS_PER_GROUP, ForeignFile
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -29,7 +29,7 @@ FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name 
 
 
 @dataclass(frozen=True)
-class ReadFigures:
+class ScanStatistics:
     """How much of what is stored was read. Looked at: the keys were read; read: the whole row."""
 
     files: int = 0
@@ -41,12 +41,12 @@ class ReadFigures:
     rows_read: int = 0
     skipped: tuple[str, ...] = ()  # torn or foreign files
 
-    def __add__(self, other: ReadFigures) -> ReadFigures:
+    def __add__(self, other: ScanStatistics) -> ScanStatistics:
         names = [field.name for field in dataclasses.fields(self)]
-        return ReadFigures(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return ScanStatistics(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-class Wanted:
+class KeySet:
     """Keys to be found, each once, in the order of their bytes, which is the order in files and footers."""
 
     def __init__(self, keys: pa.Array | pa.ChunkedArray) -> None:
@@ -69,7 +69,7 @@ class Wanted:
         return pc.add(places, first) if first else places
 
 
-def matches(folder: LedgerFolder, there: Contents, wanted: Wanted) -> Iterator[tuple[pa.Table, ReadFigures]]:
+def matches(folder: LedgerFolder, there: Contents, wanted: KeySet) -> Iterator[tuple[pa.Table, ScanStatistics]]:
     """The rows of wanted keys, some at a time, as FOUND, and what reading them took.
 
     Raises FileNotFoundError when a file is gone, LedgerError for a newer format or a failing filesystem.
@@ -87,7 +87,7 @@ def matches(folder: LedgerFolder, there: Contents, wanted: Wanted) -> Iterator[t
             yield _in_parts(some, wanted)
             some = []
     found, figures = _in_parts(some, wanted)
-    yield found, figures + ReadFigures(files=len(skipped), skipped=skipped)
+    yield found, figures + ScanStatistics(files=len(skipped), skipped=skipped)
 
 
 def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str, pa.Table | None]]:
@@ -103,30 +103,30 @@ def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str
             yield part, reading.popleft().result()
 
 
-def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
+def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> tuple[pa.Table, ScanStatistics]:
     """Three steps, each reading only what the one before left: the footer, the keys, the rest of the row."""
-    stored = ReadFigures(files=1, row_groups=-(-file.rows // ROWS_PER_GROUP), rows=file.rows)
+    stored = ScanStatistics(files=1, row_groups=-(-file.rows // ROWS_PER_GROUP), rows=file.rows)
     if not wanted.any_between(file.smallest, file.largest):
         return FOUND.empty_table(), stored
     name = f"{COMPACTED}/{file.name}"
     try:
         with folder.open(name) as opened:
             found, read = _in_groups(opened, file, wanted)
-    except NotOurs as error:
+    except ForeignFile as error:
         folder.warn(name, error)
-        return FOUND.empty_table(), stored + ReadFigures(skipped=(name,))
+        return FOUND.empty_table(), stored + ScanStatistics(skipped=(name,))
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        failure = folder.not_ours_or_unreadable(name, error)
-        if not isinstance(failure, NotOurs):
+        failure = folder.foreign_or_unreadable(name, error)
+        if not isinstance(failure, ForeignFile):
             raise failure from error
         folder.warn(name, failure)
-        return FOUND.empty_table(), stored + ReadFigures(skipped=(name,))
+        return FOUND.empty_table(), stored + ScanStatistics(skipped=(name,))
     return found, stored + read
 
 
-def _groups_between(file: pq.ParquetFile, wanted: Wanted) -> list[int]:
+def _groups_between(file: pq.ParquetFile, wanted: KeySet) -> list[int]:
     """The row groups whose footer does not rule out every wanted key; keys of over 4 KB have no statistics."""
     groups = []
     for number in range(file.metadata.num_row_groups):
@@ -137,37 +137,37 @@ def _groups_between(file: pq.ParquetFile, wanted: Wanted) -> list[int]:
     return groups
 
 
-def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
+def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> tuple[pa.Table, ScanStatistics]:
     groups = _groups_between(file, wanted)
     if not groups:
-        return FOUND.empty_table(), ReadFigures()
+        return FOUND.empty_table(), ScanStatistics()
     keys = file.read_row_groups(groups, columns=["key"])["key"]
     places = wanted.places(keys, stored.smallest, stored.largest)
     hit = places.is_valid().to_numpy()
     sizes = np.array([file.metadata.row_group(number).num_rows for number in groups])
     starts = np.cumsum(sizes) - sizes
     chosen = np.logical_or.reduceat(hit, starts)
-    looked_at = ReadFigures(row_groups_looked_at=len(groups), rows_looked_at=len(hit))
+    looked_at = ScanStatistics(row_groups_looked_at=len(groups), rows_looked_at=len(hit))
     if not chosen.any():
         return FOUND.empty_table(), looked_at
     here = np.repeat(chosen, sizes)
     rest = file.read_row_groups([groups[place] for place in np.flatnonzero(chosen)], columns=REST)
     found = rest.select(REST).add_column(0, FOUND.field("place"), places.filter(pa.array(here)))
-    read = ReadFigures(row_groups_read=int(chosen.sum()), rows_read=int(sizes[chosen].sum()))
+    read = ScanStatistics(row_groups_read=int(chosen.sum()), rows_read=int(sizes[chosen].sum()))
     return found.filter(found["place"].is_valid()).cast(FOUND), looked_at + read
 
 
 def _whole(folder: LedgerFolder, part: str) -> pa.Table | None:
     try:
         return folder.read_part(part)
-    except NotOurs as error:
+    except ForeignFile as error:
         folder.warn(f"{PARTS}/{part}", error)
         return None
 
 
-def _in_parts(tables: list[pa.Table], wanted: Wanted) -> tuple[pa.Table, ReadFigures]:
+def _in_parts(tables: list[pa.Table], wanted: KeySet) -> tuple[pa.Table, ScanStatistics]:
     rows = pa.concat_tables([SCHEMA.empty_table(), *tables])
     found = rows.select(REST).add_column(0, FOUND.field("place"), wanted.places(rows["key"]))
     groups = len(tables)  # a part is written as one
-    figures = ReadFigures(len(tables), groups, len(rows), groups, len(rows), groups, len(rows))
+    figures = ScanStatistics(len(tables), groups, len(rows), groups, len(rows), groups, len(rows))
     return found.filter(found["place"].is_valid()), figures

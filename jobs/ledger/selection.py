@@ -17,7 +17,7 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.manifest import Contents, contents
 from jobs.ledger.resolution import decide, newest_rows
-from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, ReadFigures, Wanted, matches
+from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, ScanStatistics, matches
 
 if TYPE_CHECKING:
     from jobs.declare.ledger_settings import Ttl
@@ -35,9 +35,9 @@ class Selected:
     """
 
     answers: pa.Table
-    outlived: pa.Array
+    expired: pa.Array
     refreshed: pa.Array
-    read: ReadFigures
+    read: ScanStatistics
 
 
 def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: int, ttl: Ttl) -> Selected:
@@ -52,7 +52,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     allowed. Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be
     read.
     """
-    keys = Wanted(wanted)
+    keys = KeySet(wanted)
     for _ in range(VANISHED_AT_MOST):
         try:
             found, figures = _find(folder, contents(folder), keys, now_us)
@@ -65,7 +65,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
         columns = [keys.texts.take(pa.array(places)), *(rows[name] for name in REST)]
         return Selected(
             pa.table(columns, schema=SCHEMA),
-            keys.texts.filter(pa.array(decided.outlived)),
+            keys.texts.filter(pa.array(decided.expired)),
             keys.texts.filter(pa.array(decided.refreshed)),
             figures,
         )
@@ -76,9 +76,9 @@ def _places(found: pa.Table) -> Any:
     return found["place"].to_numpy()
 
 
-def _find(folder: LedgerFolder, there: Contents, keys: Wanted, now_us: int) -> tuple[pa.Table, ReadFigures]:
+def _find(folder: LedgerFolder, there: Contents, keys: KeySet, now_us: int) -> tuple[pa.Table, ScanStatistics]:
     """The newest of each outcome of each key, by its place in `keys`. Raises FileNotFoundError."""
-    kept, figures, rows = [FOUND.empty_table()], ReadFigures(), 0
+    kept, figures, rows = [FOUND.empty_table()], ScanStatistics(), 0
     for found, read in matches(folder, there, keys):
         figures += read
         kept.append(found)

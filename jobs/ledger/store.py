@@ -41,13 +41,13 @@ OpenRoot = Callable[[str], tuple[fs.FileSystem, str]]  # a root -> its filesyste
 _log = logging.getLogger("tidegate.ledger")
 
 
-class NotOurs(Exception):  # noqa: N818  # what the file is
+class ForeignFile(Exception):  # noqa: N818  # what the file is
     """A file that is no whole part of this ledger: torn, or somebody else's."""
 
     torn = True
 
 
-class Foreign(NotOurs):
+class Foreign(ForeignFile):
     """A whole Parquet file, but not of a ledger."""
 
     torn = False
@@ -195,7 +195,7 @@ class LedgerFolder:
                 tables.append(self.read_part(part))
             except FileNotFoundError:
                 continue
-            except NotOurs as error:
+            except ForeignFile as error:
                 self.warn(f"{PARTS}/{part}", error)
         return pa.concat_tables(tables)
 
@@ -209,7 +209,7 @@ class LedgerFolder:
         except MemoryError as error:  # Arrow's own is an ArrowException too
             raise self.unreadable(name, error) from error
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise NotOurs(one_line(error)) from error
+            raise ForeignFile(one_line(error)) from error
 
     def read_bytes(self, name: str) -> builtins.bytes:
         """A small object, whole. Raises FileNotFoundError when there is none, LedgerError when it cannot be read: that
@@ -238,13 +238,17 @@ class LedgerFolder:
         try:
             return self._parquet(name, source)
         except (pa.ArrowException, OSError) as error:
-            raise self.not_ours_or_unreadable(name, error) from error
+            raise self.foreign_or_unreadable(name, error) from error
 
-    def not_ours_or_unreadable(self, name: str, error: Exception) -> Exception:
+    def foreign_or_unreadable(self, name: str, error: Exception) -> Exception:
         """NotOurs for a file that is torn; LedgerError when it is the filesystem that failed, which may pass."""
         local = self.filesystem.type_name == "local"  # where the filesystem's own errors have a number
         torn = isinstance(error, pa.ArrowInvalid) or (local and getattr(error, "errno", None) is None)
-        return NotOurs(one_line(error)) if torn and not isinstance(error, MemoryError) else self.unreadable(name, error)
+        return (
+            ForeignFile(one_line(error))
+            if torn and not isinstance(error, MemoryError)
+            else self.unreadable(name, error)
+        )
 
     def unreadable(self, name: str, error: Exception) -> LedgerError:
         """What to raise where a read failed."""

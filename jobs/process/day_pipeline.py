@@ -80,17 +80,17 @@ def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object],
 
 def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
     """The record, once its verdicts are kept; with a warning where they cannot be: no day is lost for that."""
-    warning = tried(lambda: keep(record), "its verdicts are not stored")
+    warning = or_warning(lambda: keep(record), "its verdicts are not stored")
     return replace(record, warnings=(*record.warnings, warning)) if warning else record
 
 
-def tried(work: Callable[[], object], what: str) -> str:
+def or_warning(work: Callable[[], object], what: str) -> str:
     """Do what no day depends on. Returns why it could not be done, in a sentence, as a warning; else empty."""
     try:
         work()
     except Exception as error:  # noqa: BLE001  # a database's driver, a template: whatever it is, the day stands
-        said = " ".join(str(error).split()) or type(error).__name__
-        return f"{what}: {said.rstrip('.')}."
+        message = " ".join(str(error).split()) or type(error).__name__
+        return f"{what}: {message.rstrip('.')}."
     return ""
 
 
@@ -135,8 +135,8 @@ def run_day(
             again = f"Once that is mended, run the day again: `tidegate run {enrichment.name} --day {day}`."
             run = UnwrittenRun(enrichment.name, day, run_id, state, how.reason, again, began, _now())
             failures = (
-                tried(lambda: run_records.save_unwritten(run), "how it ended is not kept"),
-                tried(lambda: quality.render(enrichment.name), "its report is not written"),
+                or_warning(lambda: run_records.save_unwritten(run), "how it ended is not kept"),
+                or_warning(lambda: quality.render(enrichment.name), "its report is not written"),
             )
             return DayOutcome(day, run_id, state, how.reason, code=code, warnings=tuple(filter(None, failures)))
         if watch is not None:
@@ -148,7 +148,7 @@ def run_day(
             record = publish_or_hold_back(how.record, quality.keep, lease)
         if record.state == "published":
             _summarize(enrichment, day)
-    warning = tried(lambda: quality.render(enrichment.name), "its report is not written")
+    warning = or_warning(lambda: quality.render(enrichment.name), "its report is not written")
     warnings = (*record.warnings, warning) if warning else record.warnings
     return DayOutcome(day, run_id, record.state, record.reason, record, warnings=warnings)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobs.errors import SparkFailed
-from jobs.process.spark_submit import java_lacking
+from jobs.process.spark_submit import java_missing
 from jobs.run.enrich_day import session
 from jobs.run.spark_failures import sentence_of
 
@@ -38,8 +38,8 @@ def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = la
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is None and (lacking := java_lacking()):
-        raise SparkFailed(lacking)
+    if active is None and (missing := java_missing()):
+        raise SparkFailed(missing)
     spark = None
     try:
         if active is None:

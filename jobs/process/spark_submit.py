@@ -29,7 +29,7 @@ OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses with which the program has
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramResult:
     """How one run of the Spark program ended. record is None unless the day's files were written and checked."""
 
     code: int
@@ -77,8 +77,8 @@ class SparkSubmit:
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            if lacking := java_lacking():
-                output.write(lacking.encode())
+            if missing := java_missing():
+                output.write(missing.encode())
                 return FAILED
             return _run_to_the_end(
                 command_under_guard([*self._command(reference, days, run_id), *options], grace=self.grace),
@@ -122,7 +122,7 @@ def python_environment() -> dict[str, str]:
     return dict(os.environ) | python | {"PYTHONPATH": own_modules}
 
 
-def java_lacking() -> str:
+def java_missing() -> str:
     """What to say where there is no Java to start Spark with, or one that says it is too old; else nothing."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home, "bin", "java") if home else "java")
@@ -139,8 +139,8 @@ def _java_version(java: Path) -> int:
     """As the file `release` beside it says, which costs no start of Java; new enough where there is none."""
     with contextlib.suppress(OSError):
         release = (java.resolve().parents[1] / "release").read_text()
-        if said := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):  # 1.8.0 is Java 8
-            return int(said[1])
+        if message := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):  # 1.8.0 is Java 8
+            return int(message[1])
     return JAVA
 
 
@@ -153,14 +153,14 @@ def spark_submit_from_environment() -> SparkSubmit:
     )
 
 
-def ended(code: int, record: DayRecord | None, reason: str, log: Path) -> Ended:
+def ended(code: int, record: DayRecord | None, reason: str, log: Path) -> ProgramResult:
     """What came of it: `record` counts when all went well; else `reason`, or what the log says last."""
     if code == 0 and record is not None:
-        return Ended(code, record, "")
+        return ProgramResult(code, record, "")
     if not reason:
         broke_off = f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}"
         reason = _last_line(log) if code in OWN_WORDS else broke_off
-    return Ended(code, None, reason)
+    return ProgramResult(code, None, reason)
 
 
 def _run_to_the_end(

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
     """At most so many attempts in a run, divided over the tasks."""
     parts = tuple(map(float, shares(most, tasks)))
-    said = f"max_calls {most:,}"
-    return CallCap(said if min(parts) else _too_little(said, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
+    message = f"max_calls {most:,}"
+    return CallCap(message if min(parts) else _too_little(message, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
 
 
-def _too_little(said: str, least: str, tasks: int) -> str:
+def _too_little(message: str, least: str, tasks: int) -> str:
     """For the sentence of a cap with which some task may never ask, however often the day is run again."""
-    return f"{said}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
+    return (
+        f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
+    )
 
 
 def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
@@ -71,7 +73,7 @@ def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:
         )
     largest = max(weights)  # counted in calls of the dearest: whole numbers stay exact
     part = float(money.amount / largest / tasks + Decimal("1e-9"))
-    said = f"max_cost {money}"
+    message = f"max_cost {money}"
     if part < 1:
-        said = _too_little(said, str(Money(largest * tasks, money.currency)), tasks)
-    return CallCap(said, (part,) * tasks, tuple(float(weight / largest) for weight in weights))
+        message = _too_little(message, str(Money(largest * tasks, money.currency)), tasks)
+    return CallCap(message, (part,) * tasks, tuple(float(weight / largest) for weight in weights))

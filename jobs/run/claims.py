@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from jobs.ledger.abandoned import RUNS
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.store import NotOurs
+from jobs.ledger.store import ForeignFile
 from jobs.run.by_row import DECIDING, LISTED, listed_among
 from jobs.run.hits import BEAT, folder_of, run_of_keys
 
@@ -90,7 +90,11 @@ class _Place:
             elif len(parts) == 3 and parts[1] == "claims":
                 claims.setdefault(parts[0], set()).add(parts[2].split("-")[0])
         now = beats.get(self.plan.run_id)
-        alive = {run for run, beat in beats.items() if now is None or abs((now - beat).total_seconds()) < DEAD_AFTER}
+        alive = {
+            run
+            for run, heartbeat in beats.items()
+            if now is None or abs((now - heartbeat).total_seconds()) < DEAD_AFTER
+        }
         alive -= {self.plan.run_id}
         self._leave(by_row & alive)
         return {run: claims.get(run, set()) for run in alive}
@@ -120,7 +124,7 @@ class _Place:
     def _read(self, part: str) -> None:
         try:
             table = self.folder.read_part(part)
-        except (NotOurs, FileNotFoundError):  # being written: no answer in it belongs to a claim that is given back
+        except (ForeignFile, FileNotFoundError):  # being written: no answer in it belongs to a claim that is given back
             return
         self.read.add(part)
         known = table.filter(pc.is_in(table["outcome"], value_set=pa.array(self.lasting, pa.string())))["key"]
@@ -174,10 +178,10 @@ class Claims:
                 continue
             if group not in self._open and place.free(share).any() and self._claim(place, share):
                 put_off = 0
-                mine = np.flatnonzero(place.free(share))
-                place.taken[mine] = True
+                own = np.flatnonzero(place.free(share))
+                place.taken[own] = True
                 groups.append(group)  # with those that are left to others
-                yield from self._share(table.take(pa.array(place.rows[mine])), place, group)
+                yield from self._share(table.take(pa.array(place.rows[own])), place, group)
                 continue
             groups.append(group)
             put_off += 1

@@ -44,7 +44,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.run.quota import Division
+from jobs.run.quota import Quota
 from jobs.task.driver_link import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, STOP, WAIT, DriverAddress
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Given:
 @dataclass
 class _Frame:
     once: bool
-    division: Division | None
+    division: Quota | None
     progress: int | None  # number of its listener
     computed: dict[int, tuple[int, int]] = field(default_factory=dict)  # its partition -> stage and partition there
     given: list[Given] = field(default_factory=list)
@@ -90,7 +90,7 @@ class _Link:
     frame: _Frame | None = None
     stage: int = -1
     partition: int = -1
-    told: tuple[int, ...] | None = None  # its share
+    reported: tuple[int, ...] | None = None  # its share
     given: list[Given] = field(default_factory=list)
     unanswered: deque[Given] = field(default_factory=deque)
     ended_at: int | None = None
@@ -139,7 +139,7 @@ class DriverCoordinator:
             tasks: how many divide them.
             progress: number of the listener that hears its progress.
         """
-        self._frames.append(_Frame(once, Division(totals, tasks) if totals else None, progress))
+        self._frames.append(_Frame(once, Quota(totals, tasks) if totals else None, progress))
         port = self._listening.getsockname()[1]
         return DriverAddress(self._host, port, len(self._frames) - 1, once, bool(totals), self._secret)
 
@@ -279,10 +279,10 @@ class DriverCoordinator:
             return
         frame.division.begin(link.partition)
         self._tell_shares(frame, frame.division)
-        if link.told is None:
+        if link.reported is None:
             self._tell(link, WAIT)
 
-    def _tell_shares(self, frame: _Frame, division: Division) -> None:
+    def _tell_shares(self, frame: _Frame, division: Quota) -> None:
         while division.made_room:
             task = division.made_room.pop()
             since = [one.since for one in frame.given if one.task == task and one.since is not None]
@@ -291,8 +291,8 @@ class DriverCoordinator:
             frame.given.append(Given(task, share, since[-1] if since else 0))
         for link in list(frame.tasks):  # one that has gone leaves it
             share = division.share_of(link.partition)
-            if share is not None and share != link.told:
-                kind, link.told = GO if link.told is None else SHARE, share
+            if share is not None and share != link.reported:
+                kind, link.reported = GO if link.reported is None else SHARE, share
                 given = Given(link.partition, share)
                 frame.given.append(given)
                 link.given.append(given)
@@ -303,12 +303,12 @@ class DriverCoordinator:
         division = frame.division
         if division is None or not division.reduce(link.partition, needs):
             return
-        link.told = division.share_of(link.partition)
-        assert link.told is not None
+        link.reported = division.share_of(link.partition)
+        assert link.reported is not None
         # it has not heard of these, as it says one thing after the other: of what they gave it has what it keeps
         unheard = [id(one) for one in link.unanswered]
         frame.given[:] = [one for one in frame.given if id(one) not in unheard]
-        frame.given.append(Given(link.partition, link.told, since))
+        frame.given.append(Given(link.partition, link.reported, since))
         self._tell_shares(frame, division)
 
     def _fail(self, failed: _Link, frame: _Frame, error: str, message: str) -> None:

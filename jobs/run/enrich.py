@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
-    from jobs.run.request_metrics import SentRequests
+    from jobs.run.request_metrics import RequestMetricsCollector
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
 
@@ -80,7 +80,7 @@ def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, Partition
 def carry_out(
     prepared: DataFrame,
     plan: Plan,
-    sent: SentRequests | None = None,
+    sent: RequestMetricsCollector | None = None,
     *,
     run: Callable[[Plan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = run_partition,
 ) -> DataFrame:
@@ -111,12 +111,14 @@ def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenRows:
     files: tuple[str, ...]  # absolute paths, in the order of tasks
     given: list[Given]  # to the tasks, of the calls in flight
 
 
-def write_out(prepared: DataFrame, plan: PartitionPlan, folder: str, sent: SentRequests | None = None) -> Written:
+def write_out(
+    prepared: DataFrame, plan: PartitionPlan, folder: str, sent: RequestMetricsCollector | None = None
+) -> WrittenRows:
     """The same, and its rows to Parquet files in `folder`, by the tasks themselves. What a task that has ended leaves
     of the calls in flight, the others have.
 
@@ -131,7 +133,7 @@ def write_out(prepared: DataFrame, plan: PartitionPlan, folder: str, sent: SentR
 
     assert plan.driver is not None
     written = files.taken(_by_tasks(prepared, task, NAMED))
-    return Written(written, coordinator_of(prepared.sparkSession).given(plan.driver))
+    return WrittenRows(written, coordinator_of(prepared.sparkSession).given(plan.driver))
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:
@@ -214,14 +216,14 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         named = {f"__key_{place}_{number}": key for number, key in enumerate(lookup.keys.values())}
         expressions |= {name: F.expr(expression) for name, expression in named.items()}
         keys.append(tuple(named))
-    spelt = {column.lower(): column for column in df.columns}  # Spark does not mind case, Arrow does
+    by_lower_name = {column.lower(): column for column in df.columns}  # Spark does not mind case, Arrow does
     event_time = enrichment.event_time
     bound = 0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
     layout = BatchLayout(
         carried=tuple(df.columns),
         keys=tuple(keys),
-        order_key=tuple(spelt[name.lower()] for name in enrichment.key),
-        event_time=None if event_time is None else spelt[event_time.column.lower()],
+        order_key=tuple(by_lower_name[name.lower()] for name in enrichment.key),
+        event_time=None if event_time is None else by_lower_name[event_time.column.lower()],
         max_out_of_orderness_ms=bound,
         lookups=tuple(lookup.name for lookup in enrichment.lookups),
         answers=tuple(lookup.columns for lookup in enrichment.lookups),
@@ -231,8 +233,8 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         df.select(*map(F.struct, expressions.values()))  # in a struct nothing may give rows of its own, as explode does
         keyed = df.withColumns(expressions)
     except AnalysisException as error:
-        said = next(line for line in str(error).splitlines() if line.strip())
-        raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {said}") from error
+        message = next(line for line in str(error).splitlines() if line.strip())
+        raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {message}") from error
     check_key_types(enrichment, layout, keyed.schema)
     return keyed, layout
 

@@ -36,12 +36,12 @@ from jobs.input.day import InputDay
 from jobs.run import local_master
 from jobs.run.coordinator import coordinator_of
 from jobs.run.limiting_factor import TaskLoad, with_limits
-from jobs.run.options import RunRules, bytes_of, ledger_of, ruled, stored_by
+from jobs.run.options import RunOptions, apply_options, bytes_of, ledger_of, stored_by
 from jobs.run.preflight import preflight
 from jobs.run.progress import RunProgress
 from jobs.run.spark_failures import own_words, sentence_of
 from jobs.run.terminal import terminal
-from jobs.schema import DayFacts, DayFigures, DayRecord, ShareGiven
+from jobs.schema import DayFacts, DayMetrics, DayRecord, ShareGiven
 from jobs.tables import run_records
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from jobs.run.request_metrics import SentRequests
+    from jobs.run.request_metrics import RequestMetricsCollector
 
 Report = Callable[[dict[str, Any]], None]
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
@@ -89,7 +89,7 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str, common: list[Re
         enrichment = load(options.enrichment)
         require_day(day)
         reports.append(_progress_to(run_records.progress_file(enrichment.name, day)))
-        rules = RunRules(
+        rules = RunOptions(
             max_calls=options.max_calls,
             max_cost=options.max_cost,
             may_call=not options.no_calls,
@@ -101,8 +101,8 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str, common: list[Re
     except TidegateError as error:
         stopped = isinstance(error, RunStopped | RowFailed)
         state = error.state if isinstance(error, RunStopped) else "failed"
-        said = {"day": day, "state": state, "reason": str(error), "next_step": AGAIN}
-        _all_of(reports)({"kind": "stopped" if stopped else "failed", **said})
+        message = {"day": day, "state": state, "reason": str(error), "next_step": AGAIN}
+        _all_of(reports)({"kind": "stopped" if stopped else "failed", **message})
         status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
         return status, isinstance(error, DeclarationError | RowFailed)
     except Exception as error:
@@ -152,7 +152,7 @@ def run_day(
     day: str,
     run_id: str,
     *,
-    rules: RunRules | None = None,
+    rules: RunOptions | None = None,
     checks: str | None = None,
     report: Report = lambda _event: None,
 ) -> DayRecord:
@@ -162,16 +162,16 @@ def run_day(
     used up, RowFailed for a policy "fail", LedgerError when answers cannot be kept. What was answered is in the ledger
     then: the same again asks for the rest.
     """
-    rules = rules or RunRules()
+    rules = rules or RunOptions()
     input_day = preflight(enrichment, day)
     facts = _facts(enrichment, day, run_id, input_day)
     from jobs.run import metrics  # Spark is loaded once the declaration is known to be right
-    from jobs.run.request_metrics import SentRequests
+    from jobs.run.request_metrics import RequestMetricsCollector
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     spark = session(f"{enrichment.name} {day}")
     started = time.monotonic()
-    sent = SentRequests(spark)
+    sent = RequestMetricsCollector(spark)
     try:
         facts, load = _write(spark, enrichment, facts, input_day, rules=rules, sent=sent, report=report)
     except Exception as error:
@@ -259,26 +259,26 @@ def _write(
     facts: DayFacts,
     input_day: InputDay,
     *,
-    rules: RunRules,
-    sent: SentRequests,
+    rules: RunOptions,
+    sent: RequestMetricsCollector,
     report: Report,
 ) -> tuple[DayFacts, TaskLoad]:
     """Enrich and write; the folder is one that no reader who lists days ever looks into."""
     from jobs.run.enrich import prepare, write_out
-    from jobs.run.ledger_session import driven
+    from jobs.run.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
 
     rows, plan = prepare(input_day.read(spark), enrichment)
-    plan = ruled(plan, enrichment, facts.run_id, rules)
+    plan = apply_options(plan, enrichment, facts.run_id, rules)
     scratch = Path(f"{facts.folder}{KEYS}")
     with (
         RunProgress(coordinator_of(spark), input_day.rows, report) as progress,
-        driven(
+        prepare_ledger(
             rows,
             replace(plan, progress=progress.number),
             scratch=scratch,
             rows=input_day.rows,
-            asking=progress.asking_keys,
+            asking=progress.prefetching_keys,
             sent=sent,
         ) as run,
     ):
@@ -288,7 +288,7 @@ def _write(
     return replace(facts, asked_by=run.asked_by, finished_at=_now()), progress.load()
 
 
-def _with_stored(counted: DayFigures, enrichment: Enrichment, run_id: str, rules: RunRules) -> DayFigures:
+def _with_stored(counted: DayMetrics, enrichment: Enrichment, run_id: str, rules: RunOptions) -> DayMetrics:
     """The figures with the answers that the run stored, and what all of them take, counted in the ledger itself."""
     ledgers = {lookup.name: ledger_of(enrichment, lookup, run_id, rules) for lookup in enrichment.lookups}
     stored = {name: None if ledger is None else stored_by(ledger) for name, ledger in ledgers.items()}
@@ -298,7 +298,7 @@ def _with_stored(counted: DayFigures, enrichment: Enrichment, run_id: str, rules
 
 
 def _stored_answers(
-    spark: SparkSession, enrichment: Enrichment, facts: DayFacts, rules: RunRules
+    spark: SparkSession, enrichment: Enrichment, facts: DayFacts, rules: RunOptions
 ) -> AbstractContextManager[Callable[[str], DataFrame | None]]:
     """What the ledger holds of the answers that were written, by the name of a lookup; for the checks."""
     from jobs.run.written_answers import stored_answers
@@ -339,4 +339,6 @@ def _progress_to(path: Path) -> Report:
 
 
 if __name__ == "__main__":
+    # Python puts the folder of a program first on its path, where our files would stand for libraries of their names
+    sys.path[:] = [path for path in sys.path if path != str(Path(__file__).resolve().parent)]
     sys.exit(main())

@@ -18,14 +18,14 @@ from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import find_input
-from jobs.ledger.request_manifest import read_note, siblings, what_changed
+from jobs.ledger.request_manifest import read_request_manifest, siblings, what_changed
 from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
 from jobs.run.day_keys import ROWS, TEXT, day_keys
 from jobs.run.enrich import prepare
 from jobs.run.hits import folder_of
 from jobs.run.judged_answers import without_old_errors
-from jobs.run.options import RunRules, ledger_of
+from jobs.run.options import RunOptions, ledger_of
 from jobs.run.preflight import check_columns
 from jobs.schema import Facts
 from jobs.tables import run_records
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import LedgerPlan
-    from jobs.schema import LookupFigures, PriceFacts
+    from jobs.schema import LookupMetrics, PriceFacts
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 FAILED = "answered with an error"  # by error_when or required
@@ -110,7 +110,7 @@ def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -
         check_columns(enrichment, input_day.names)
     frames = [prepare(input_day.read(spark), enrichment) for input_day in found.values()]
     layout = frames[0][1].layout
-    plans = [ledger_of(enrichment, lookup, "plan", RunRules()) for lookup in enrichment.lookups]
+    plans = [ledger_of(enrichment, lookup, "plan", RunOptions()) for lookup in enrichment.lookups]
     figures = _last_figures(enrichment)
     lookups = []
     for lookup, names, plan in zip(enrichment.lookups, layout.keys, plans, strict=True):
@@ -133,7 +133,7 @@ def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -
     )
 
 
-def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: LookupFigures | None) -> LookupEstimate:
+def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: LookupMetrics | None) -> LookupEstimate:
     keys = wanted.num_rows
     because: dict[str, int] = {}
     in_ledger, oldest = 0, None
@@ -143,8 +143,8 @@ def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: 
         answers, failed = without_old_errors(lookup, selected.answers, ttl=plan.ttl, now_us=now_us)
         in_ledger = answers.num_rows
         oldest = pc.min(answers["answered_at"].cast(pa.int64())).as_py()
-        known = (answers["key"].combine_chunks(), selected.outlived, selected.refreshed, failed)
-        because = {OUTLIVED: len(selected.outlived), REFRESHED: len(selected.refreshed), FAILED: len(failed)}
+        known = (answers["key"].combine_chunks(), selected.expired, selected.refreshed, failed)
+        because = {OUTLIVED: len(selected.expired), REFRESHED: len(selected.refreshed), FAILED: len(failed)}
         because |= _asked_before(lookup, plan, reduce(_without, known, wanted[TEXT]), now_us)
     asked = keys - in_ledger
     because[NEVER_ASKED] = asked - sum(because.values())
@@ -166,8 +166,8 @@ def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: 
         requests=requests,
         batch_size=lookup.batch_size,
         cost=f"{cost_of(price, units):f}" if lookup.prices and lookup.prices[0].unit in SENT else None,
-        price=_said(price),
-        later_price=f"{_said(later)} from {later.since}" if later is not None else "",
+        price=_reported(price),
+        later_price=f"{_reported(later)} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, asked, last),
         concurrency=lookup.concurrency,
     )
@@ -186,28 +186,28 @@ def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_
             break
         known = select(sibling, texts, now_us=now_us, ttl=FOR_EVER).answers["key"]
         if len(known):
-            reason = what_changed(read_note(sibling), now)
+            reason = what_changed(read_request_manifest(sibling), now)
             because[reason] = because.get(reason, 0) + len(known)
             texts = _without(texts, known.combine_chunks())
     return because
 
 
-def _said(price: PriceFacts | None) -> str:
+def _reported(price: PriceFacts | None) -> str:
     if price is None:
         return ""
     many = f"{price.per:,} {price.unit}s" if price.per > 1 else price.unit
     return f"{price.amount} {price.currency} per {many}"
 
 
-def _last_figures(enrichment: Enrichment) -> dict[str, LookupFigures]:
+def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:
     """Per lookup: the last run that made calls."""
-    found: dict[str, LookupFigures] = {}
+    found: dict[str, LookupMetrics] = {}
     for record in sorted(run_records.load(enrichment.name), key=lambda record: record.facts.started_at):
         found |= {one.name: one for one in record.figures.lookups if one.calls and one.rows_called}
     return found
 
 
-def _seconds(lookup: Lookup, keys: int, last: LookupFigures | None) -> float | None:
+def _seconds(lookup: Lookup, keys: int, last: LookupMetrics | None) -> float | None:
     """As long as the last run's calls took, retries included, with as many in flight as are allowed now."""
     if keys == 0:
         return 0.0

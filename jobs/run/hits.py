@@ -130,25 +130,25 @@ def knows_nothing(folder: LedgerFolder) -> bool:
     return not folder.parts() and not folder.names(COMPACTED)
 
 
-def begin_run(plan: LedgerPlan) -> list[str]:
+def register_run(plan: LedgerPlan) -> list[str]:
     """Make this run's folder, so that others see it; gives the other runs that have one: they ask too, or crashed.
 
     What a run has whose process is known to be gone is taken away at once, so that nobody waits for it, and the runs
     after this one do not take it for one that asks.
     """
-    beat(plan)
+    heartbeat(plan)
     folder = folder_of(plan)
     others = {name.split("/")[1] for name in folder.names(RUNS)} - {plan.run_id}
     for run in sorted(others):
         if _is_gone(folder, run):
-            end_run(replace(plan, run_id=run))
+            unregister_run(replace(plan, run_id=run))
     return sorted(others)
 
 
-def beat(plan: LedgerPlan) -> None:
+def heartbeat(plan: LedgerPlan) -> None:
     """Say that this run lives, and where. Raises LedgerError."""
-    said = {"run_id": plan.run_id, "host": _host(), "pid": os.getpid()}
-    folder_of(plan).replace(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps(said).encode())
+    message = {"run_id": plan.run_id, "host": _host(), "pid": os.getpid()}
+    folder_of(plan).replace(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps(message).encode())
 
 
 def _host() -> str:
@@ -165,10 +165,10 @@ def _is_gone(folder: LedgerFolder, run: str) -> bool:
     beat, which comes first of all, has left what its tasks wrote after it was taken for gone.
     """
     try:
-        said = json.loads(folder.read_bytes(f"{RUNS}/{run}/{BEAT}"))
-        if said["host"] != _host():
+        message = json.loads(folder.read_bytes(f"{RUNS}/{run}/{BEAT}"))
+        if message["host"] != _host():
             return False
-        os.kill(int(said["pid"]), 0)
+        os.kill(int(message["pid"]), 0)
     except (ProcessLookupError, FileNotFoundError):
         return True
     except (LedgerError, PermissionError, ValueError, KeyError, TypeError):  # as of another user's: it may live
@@ -177,7 +177,7 @@ def _is_gone(folder: LedgerFolder, run: str) -> bool:
 
 
 @contextmanager
-def beating(plans: Sequence[LedgerPlan]) -> Iterator[None]:
+def heartbeats(plans: Sequence[LedgerPlan]) -> Iterator[None]:
     """Say every few seconds that this run lives, for as long as it does: what it has claimed is left to it."""
     ended = threading.Event()
 
@@ -185,7 +185,7 @@ def beating(plans: Sequence[LedgerPlan]) -> Iterator[None]:
         while not ended.wait(BEAT_EVERY):
             for plan in plans:
                 with suppress(LedgerError):  # then others may ask what this run is about to ask, nothing worse
-                    beat(plan)
+                    heartbeat(plan)
 
     thread = threading.Thread(target=say, name="ledger beat", daemon=True)
     thread.start()
@@ -196,7 +196,7 @@ def beating(plans: Sequence[LedgerPlan]) -> Iterator[None]:
         thread.join()
 
 
-def end_run(plan: LedgerPlan) -> None:
+def unregister_run(plan: LedgerPlan) -> None:
     """Remove this run's folder. What cannot be removed stays, with a warning: the ledger's clean-up takes it."""
     folder = folder_of(plan)
     try:

@@ -16,7 +16,7 @@ from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import as_answers
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
+    from jobs.clients.client import Client
     from jobs.declare.ledger_settings import Ttl
     from jobs.declare.lookup import Lookup
     from jobs.ledger.answers import StoredAnswer
@@ -40,7 +40,7 @@ def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: i
     return answers.filter(pc.invert(old)), answers["key"].filter(old).combine_chunks()
 
 
-def _is_error(caller: Caller, stored: StoredAnswer) -> bool:
+def _is_error(caller: Client, stored: StoredAnswer) -> bool:
     try:
         caller.columns(load(stored.response or b"null"))
     except ValueError:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import CallCap, LedgerPlan
-    from jobs.run.request_metrics import SentRequests
+    from jobs.run.request_metrics import RequestMetricsCollector
 
 PLACE = "__key_place"  # int: of the lookup in the plan
 BY_ROW = "row"
@@ -51,7 +51,7 @@ class First:
     alone: bool
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """For the run's record."""
         rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
         return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
@@ -68,7 +68,7 @@ def types_of(types: StructType, names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class PlanOfKeys(PartitionPlan):
+class PrefetchPlan(PartitionPlan):
     """What a task of the first phase needs to know: also who else asks the same keys meanwhile."""
 
     sharing: dict[int, LedgerPlan] = field(default_factory=dict)  # by the lookup's place in the run; none: no ledger
@@ -77,7 +77,7 @@ class PlanOfKeys(PartitionPlan):
     seed: int = 0
 
 
-def run_prefetch(plan: PlanOfKeys, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_prefetch(plan: PrefetchPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What mapInArrow runs: keys in, one row for each that was asked or is in the ledger out."""
     from pyspark import TaskContext
 
@@ -97,13 +97,13 @@ def run_prefetch(plan: PlanOfKeys, batches: Iterator[pa.RecordBatch]) -> Iterato
         claims.end()
 
 
-def ask_keys(
+def prefetch_keys(
     plan: PartitionPlan,
     first: Mapping[int, First],
     *,
     seed: int,
     scratch: Path,
-    sent: SentRequests | None = None,
+    sent: RequestMetricsCollector | None = None,
 ) -> PartitionPlan:
     """Ask these keys once, all lookups side by side; the plan for the rows, which calls for none of them again.
 
@@ -139,7 +139,7 @@ def ask_keys(
     return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files), cap=_left(plan, places, asked))
 
 
-def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PlanOfKeys:
+def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PrefetchPlan:
     """The plan of the first phase: rows are keys, and each is asked at one of the lookups."""
     layout = replace(
         plan.layout,
@@ -163,7 +163,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PlanOfKeys:
         layout=layout,
         cap=cap,
     )
-    return PlanOfKeys(**{one.name: getattr(changed, one.name) for one in fields(changed)})
+    return PrefetchPlan(**{one.name: getattr(changed, one.name) for one in fields(changed)})
 
 
 def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan | None:

@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from jobs.ledger.request_manifest import write_note
+from jobs.ledger.request_manifest import write_request_manifest
 from jobs.run.by_row import Hashes, begin_deciding, decided
 from jobs.run.caps import divided_by_need
 from jobs.run.day_keys import HASH, ROWS, TASK, hashes_of_keys
-from jobs.run.hits import beating, begin_run, end_run, find_hits, folder_of, knows_nothing, with_index
-from jobs.run.key_prefetch import BY_ROW, First, ask_keys, types_of
+from jobs.run.hits import find_hits, folder_of, heartbeats, knows_nothing, register_run, unregister_run, with_index
+from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.ledger.plan import CallCap, LedgerPlan
     from jobs.run.hits import Hits
-    from jobs.run.request_metrics import SentRequests
+    from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.task.plan import PartitionPlan
 
 
 @dataclass(frozen=True)
-class Driven:
+class LedgerSession:
     """The plan that the rows are to be carried out by, and how each lookup was asked, in order, for the record."""
 
     plan: PartitionPlan
@@ -43,15 +43,15 @@ class Driven:
 
 
 @contextmanager
-def driven(
+def prepare_ledger(
     prepared: DataFrame,
     plan: PartitionPlan,
     *,
     scratch: Path,
     rows: int | None = None,
     asking: Callable[[int | None], object] = lambda _: None,
-    sent: SentRequests | None = None,
-) -> Iterator[Driven]:
+    sent: RequestMetricsCollector | None = None,
+) -> Iterator[LedgerSession]:
     """`plan` with what is known of the day's keys, those that stand in several rows asked; for one `with`.
 
     scratch: a folder that every task sees and that does not exist yet, gone at the end. rows: of `prepared`, where it
@@ -63,7 +63,7 @@ def driven(
     plan = replace(plan, ledgers=plan.ledgers or (None,) * len(plan.lookups))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        stack.enter_context(beating([ledger for ledger in plan.ledgers if ledger is not None]))
+        stack.enter_context(heartbeats([ledger for ledger in plan.ledgers if ledger is not None]))
         # all of them before any look: of two runs at least one sees the other, and it lists no key of any lookup, so
         # that no two runs ever wait for each other's rows
         others = [_begin(plan, place, stack) for place in range(len(plan.lookups))]
@@ -73,9 +73,9 @@ def driven(
         found = replace(plan, ledgers=tuple(look.ledger for look in looks), cap=_divided(plan, looks))
         if first:
             asking(sum(one.keys.num_rows for one in first.values()))
-            found = ask_keys(found, first, seed=seed, scratch=scratch, sent=sent)
+            found = prefetch_keys(found, first, seed=seed, scratch=scratch, sent=sent)
             asking(None)
-        yield Driven(found, tuple(BY_ROW if look.first is None else look.first.said for look in looks))
+        yield LedgerSession(found, tuple(BY_ROW if look.first is None else look.first.message for look in looks))
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> list[str]:
     ledger = plan.ledgers[place]
     if ledger is None:
         return []
-    stack.callback(end_run, ledger)
+    stack.callback(unregister_run, ledger)
     begin_deciding(ledger)
-    others = begin_run(ledger)
-    write_note(folder_of(ledger), plan.lookups[place])
+    others = register_run(ledger)
+    write_request_manifest(folder_of(ledger), plan.lookups[place])
     return others
 
 

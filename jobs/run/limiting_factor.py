@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.schema import DayFigures, LookupFigures
+from jobs.schema import DayMetrics, LookupMetrics
 
 SHARE_OF_GATE = 0.2  # of the time: as long closed, the gate is what one would mend first
 SHARE_OF_LOOP = 0.9  # busy; then a call's time is in part the time it waits for its turn in the loop
@@ -32,19 +32,19 @@ class TaskLoad:
 
         A partition may have had two: one that asked its keys, and one that took its rows.
         """
-        said = [task for task in tasks if task["calls"]]
-        partitions = len({task["partition"] for task in said})
-        seconds = sum(task["seconds"] for task in said)
+        message = [task for task in tasks if task["calls"]]
+        partitions = len({task["partition"] for task in message})
+        seconds = sum(task["seconds"] for task in message)
 
         def mean(cause: str) -> dict[str, float]:
-            names = {name for task in said for name in task[cause]}
-            return {name: sum(task[cause].get(name, 0.0) for task in said) / partitions for name in names}
+            names = {name for task in message for name in task[cause]}
+            return {name: sum(task[cause].get(name, 0.0) for task in message) / partitions for name in names}
 
-        busy = sum(task["loop_s"] for task in said) / seconds if seconds else None
+        busy = sum(task["loop_s"] for task in message) / seconds if seconds else None
         return cls(mean("throttled_s"), mean("down_s"), busy)
 
 
-def with_limits(figures: DayFigures, load: TaskLoad) -> DayFigures:
+def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
     """The figures with what limited each lookup, and the numbers that say so."""
     lookups = []
     for lookup in figures.lookups:
@@ -55,7 +55,7 @@ def with_limits(figures: DayFigures, load: TaskLoad) -> DayFigures:
     return replace(figures, lookups=tuple(lookups), loop_busy=busy)
 
 
-def limited_by(lookup: LookupFigures, loop_busy: float | None) -> str:
+def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
     """What to change first, to be faster at this lookup; empty when nothing was called.
 
     outage: the service was down. rate: it said "not now". cpu: the executors' Python was busy. concurrency: all slots

@@ -34,12 +34,12 @@ def settings_of(master: str) -> dict[str, str]:
         # waits for ever for one who connects and says nothing, and its daemon forks for each who connects
         "spark.authenticate": "true",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": _folder_of_ours(),
+        "spark.python.unix.domain.socket.dir": _own_folder(),
     }
 
 
 @functools.cache
-def _folder_of_ours() -> str:
+def _own_folder() -> str:
     """For the sockets of this process, which ask nobody who he is: other users cannot enter it."""
     folder = tempfile.mkdtemp(prefix="tidegate-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -11,13 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
 from jobs.declare.prices import SENT, cost_of, in_force
-from jobs.schema import Billed, DayFigures, DeclaredFacts, LookupFacts, LookupFigures
+from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 
-def count(written: DataFrame, declared: DeclaredFacts, *, rows_in: int, job_s: float) -> DayFigures:
+def count(written: DataFrame, declared: DeclaredFacts, *, rows_in: int, job_s: float) -> DayMetrics:
     """The figures of the day whose rows are `written`."""
     wanted = [F.count("*").alias("rows"), F.count_if(F.col(schema.LATE)).alias("late")]
     for lookup in declared.lookups:
@@ -25,7 +25,7 @@ def count(written: DataFrame, declared: DeclaredFacts, *, rows_in: int, job_s: f
     found = written.agg(*wanted).first()
     assert found is not None  # an aggregate without a group always gives one row
     saved = {lookup.name: _saved(lookup, written) for lookup in declared.lookups if found[f"{lookup.name}.from_ledger"]}
-    return DayFigures(
+    return DayMetrics(
         rows_in=rows_in,
         rows_out=found["rows"],
         rows_late=found["late"],
@@ -93,11 +93,11 @@ def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
     return Billed(0, 0, first.unit, f"{cost_of(first, 0):f}", first.currency, saved)
 
 
-def _figures(lookup: LookupFacts, found: Row, saved: str) -> LookupFigures:
+def _figures(lookup: LookupFacts, found: Row, saved: str) -> LookupMetrics:
     name = lookup.name
     oldest = found[f"{name}.oldest"]
     p50, p99 = found[f"{name}.latency"] or (None, None)
-    return LookupFigures(
+    return LookupMetrics(
         name=name,
         outcomes={outcome: found[f"{name}.{outcome}"] for outcome in schema.OUTCOMES},
         calls=found[f"{name}.calls"] or 0,

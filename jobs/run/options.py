@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRules:
+class RunOptions:
     """max_calls: attempts over all lookups, then the run stops and can go on later; None for no cap. max_cost: the same
     for what they cost, as "5 USD". may_call: without it nothing is asked, and a key that the ledger does not know
     leaves as not_asked. ignore_ttl: an answer is used whatever its age, an error never (replay, remap).
@@ -47,7 +47,7 @@ class RunRules:
                 raise DeclarationError("max-calls and max-cost are both given; a run has one cap.")
 
 
-def ruled(plan: PartitionPlan, enrichment: Enrichment, run_id: str, rules: RunRules) -> PartitionPlan:
+def apply_options(plan: PartitionPlan, enrichment: Enrichment, run_id: str, rules: RunOptions) -> PartitionPlan:
     """The plan with the ledgers of one run, and with what it may call."""
     ledgers = tuple(ledger_of(enrichment, lookup, run_id, rules) for lookup in enrichment.lookups)
     cap = None
@@ -59,7 +59,7 @@ def ruled(plan: PartitionPlan, enrichment: Enrichment, run_id: str, rules: RunRu
     return replace(plan, ledgers=ledgers, may_call=rules.may_call, cap=cap)
 
 
-def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunRules) -> LedgerPlan | None:
+def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions) -> LedgerPlan | None:
     """Where a lookup's answers are kept, and for how long they hold; None when the enrichment keeps none."""
     declared = enrichment.ledger
     if declared is None:

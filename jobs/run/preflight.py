@@ -75,14 +75,14 @@ def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
     ]
     if found := PERCENT.search(str(output)):
         wrong.append(f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it.")
-    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
 
 def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     """Every column that the declaration reads is there; none that it writes is. Names are compared as Spark does."""
     known = _known_columns(enrichment, columns)
     wrong = (*_missing_columns(enrichment, known), *_columns_twice(enrichment, known))
-    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
 
 def _missing_columns(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
@@ -116,9 +116,11 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
             if mark in column:
                 wrong.append(f"{column!r} has a {called} in its name. Rename the column.")
         if column.lower() in known:
-            wrong.append(f"{known[column.lower()]!r} and {column!r} are one name to Spark. Rename one.")
+            wrong.append(
+                f"{known[column.lower()]!r} and {column!r} differ only in case, which Spark ignores. Rename one."
+            )
         known[column.lower()] = column
-    DeclarationError.raise_for(f"{enrichment.name}: input: {said}" for said in wrong)
+    DeclarationError.raise_for(f"{enrichment.name}: input: {message}" for message in wrong)
     return known
 
 
@@ -170,7 +172,7 @@ def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
         for name in (*SOURCE_IDENTITY, *OF_FILES)
         if name in known
     ]
-    DeclarationError.raise_for(f"{enrichment.name}: input: {said}" for said in wrong)
+    DeclarationError.raise_for(f"{enrichment.name}: input: {message}" for message in wrong)
 
 
 def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
@@ -240,14 +242,14 @@ async def _reach(service: str, url: str, shown: str) -> None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     started = time.monotonic()
-    for tried in range(1, TRIES + 1):
+    for attempt in range(1, TRIES + 1):
         try:
             async with asyncio.timeout(10):
                 _, writer = await asyncio.open_connection(parts.hostname, port)
         except UnicodeError as error:
             raise DeclarationError(f"service {service}: {shown} has no name of a host: {error}.") from error
         except OSError as error:  # a time-out and an unknown name are OSErrors too
-            if tried == TRIES:
+            if attempt == TRIES:
                 seconds = time.monotonic() - started
                 what = f"cannot be reached: {error}"
                 if isinstance(error, ConnectionRefusedError | TimeoutError):

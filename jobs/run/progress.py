@@ -48,7 +48,7 @@ class RunProgress:
         with self._changing:
             return TaskLoad.of(vars(task) for task in [*self._before, *self._tasks.values()])
 
-    def asking_keys(self, keys: int | None) -> None:
+    def prefetching_keys(self, keys: int | None) -> None:
         """From now on so many keys are asked, before the rows; None: the rows are next. Calls are counted on."""
         with self._changing:
             self._before += self._tasks.values()
@@ -56,14 +56,14 @@ class RunProgress:
             self._tasks, self._started = {}, None
 
     def heard(self, message: dict[str, Any]) -> None:
-        """What a task said. Raises KeyError, TypeError or ValueError for what none says."""
-        said = TaskProgress.of_message(message)
+        """Takes the progress message of a task. Raises KeyError, TypeError or ValueError for what none says."""
+        progress = TaskProgress.of_message(message)
         with self._changing:
-            if said.unit != self._unit:  # the last word of a task of the phase before, come late
+            if progress.unit != self._unit:  # of a task of the phase before, come late
                 return
-            known = self._tasks.get(said.partition)
-            if known is None or said.attempt >= known.attempt:
-                self._tasks[said.partition] = said
+            known = self._tasks.get(progress.partition)
+            if known is None or progress.attempt >= known.attempt:
+                self._tasks[progress.partition] = progress
             self._started = self._started or time.monotonic()
 
     def _report_now_and_then(self) -> None:

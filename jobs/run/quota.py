@@ -16,7 +16,7 @@ def shares(total: int, parts: int) -> tuple[int, ...]:
     return tuple(share + (number < left) for number in range(parts))
 
 
-class Division:
+class Quota:
     """Which share each task of a run has now. Plain data: whoever holds it tells the tasks.
 
     The shares of all tasks together never exceed the totals. The share of a task that works becomes smaller by its own

@@ -17,52 +17,54 @@ from pyspark import AccumulatorParam, TaskContext
 from jobs.clients import request_counter
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.prices import cost_of, in_force
-from jobs.schema import Billed, DayFigures, DeclaredFacts, LookupFacts, LookupFigures, RequestFigures
+from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics, RequestMetrics
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
-Told = list[tuple[int, dict[str, RequestCounts]]]  # number of the task, and by lookup what it sent
+AlertCursor = list[tuple[int, dict[str, RequestCounts]]]  # number of the task, and by lookup what it sent
 
 
-class _Together(AccumulatorParam[Told]):
-    def zero(self, value: Told) -> Told:  # noqa: ARG002  # Spark's signature
+class _Together(AccumulatorParam[AlertCursor]):
+    def zero(self, value: AlertCursor) -> AlertCursor:  # noqa: ARG002  # Spark's signature
         return []
 
-    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802  # Spark's name
+    def addInPlace(self, value1: AlertCursor, value2: AlertCursor) -> AlertCursor:  # noqa: N802  # Spark's name
         return value1 + value2
 
 
-class SentRequests:
+class RequestMetricsCollector:
     """Travels to the executors, and hears what they tell."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._told = spark.sparkContext.accumulator([], _Together())
+        self._reported = spark.sparkContext.accumulator([], _Together())
 
     def counted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: its rows; once they have left, the driver gets the counts of what it sent."""
         task = TaskContext.get()
         request_counter.begin()
         yield from rows
-        self._told.add([(task.partitionId() if task else 0, request_counter.counted())])
+        self._reported.add([(task.partitionId() if task else 0, request_counter.counted())])
 
-    def in_figures(self, figures: DayFigures, declared: DeclaredFacts) -> DayFigures:
+    def in_figures(self, figures: DayMetrics, declared: DeclaredFacts) -> DayMetrics:
         """The figures with what was sent; lookups whose requests nobody counts, as functions, stay as they are."""
         lookups = []
         for facts, lookup in zip(declared.lookups, figures.lookups, strict=True):
-            told = [(task, counts[facts.name]) for task, counts in self._told.value if facts.name in counts]
-            lookups.append(_with_requests(facts, lookup, told) if told else lookup)
+            reported = [(task, counts[facts.name]) for task, counts in self._reported.value if facts.name in counts]
+            lookups.append(_with_requests(facts, lookup, reported) if reported else lookup)
         return replace(figures, lookups=tuple(lookups))
 
 
-def _with_requests(facts: LookupFacts, lookup: LookupFigures, told: list[tuple[int, RequestCounts]]) -> LookupFigures:
-    counts = [one for _, one in told]
+def _with_requests(
+    facts: LookupFacts, lookup: LookupMetrics, reported: list[tuple[int, RequestCounts]]
+) -> LookupMetrics:
+    counts = [one for _, one in reported]
     most: dict[int, int] = {}
-    for task, one in told:
+    for task, one in reported:
         most[task] = max(one.most_at_once, most.get(task, 0))
-    requests = RequestFigures(
+    requests = RequestMetrics(
         sent=sum(one.sent.total() for one in counts),
         # a request for one key asks again when the row's attempt is not its first
         retried=sum(one.repeated for one in counts) if facts.batch_size > 1 else lookup.retried,
@@ -80,7 +82,7 @@ def _with_requests(facts: LookupFacts, lookup: LookupFigures, told: list[tuple[i
 
 
 def _billed(
-    facts: LookupFacts, lookup: LookupFigures, requests: RequestFigures, counts: list[RequestCounts]
+    facts: LookupFacts, lookup: LookupMetrics, requests: RequestMetrics, counts: list[RequestCounts]
 ) -> Billed | None:
     """What was sent, each by the price of its day."""
     if lookup.billed is None:

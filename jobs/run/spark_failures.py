@@ -1,4 +1,4 @@
-"""Why a Spark job failed, in one sentence: what a task of ours has said, or what Java's errors come to."""
+"""Why a Spark job failed, in one sentence: the words of one of our tasks, or what Java's errors come to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ KILLED = "Python worker exited unexpectedly"
 
 
 def own_words(error: Exception) -> Exception:
-    """What a task of ours said, out of what Spark made of it; the error itself when it was none of ours."""
-    said = re.search(r"jobs\.errors\.(\w+): (.+)", str(error))
-    kind = vars(errors).get(said[1]) if said else None
-    if said is None or kind is None or not issubclass(kind, TidegateError):
+    """The error that one of our tasks raised, out of what Spark made of it; else the error itself."""
+    message = re.search(r"jobs\.errors\.(\w+): (.+)", str(error))
+    kind = vars(errors).get(message[1]) if message else None
+    if message is None or kind is None or not issubclass(kind, TidegateError):
         return error
-    ours: TidegateError = kind(said[2].strip())
-    return ours
+    own: TidegateError = kind(message[2].strip())
+    return own
 
 
 def sentence_of(error: Exception) -> str:

@@ -29,7 +29,7 @@ from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.keys import key_hashes, key_text
 from jobs.ledger.manifest import contents
 from jobs.ledger.resolution import NEVER, times_of
-from jobs.ledger.scan import Wanted, matches
+from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.run.hits import folder_of
 from jobs.schema import GONE, NONE
@@ -163,7 +163,7 @@ class Pairs:
         """table: TEXT, AT and BY_LEDGER. begun: µs since the epoch, when the run did."""
         self.table = table
         self.begun = begun
-        self.wanted = Wanted(table[TEXT])
+        self.wanted = KeySet(table[TEXT])
         self._places: Ints = self.wanted.places(table[TEXT]).to_numpy()
         self._times: Ints = table[AT].cast(pa.int64()).to_numpy()
         self._moments = np.unique(self._times)
@@ -271,9 +271,9 @@ def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Map
                 # listed anew: what came while the files were read has taken some of them in
                 generation = contents(folder).generation
                 compacted = generation is not None and generation.completed_at > begun
-                missing, said = pairs.missing(compacted=compacted)
+                missing, message = pairs.missing(compacted=compacted)
                 file.write_table(
-                    _lines(table, missing, pa.array(said, pa.string()), pa.nulls(len(missing), pa.string()))
+                    _lines(table, missing, pa.array(message, pa.string()), pa.nulls(len(missing), pa.string()))
                 )
         except FileNotFoundError:  # a compaction deleted it, long after it had taken it in: list again
             continue

@@ -57,10 +57,10 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:
 
 def asked(file: Path, keys: KeysOf) -> Iterator[list[bool]]:
     """For the rows of a file, some at a time, whether each asked one of the keys; all true where they are not told."""
-    told = tells_keys(file, keys.lookup)
+    reported = names_keys(file, keys.lookup)
     with pq.ParquetFile(file) as opened:
-        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if told else []):
-            if not told:
+        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []):
+            if not reported:
                 yield [True] * batch.num_rows
                 continue
             column = batch.column(0)
@@ -68,7 +68,7 @@ def asked(file: Path, keys: KeysOf) -> Iterator[list[bool]]:
             yield [one in keys.texts or other in keys.texts for one, other in zip(plain, hidden, strict=True)]
 
 
-def tells_keys(file: Path, lookup: str) -> bool:
+def names_keys(file: Path, lookup: str) -> bool:
     """Whether the file says what its rows asked; those of an older version do not."""
     return schema.key(lookup) in pq.read_schema(file).names
 

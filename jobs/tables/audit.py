@@ -34,8 +34,8 @@ def write(facts: DayFacts) -> None:
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:
     """Row identity and audit columns, as the files spell them: a declaration need not mind case, Arrow does."""
-    spelt = {name.lower(): name for name in written.names}
+    by_lower_name = {name.lower(): name for name in written.names}
     wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]
     for lookup in facts.declared.lookups:
         wanted += schema.audit_columns(lookup.name)
-    return list(dict.fromkeys(spelt[name.lower()] for name in wanted))
+    return list(dict.fromkeys(by_lower_name[name.lower()] for name in wanted))

@@ -70,15 +70,15 @@ def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
 
 def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
     """Row identity, key, status, error and attempts of the rows that ended so, in this order."""
-    spelt = {name.lower(): name for name in dataset.schema.names}
+    by_lower_name = {name.lower(): name for name in dataset.schema.names}
     name = lookup.name
-    identity = [spelt[column.lower()] for column in facts.declared.row_id]  # a declaration need not mind case
+    identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]  # a declaration need not mind case
     columns = {column: ds.field(column) for column in identity}
-    key = spelt.get(schema.key(name).lower())  # none in files of an older version
+    key = by_lower_name.get(schema.key(name).lower())  # none in files of an older version
     columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.struct([])))
-    columns["_status"] = ds.field(spelt[schema.status(name).lower()])
-    columns["_error"] = ds.field(spelt[schema.error(name).lower()])
-    columns["_attempts"] = ds.field(spelt[schema.attempts(name).lower()])
+    columns["_status"] = ds.field(by_lower_name[schema.status(name).lower()])
+    columns["_error"] = ds.field(by_lower_name[schema.error(name).lower()])
+    columns["_attempts"] = ds.field(by_lower_name[schema.attempts(name).lower()])
     outcomes = columns["_status"].isin(list(lookup.dead_letters))
     yield from dataset.scanner(columns=columns, filter=outcomes).to_batches()
 

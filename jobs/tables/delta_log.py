@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from jobs import durable
 from jobs.errors import TidegateError
-from jobs.tables.publishers import said_by_delta
+from jobs.tables.publishers import delta_errors
 
 LOG = "_delta_log"
 
@@ -28,7 +28,7 @@ def table_at(path: str) -> DeltaTable | None:
         return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
     except (DeltaError, OSError) as error:
         raise TidegateError(
-            f"table {path}: its log, {Path(path, LOG)}, cannot be read: {said_by_delta(error)}. Bring the log back "
+            f"table {path}: its log, {Path(path, LOG)}, cannot be read: {delta_errors(error)}. Bring the log back "
             "from a copy; without one move the table away and run its days again: nothing that the ledger has is asked."
         ) from error
 

@@ -97,14 +97,14 @@ def _writing(table: str) -> Iterator[None]:
 
 def _sign(file: int, run_id: str) -> None:
     """Who has the day, for those who find it taken."""
-    mine = {
+    own = {
         "run_id": run_id,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": f"{datetime.now(UTC):%FT%TZ}",
     }
     os.ftruncate(file, 0)
-    os.pwrite(file, json.dumps(mine).encode(), 0)
+    os.pwrite(file, json.dumps(own).encode(), 0)
 
 
 def _lock(file: int, path: Path, day: str, wait: float) -> None:

@@ -36,16 +36,18 @@ def storing(table: str) -> Iterator[None]:
         yield
     except (OSError, DeltaError) as error:
         raise TidegateError(
-            f"output: {table} or a table beside it cannot be written: {said_by_delta(error)}. Readers see the old day "
+            f"output: {table} or a table beside it cannot be written: {delta_errors(error)}. Readers see the old day "
             "or the new one, whole; mend that and run the same again: what was answered is in the ledger."
         ) from error
 
 
-def said_by_delta(error: Exception) -> str:
+def delta_errors(error: Exception) -> str:
     """What Delta or its SQL says: no colours, line breaks or full stop, no traceback of theirs and no request to report
     it to them.
     """
-    said = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)
-    said = re.sub(r": ParsedLogPath .*", "", said, flags=re.DOTALL)  # a structure of theirs, of many lines
-    said = re.sub(r"\.*\s+This issue was likely caused by a bug in DataFusion.*?/issues\b", "", said, flags=re.DOTALL)
-    return " ".join(said.split()).replace(" ↳", ":").rstrip(".")
+    message = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)
+    message = re.sub(r": ParsedLogPath .*", "", message, flags=re.DOTALL)  # a structure of theirs, of many lines
+    message = re.sub(
+        r"\.*\s+This issue was likely caused by a bug in DataFusion.*?/issues\b", "", message, flags=re.DOTALL
+    )
+    return " ".join(message.split()).replace(" ↳", ":").rstrip(".")

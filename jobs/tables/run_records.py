@@ -20,7 +20,7 @@ ROOT = Path("data/runs")
 UNWRITTEN = ".unwritten"  # ends the name of the file of a run that wrote no files
 
 _log = logging.getLogger("tidegate.records")
-_told: set[Path] = set()  # torn records that this process has warned of
+_reported: set[Path] = set()  # torn records that this process has warned of
 
 
 def folder(enrichment: str, day: str) -> Path:
@@ -96,8 +96,8 @@ def _read(path: Path) -> DayRecord | None:
     except OSError as error:
         raise TidegateError(f"record {path} cannot be read: {error.strerror}. Start again when it can be.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        if path.absolute() not in _told:
-            _told.add(path.absolute())
+        if path.absolute() not in _reported:
+            _reported.add(path.absolute())
             _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))
         return None
 

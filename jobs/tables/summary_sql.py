@@ -18,7 +18,7 @@ from jobs.declare.enrichment import Enrichment, Summary
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
 from jobs.tables.delta_log import table_at
-from jobs.tables.publishers import said_by_delta
+from jobs.tables.publishers import delta_errors
 
 NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 
@@ -35,7 +35,7 @@ def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
     except Exception as error:
         asks = "everything anew" if enrichment.ledger is None else "for nothing that the ledger has"
         raise TidegateError(
-            f"{enrichment.name}: summary {summary.name} of {day} is not made: {said_by_delta(error)}. The day itself "
+            f"{enrichment.name}: summary {summary.name} of {day} is not made: {delta_errors(error)}. The day itself "
             f"is published: mend what its sql says, then run the same again, which asks {asks}, or "
             "materialize the summary alone in Dagster."
         ) from error
@@ -47,7 +47,7 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
     Nothing is said of a day of which Spark alone knows the types, or where no temporary file can be written. Raises
     DeclarationError.
     """
-    if not enrichment.summaries or input_day.left_to_spark:
+    if not enrichment.summaries or input_day.infer_in_spark:
         return
     with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
         try:
@@ -61,7 +61,7 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
             except OSError:
                 raise
             except Exception as error:  # noqa: BLE001  # whatever refuses the query
-                wrong.append(f"{enrichment.name}: summary {summary.name}: its sql is wrong: {said_by_delta(error)}.")
+                wrong.append(f"{enrichment.name}: summary {summary.name}: its sql is wrong: {delta_errors(error)}.")
         DeclarationError.raise_for(wrong)
 
 

@@ -25,11 +25,11 @@ def check_types(enrichment: Enrichment, day: InputDay) -> None:
     except DeclarationError as error:
         raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
     wrong = (
-        *_spelt_otherwise(enrichment, day, published),
+        *_in_other_case(enrichment, day, published),
         *_wrong_answers(enrichment, published),
         *_wrong_input(day, published, path),
     )
-    DeclarationError.raise_for(f"{enrichment.name}: {said}" for said in wrong)
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
 
 def _published_types(enrichment: Enrichment) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _published_types(enrichment: Enrichment) -> dict[str, Any]:
     return types
 
 
-def _spelt_otherwise(enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]) -> Iterator[str]:
+def _in_other_case(enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]) -> Iterator[str]:
     """Columns that the table has in other letters: to Delta and Spark these are one name."""
     there = {name.lower(): name for name in published}
     columns = [("input", name, "write") for name in day.names]

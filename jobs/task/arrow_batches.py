@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from jobs import schema
 from jobs.declare.answer_types import AnswerColumn
 from jobs.input.arrow_keys import keys_of
-from jobs.task.lookup_state import Asked, Row
+from jobs.task.lookup_state import LookupState, Row
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 FAILED = frozenset(("timeout", "error", "unknown"))
@@ -166,7 +166,7 @@ def _chosen(carried: Any, positions: np.ndarray) -> Any:
     return carried.take(pa.array(positions))
 
 
-def _answer_columns(name: str, answers: tuple[AnswerColumn, ...], asked: Sequence[Asked]) -> dict[str, pa.Array]:
+def _answer_columns(name: str, answers: tuple[AnswerColumn, ...], asked: Sequence[LookupState]) -> dict[str, pa.Array]:
     nothing = (None,) * len(answers)
     values = zip(*[one.answer or nothing for one in asked], strict=True)
     columns = {answer.name: pa.array(column, answer.arrow_type) for answer, column in zip(answers, values, strict=True)}
@@ -185,7 +185,7 @@ def _few_texts(texts: list[str | None]) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _audit_columns(name: str, asked: Sequence[Asked], statuses: pa.Array) -> dict[str, pa.Array]:
+def _audit_columns(name: str, asked: Sequence[LookupState], statuses: pa.Array) -> dict[str, pa.Array]:
     attempts = [one.attempts for one in asked]
     starts, ends, throttled = zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
     counts = np.fromiter(map(len, attempts), np.int32, len(asked))

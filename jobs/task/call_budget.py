@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from jobs.errors import BudgetSpent
+from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
 
 ROUNDING = 1e-6  # of a call of the dearest lookup: parts of calls are subtracted one by one
 
 
-class Allowance:
+class CallBudget:
     """What one task may spend, over all its lookups; every attempt costs the weight of its lookup.
 
     When it is used up the calls under way are waited for, so that what they answer is kept; then the run stops.
@@ -28,13 +28,13 @@ class Allowance:
         self._left -= calls * self._cap.weights[place]
 
     async def spend(self, place: int) -> None:
-        """For one attempt, to be followed by `ended`. Raises BudgetSpent once nothing is in flight any more."""
+        """For one attempt, to be followed by `ended`. Raises BudgetExhausted once nothing is in flight any more."""
         weight = self._cap.weights[place]
         if weight > self._left + ROUNDING:
             await self._idle.wait()
-            raise BudgetSpent(
-                f"{self._cap.said} is used up: what was answered is kept, nothing is published; run the day again, and "
-                "only the rest is asked."
+            raise BudgetExhausted(
+                f"{self._cap.message} is used up: what was answered is kept, nothing is published; run the day again, "
+                "and only the rest is asked."
             )
         self._left -= weight
         self._running += 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobs.declare.services import Outage
 
 
-class OutageWatch:
+class CircuitBreaker:
     """Counts failures in a row; closes the gate when the service is down, and gives up when it stays so.
 
     While the gate is closed no attempt starts and all record clocks stand still. It opens by itself every
@@ -31,7 +31,7 @@ class OutageWatch:
         self._after = rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
         self._service = service
         self._gate = gate
-        self.troubled = False  # no success since it failed, or asked for patience
+        self.is_degraded = False  # no success since it failed, or asked for patience
         self._now_us = now_us
         self._in_a_row = 0
         self._redirects = 0  # in a row
@@ -58,7 +58,7 @@ class OutageWatch:
 
     def succeeded(self) -> None:
         """The service answered, whatever it said."""
-        self.troubled = False
+        self.is_degraded = False
         self._in_a_row = self._redirects = 0
         self._down_since_us = self._throttled_since_us = None
 
@@ -67,7 +67,7 @@ class OutageWatch:
 
         Raises RunStopped when it wants that for longer than is waited at most, or has wanted nothing else for so long.
         """
-        self.troubled = True
+        self.is_degraded = True
         now = self._now_us()
         if self._throttled_since_us is None:
             self._throttled_since_us = now
@@ -85,7 +85,7 @@ class OutageWatch:
         """The service sent us elsewhere. Raises AccessRefused after as many in a row as make an outage: each row would
         cost a call, and waiting mends no login.
         """
-        self.troubled = True
+        self.is_degraded = True
         self._redirects += 1
         if self._redirects >= self._after:
             raise AccessRefused(
@@ -101,7 +101,7 @@ class OutageWatch:
         """
         if repeated and not self.is_down:
             return
-        self.troubled = True
+        self.is_degraded = True
         now = self._now_us()
         if self._in_a_row == 0:
             self._first_failure_us = now

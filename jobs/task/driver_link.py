@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from jobs import errors
 from jobs.errors import ComputedBefore, TaskFailed, TidegateError
-from jobs.wording import in_one_line
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -61,7 +61,7 @@ class Stoppable(Protocol):
     def fail(self, error: Exception) -> None:
         """As `stop`; and this is what the task raises."""
 
-    def widen(self, shares: Sequence[int]) -> int:
+    def grow(self, shares: Sequence[int]) -> int:
         """From now on so many calls in flight, per lookup. Since when: µs since the epoch by the task's clock."""
 
     def go_alone(self) -> None:
@@ -267,8 +267,8 @@ class DriverLink:
         self._say(kind="ended", ended=self._run.now_us())
 
     def say_failed(self, error: BaseException) -> None:
-        said = error if isinstance(error, TidegateError) else TaskFailed(f"{type(error).__name__}: {error}")
-        self._say(kind=FAILED, error=type(said).__name__, message=in_one_line(str(said)))
+        message = error if isinstance(error, TidegateError) else TaskFailed(f"{type(error).__name__}: {error}")
+        self._say(kind=FAILED, error=type(message).__name__, message=one_line(str(message)))
 
     def close(self) -> None:
         """Returns once the driver has taken all that was said, or LAST_WORDS s later."""
@@ -304,7 +304,7 @@ class DriverLink:
         for message in messages:
             if message["kind"] in (GO, SHARE) and message["share"]:
                 with self._saying:
-                    self._say(kind="since", since=self._run.widen(message["share"]))
+                    self._say(kind="since", since=self._run.grow(message["share"]))
             elif message["kind"] == STOP:
                 self._run.stop(NOT_WANTED)
                 return True

@@ -18,7 +18,7 @@ ROWS_HELD = 32_000
 LOOK_EVERY = 0.02  # s, while some are held
 
 
-class SafePoint(Protocol):
+class DurabilityMark(Protocol):
     """A moment in the ledger of one lookup."""
 
     @property
@@ -29,10 +29,10 @@ class SafePoint(Protocol):
         """Have it stored now, and return then. Raises LedgerError when it cannot be."""
 
 
-Finished = tuple[pa.RecordBatch, Sequence[SafePoint]]
+Finished = tuple[pa.RecordBatch, Sequence[DurabilityMark]]
 
 
-def safe_batches(
+def durable_batches(
     finished: queue.SimpleQueue[Finished | BaseException | None], window: InputWindow
 ) -> Iterator[pa.RecordBatch]:
     """The batches in their order, until None comes; raises what comes in their place.

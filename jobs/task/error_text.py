@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from jobs.errors import TidegateError
-from jobs.wording import in_one_line
+from jobs.wording import one_line
 
 
-def tellable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def with_encodable_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches. What they raise is raised; with half a character in it or in its causes, which a service or a user
     may have said, anew in one line: Spark's worker writes the whole traceback as UTF-8, and where it cannot, task and
     JVM wait for each other for ever.
@@ -23,5 +23,5 @@ def tellable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             "".join(traceback.format_exception(error)).encode()
         except UnicodeEncodeError:
             kind = type(error) if isinstance(error, TidegateError) else RuntimeError
-            raise kind(in_one_line(str(error))) from None
+            raise kind(one_line(str(error))) from None
         raise

@@ -9,23 +9,23 @@ from jobs.declare.answer_json import load
 from jobs.declare.services import Cache
 from jobs.task.asked_once import AskedBefore
 from jobs.task.replies import Reply
-from jobs.task.shared_calls import KeptAnswers
-from jobs.wording import in_one_line
+from jobs.task.shared_calls import AnswerCache
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from jobs.clients.client import Caller
+    from jobs.clients.client import Client
     from jobs.ledger.answers import StoredAnswer
-    from jobs.task.lookup_state import Asked
+    from jobs.task.lookup_state import LookupState
 
 
-class KnownAnswers:
+class LedgerHits:
     """Maps stored answers to columns, each once while it is in use."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Client) -> None:
         self._caller = caller
-        self._mapped = KeptAnswers[Reply](Cache(), lambda: 0)
+        self._mapped = AnswerCache[Reply](Cache(), lambda: 0)
 
-    def give(self, asked: Asked) -> None:
+    def give(self, asked: LookupState) -> None:
         """Put at the row what is known of its key: status, answer, where it is from; for the one row that stands for
         a key asked once for the whole job, the audit of that call too.
         """
@@ -43,7 +43,7 @@ class KnownAnswers:
         reply = Reply(before.outcome, before.answer, before.answered_at, error=before.error)
         self._put(asked, reply, "call" if known.audit_is_here else "shared")
 
-    def _put(self, asked: Asked, reply: Reply, source: str) -> None:
+    def _put(self, asked: LookupState, reply: Reply, source: str) -> None:
         asked.status, asked.answer, asked.error = reply.outcome, reply.answer, reply.error
         asked.answered_at = reply.answered_at
         if reply.outcome != "unknown" and (source != "call" or reply.answered_at is not None):
@@ -60,7 +60,7 @@ class KnownAnswers:
         return reply
 
 
-def reply_of(caller: Caller, stored: StoredAnswer) -> Reply:
+def reply_of(caller: Client, stored: StoredAnswer) -> Reply:
     """What a stored answer means to a row, with the columns as they are declared now."""
     if stored.outcome == "miss":
         return Reply("miss", None, stored.answered_at)
@@ -71,10 +71,10 @@ def reply_of(caller: Caller, stored: StoredAnswer) -> Reply:
             error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
             "the call must not be made twice (idempotent=False)",
         )
-    said = None if stored.response is None else load(stored.response)
+    message = None if stored.response is None else load(stored.response)
     if stored.outcome != "ok":
-        return Reply("error", error=in_one_line(str(said)), kept=True)
+        return Reply("error", error=one_line(str(message)), kept=True)
     try:
-        return Reply("ok", caller.columns(said), stored.answered_at)
+        return Reply("ok", caller.columns(message), stored.answered_at)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        return Reply("error", error=in_one_line(f"the stored answer does not fit: {error}"), kept=True)
+        return Reply("error", error=one_line(f"the stored answer does not fit: {error}"), kept=True)

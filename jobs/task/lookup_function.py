@@ -1,7 +1,7 @@
 """From a call to an outcome: the AsyncFunction that the operator runs for one lookup, and what it leaves at each row.
 
 Whatever happens to a call becomes a result, so that the operator fails on bugs only; a retry goes through the one retry
-loop, the operator's, by ComeAgain.
+loop, the operator's, by RetryLater.
 """
 
 from __future__ import annotations
@@ -10,48 +10,48 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import Caller, CallFailed, Redirected, Throttled
+from jobs.clients.client import CallFailed, Client, Redirected, Throttled
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
-from jobs.task.lookup_state import Asked, Row
+from jobs.task.lookup_state import LookupState, Row
 from jobs.task.replies import Reply
-from jobs.wording import in_one_line
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from asyncio_core import Gate
     from jobs.declare.lookup import Lookup
-    from jobs.task.call_budget import Allowance
-    from jobs.task.circuit_breaker import OutageWatch
-    from jobs.task.ledger_hits import KnownAnswers
+    from jobs.task.call_budget import CallBudget
+    from jobs.task.circuit_breaker import CircuitBreaker
+    from jobs.task.ledger_hits import LedgerHits
     from jobs.task.progress import AttemptCounts
     from jobs.task.task_ledger import TaskLedger
 
 
-class ComeAgain(Exception):  # noqa: N818  # reads as what is wanted
+class RetryLater(Exception):  # noqa: N818  # reads as what is wanted
     """For the operator: the row has no outcome yet, and is to be tried once more."""
 
 
-def wants_to_come_again(error: Exception) -> bool:
+def needs_retry(error: Exception) -> bool:
     """The retry predicate; one of results would be asked for every row."""
-    return isinstance(error, ComeAgain)
+    return isinstance(error, RetryLater)
 
 
-class Asking(AsyncFunction[Row, Row]):
-    """Asks one lookup for each row and leaves the outcome at it. Raises ComeAgain, RowFailed and RunStopped only."""
+class LookupFunction(AsyncFunction[Row, Row]):
+    """Asks one lookup for each row and leaves the outcome at it. Raises RetryLater, RowFailed and RunStopped only."""
 
     def __init__(
         self,
         lookup: Lookup,
-        caller: Caller,
+        caller: Client,
         *,
         place: int,
         gate: Gate,
-        watch: OutageWatch,
+        watch: CircuitBreaker,
         now_us: Callable[[], int],
         attempts: AttemptCounts,
         ledger: TaskLedger | None = None,
-        known: KnownAnswers | None = None,
-        allowance: Allowance | None = None,
+        known: LedgerHits | None = None,
+        allowance: CallBudget | None = None,
         may_call: bool = True,
     ) -> None:
         """may_call: without it a key that the ledger does not know leaves as not_asked."""
@@ -95,7 +95,7 @@ class Asking(AsyncFunction[Row, Row]):
             return self._without_a_call(value)
         now_us, ask = self._now_us, self._ask  # called as what they are: as methods they are looked up the slow way
         asked.started = now_us()
-        if asked.again or self._gate_was_closed:
+        if asked.needs_retry or self._gate_was_closed:
             self._begin_anew(asked)
         reply, now = None, 0
         try:
@@ -119,11 +119,11 @@ class Asking(AsyncFunction[Row, Row]):
             self._settle_or_come_again(asked, now)
         return [value]
 
-    def _took_at_once(self, asked: Asked, answer: Any, now: int) -> bool:
+    def _took_at_once(self, asked: LookupState, answer: Any, now: int) -> bool:
         """All that follows below for an answer that fits: what happens to nearly every row, in one step instead of six.
         False, and nothing done, when it does not fit, or is a miss, or the watch is to be told.
         """
-        if answer is None or self._watch.troubled:
+        if answer is None or self._watch.is_degraded:
             return False
         try:
             columns = self._caller.columns(answer)
@@ -173,13 +173,13 @@ class Asking(AsyncFunction[Row, Row]):
             if self._allowance is not None:
                 self._allowance.ended()
 
-    def _begin_anew(self, asked: Asked) -> None:
+    def _begin_anew(self, asked: LookupState) -> None:
         """What an attempt begins with when it is not the first one, or the gate was closed before."""
-        asked.again = False
+        asked.needs_retry = False
         if not asked.attempts:
             asked.paused = self._gate.closed_seconds
 
-    def _end_attempt(self, asked: Asked, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
+    def _end_attempt(self, asked: LookupState, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
         """Close the running attempt, once: the time limit may have closed it before the cancelled call ends."""
         assert asked.started is not None
         started, before = asked.started, asked.attempts
@@ -193,9 +193,9 @@ class Asking(AsyncFunction[Row, Row]):
         asked.attempts = (*before, (started, now, reply is not None and (reply.throttled or reply.down)))
         asked.started = None
 
-    def _failed(self, asked: Asked, failure: Throttled | CallFailed) -> Reply:
+    def _failed(self, asked: LookupState, failure: Throttled | CallFailed) -> Reply:
         """Tell the watch of a call of this row that gave no answer."""
-        reason = in_one_line(str(failure))
+        reason = one_line(str(failure))
         if isinstance(failure, Throttled):
             if self._ledger is not None and asked.key is not None:
                 self._ledger.unmark(asked.key)
@@ -212,7 +212,7 @@ class Asking(AsyncFunction[Row, Row]):
 
     def _answered(self, answer: Any | None, now: int) -> Reply:
         """Tell the watch of a call that was answered, and read the answer."""
-        if self._watch.troubled:
+        if self._watch.is_degraded:
             self._watch.succeeded()
         return self._read(answer, now)
 
@@ -222,26 +222,28 @@ class Asking(AsyncFunction[Row, Row]):
         try:
             return Reply("ok", self._caller.columns(answer), now)
         except ValueError as error:
-            return Reply("error", error=in_one_line(f"the answer does not fit: {error}"), kept=True)
+            return Reply("error", error=one_line(f"the answer does not fit: {error}"), kept=True)
 
-    def _take(self, asked: Asked, reply: Reply, source: str) -> None:
+    def _take(self, asked: LookupState, reply: Reply, source: str) -> None:
         """What the reply means to this row: its outcome, or that it comes again."""
         if reply.outcome == "error":
             self._take_error(asked, reply, source)
         elif reply.outcome is None:
-            asked.error, asked.again = reply.error, True
+            asked.error, asked.needs_retry = reply.error, True
         elif reply.outcome == "unknown":
             asked.status, asked.error, asked.source = reply.outcome, reply.error, None
         else:
             asked.status, asked.source, asked.error = reply.outcome, source, None
             asked.answer, asked.answered_at = reply.answer, reply.answered_at
 
-    def _take_error(self, asked: Asked, reply: Reply, source: str) -> None:
+    def _take_error(self, asked: LookupState, reply: Reply, source: str) -> None:
         asked.status, asked.error = "error", reply.error
         if reply.passing and not reply.down:
             asked.failures += 1
-        asked.again = reply.passing and self._lookup.idempotent and (reply.down or asked.failures <= self._retries)
-        if self._ledger is not None and source == "call" and not asked.again and not reply.kept:
+        asked.needs_retry = (
+            reply.passing and self._lookup.idempotent and (reply.down or asked.failures <= self._retries)
+        )
+        if self._ledger is not None and source == "call" and not asked.needs_retry and not reply.kept:
             assert asked.key is not None
             self._ledger.keep_error(asked.key, reply.error or "", final=not reply.passing)
 
@@ -253,7 +255,7 @@ class Asking(AsyncFunction[Row, Row]):
         hangs = asked.started is not None
         if hangs:
             self._end_attempt(asked, now, None, timed_out=True)
-        asked.again = False
+        asked.needs_retry = False
         last = f"; before that: {asked.error}" if asked.error else ""
         calls = f"{attempts} attempts" if attempts else "waiting for an equal request"
         asked.error = f"no answer within {self._lookup.timeout} s, {calls}{last}"
@@ -262,7 +264,7 @@ class Asking(AsyncFunction[Row, Row]):
         try:
             fallback = self._caller.fallback(asked.key)
         except CallFailed as failure:
-            asked.error = in_one_line(f"{asked.error}; its fallback: {failure}")
+            asked.error = one_line(f"{asked.error}; its fallback: {failure}")
         else:
             if fallback is not None:
                 self._take(asked, self._read(fallback, now), "call")
@@ -272,18 +274,18 @@ class Asking(AsyncFunction[Row, Row]):
             self._watch.failed(f"no answer within {self._lookup.timeout} s", repeated=asked.failures > 0)
         return [value]
 
-    def _settle_or_come_again(self, asked: Asked, now: int) -> None:
-        if asked.again:
-            raise ComeAgain
+    def _settle_or_come_again(self, asked: LookupState, now: int) -> None:
+        if asked.needs_retry:
+            raise RetryLater
         self._settle(asked, now)
 
-    def _settle(self, asked: Asked, now: int) -> None:
+    def _settle(self, asked: LookupState, now: int) -> None:
         asked.finished = now
         asked.paused = self._gate.closed_seconds - asked.paused
         if asked.status != "ok":
             self._obey_policy(asked)
 
-    def _obey_policy(self, asked: Asked) -> None:
+    def _obey_policy(self, asked: LookupState) -> None:
         if asked.status in self._fails_on:
             raise RowFailed(
                 f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); "

@@ -19,7 +19,7 @@ Attempt = tuple[int, int, bool]  # start, end, throttled
 
 
 @dataclass(slots=True, eq=False, repr=False)  # not defaults of the class: Python 3.11 reads and sets such the slow way
-class Asked:
+class LookupState:
     """What is known of one row at one lookup. Times are µs since the epoch on the partition's clock."""
 
     key: Key | None  # None: a part of it is null
@@ -33,7 +33,7 @@ class Asked:
     answered_at: int | None = None
     paused: float = 0.0  # s; before the outcome: what the gate read at the first attempt
     failures: int = 0  # attempts that used up a retry
-    again: bool = False  # the operator is to try once more
+    needs_retry: bool = False  # the operator is to try once more
     task: asyncio.Task[Any] | None = None  # that makes its call, where equal requests are shared
     call: SharedCall | None = None  # while it waits for another row's; while others wait for its own
     stored: Found | None = None  # what the ledger knows of the key: then nothing is asked
@@ -44,10 +44,10 @@ class Row(NamedTuple):
 
     batch: Any
     number: int
-    asked: tuple[Asked, ...]
+    asked: tuple[LookupState, ...]
 
 
 def rows_of(batch: Any, keys: Sequence[Sequence[Key | None]]) -> Iterator[Row]:
-    """The rows of a batch, with their keys by lookup: all but Asked in C."""
-    asked = zip(*(map(Asked, of_lookup) for of_lookup in keys), strict=True)
+    """The rows of a batch, with their keys by lookup: all but LookupState in C."""
+    asked = zip(*(map(LookupState, of_lookup) for of_lookup in keys), strict=True)
     return map(partial(tuple.__new__, Row), zip(repeat(batch), count(), asked))  # the last one ends it

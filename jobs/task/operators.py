@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
-from jobs.clients.client import Caller, Doubting, Requesting
+from jobs.clients.client import Client, Doubting, Requesting
 from jobs.clients.registry import client_for
-from jobs.task.call_budget import Allowance
+from jobs.task.call_budget import CallBudget
 from jobs.task.chain import Link
-from jobs.task.circuit_breaker import OutageWatch
-from jobs.task.ledger_hits import KnownAnswers
-from jobs.task.lookup_function import Asking, wants_to_come_again
+from jobs.task.circuit_breaker import CircuitBreaker
+from jobs.task.ledger_hits import LedgerHits
+from jobs.task.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup_state import Row
-from jobs.task.single_flight import SharedAsking
+from jobs.task.single_flight import SingleFlightLookupFunction
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
@@ -40,10 +40,10 @@ class Surroundings:
     plan: PartitionPlan
     shares: Sequence[int]  # per lookup: calls in flight of this task
     ledgers: Sequence[TaskLedger | None]  # per lookup; open
-    allowance: Allowance | None
+    allowance: CallBudget | None
     now_us: Callable[[], int]
     attempts: AttemptCounts
-    client_for: Callable[[Lookup, int], Caller] = client_for
+    client_for: Callable[[Lookup, int], Client] = client_for
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Chain:
     """operators, callers: in the order of the lookups; links: each carries what one lets out into the next."""
 
     operators: list[AsyncWaitOperator]
-    callers: list[Caller]
+    callers: list[Client]
     links: list[Link]
-    sharing: list[SharedAsking]
-    watches: list[OutageWatch]  # in the order of the lookups; lookups of one service share one
+    sharing: list[SingleFlightLookupFunction]
+    watches: list[CircuitBreaker]  # in the order of the lookups; lookups of one service share one
 
     async def finish(self) -> None:
         """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept, and for what
@@ -75,24 +75,24 @@ class Chain:
             before += figures.queued + waiting
         return found
 
-    def widen(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
+    def grow(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
         """So many calls in flight from now on, per lookup; no fewer than before."""
         for operator, caller, lookup, share in zip(self.operators, self.callers, lookups, shares, strict=True):
             if isinstance(caller, Requesting):
                 caller.allow(share)
             rows = rows_at_once(lookup, share)
-            operator.widen(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
+            operator.grow(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
 
 
 def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
     """One operator per lookup; what the last one lets out goes to `output`."""
     plan = task.plan
-    watched: dict[tuple[str, str], tuple[Gate, OutageWatch]] = {}
+    watched: dict[tuple[str, str], tuple[Gate, CircuitBreaker]] = {}
     for lookup in plan.lookups:  # lookups of one service share its gate
         gate = Gate()
         called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
         batch_size = max(other.batch_size for other in plan.lookups if other.service_key == lookup.service_key)
-        watch = OutageWatch(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size)
+        watch = CircuitBreaker(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size)
         watched.setdefault(lookup.service_key, (gate, watch))
     made = Chain([], [], [], [], [watched[lookup.service_key][1] for lookup in plan.lookups])
     for place, lookup in reversed(list(enumerate(plan.lookups))):
@@ -100,7 +100,7 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
         operator, asking, caller = _operator(task, place, gate, watch, output)
         made.operators.insert(0, operator)
         made.callers.insert(0, caller)
-        if isinstance(asking, SharedAsking):
+        if isinstance(asking, SingleFlightLookupFunction):
             made.sharing.append(asking)
         if place > 0:
             made.links.insert(0, Link(operator, made.links[0] if made.links else None))
@@ -109,8 +109,8 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
 
 
 def _operator(
-    task: Surroundings, place: int, gate: Gate, watch: OutageWatch, output: Callable[[StreamElement], None]
-) -> tuple[AsyncWaitOperator, Asking, Caller]:
+    task: Surroundings, place: int, gate: Gate, watch: CircuitBreaker, output: Callable[[StreamElement], None]
+) -> tuple[AsyncWaitOperator, LookupFunction, Client]:
     lookup, share = task.plan.lookups[place], task.shares[place]
     caller, ledger = _caller(task, place), task.ledgers[place]
     facts: dict[str, Any] = {
@@ -120,13 +120,13 @@ def _operator(
         "now_us": task.now_us,
         "attempts": task.attempts,
         "ledger": ledger,
-        "known": KnownAnswers(caller),
+        "known": LedgerHits(caller),
         "allowance": task.allowance,
         "may_call": task.plan.may_call,
     }
     rows = rows_at_once(lookup, share)
-    shared = None if lookup.cache is None else SharedAsking(lookup, caller, cache=lookup.cache, **facts)
-    asking = shared or Asking(lookup, caller, **facts)
+    shared = None if lookup.cache is None else SingleFlightLookupFunction(lookup, caller, cache=lookup.cache, **facts)
+    asking = shared or LookupFunction(lookup, caller, **facts)
     if isinstance(caller, Doubting):
         caller.tell_doubt(asking.doubt)
     retry = lookup.retry
@@ -145,15 +145,15 @@ def _operator(
             max_delay=retry.max_delay,
             multiplier=retry.multiplier,
             jitter=retry.jitter,
-            on_exception=wants_to_come_again,
+            on_exception=needs_retry,
         ),
     )
     if shared is not None:
-        shared.step_aside = operator.step_aside
+        shared.yield_slot = operator.yield_slot
     return operator, asking, caller
 
 
-def _caller(task: Surroundings, place: int) -> Caller:
+def _caller(task: Surroundings, place: int) -> Client:
     """With connections for all that may ever be its share."""
     plan, share = task.plan, task.shares[place]
     caller = task.client_for(plan.lookups[place], sum(plan.shares[place]) if plan.divides else share)

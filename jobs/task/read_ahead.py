@@ -38,7 +38,7 @@ class InputWindow:
             self.rows -= rows
             self._changed.notify()
 
-    def widen(self, rows: int) -> None:
+    def grow(self, rows: int) -> None:
         """The bound in rows from now on."""
         with self._changed:
             self._max_rows = rows

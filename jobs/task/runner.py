@@ -18,19 +18,19 @@ from typing import Any
 import pyarrow as pa
 
 from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, StreamRecord, Watermark
-from jobs.clients.client import Caller
+from jobs.clients.client import Client
 from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup
 from jobs.errors import LedgerError, RowFailed, RunCancelled, TidegateError
 from jobs.input.arrow_keys import keys_of
 from jobs.task.arrow_batches import Assembler, EventTimes, InputBatch
 from jobs.task.asked_once import AskedOnce
-from jobs.task.call_budget import Allowance
+from jobs.task.call_budget import CallBudget
 from jobs.task.chain import Link, raise_failure
-from jobs.task.circuit_breaker import OutageWatch
+from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.task.driver_link import ToDriver, with_driver
-from jobs.task.durable_output import ROWS_HELD, Finished, safe_batches
-from jobs.task.error_text import tellable
+from jobs.task.durable_output import ROWS_HELD, Finished, durable_batches
+from jobs.task.error_text import with_encodable_errors
 from jobs.task.lookup_state import Row, rows_of
 from jobs.task.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
 from jobs.task.plan import PartitionPlan
@@ -52,7 +52,9 @@ def run_partition(plan: PartitionPlan, batches: Iterator[pa.RecordBatch]) -> Ite
     if task is None:
         return PartitionRun(plan, 0, 0).run(batches)
     run = PartitionRun(plan, task.partitionId(), task.attemptNumber())
-    return tellable(run.run(batches) if plan.driver is None else with_driver(run, batches, plan.driver, task))
+    return with_encodable_errors(
+        run.run(batches) if plan.driver is None else with_driver(run, batches, plan.driver, task)
+    )
 
 
 class PartitionRun:
@@ -64,7 +66,7 @@ class PartitionRun:
         partition: int,
         attempt: int,
         *,
-        client_for: Callable[[Lookup, int], Caller] = client_for,
+        client_for: Callable[[Lookup, int], Client] = client_for,
     ) -> None:
         self._plan = plan
         self._client_for = client_for
@@ -76,7 +78,7 @@ class PartitionRun:
         self._window = InputWindow(self._rows_ahead(), PREFETCH_BYTES)
         self._out: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watches: list[OutageWatch] = []
+        self._watches: list[CircuitBreaker] = []
         self._attempts = AttemptCounts()
         self._begun = (0.0, 0.0)  # monotonic and CPU time of the loop's thread
         self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
@@ -105,7 +107,7 @@ class PartitionRun:
         loop_thread.start()
         reader.start()
         try:
-            for batch in safe_batches(self._out, self._window):
+            for batch in durable_batches(self._out, self._window):
                 yield batch
                 self._window.give_back(batch.num_rows)
         finally:
@@ -118,7 +120,7 @@ class PartitionRun:
         at_once = sum(map(rows_at_once, self._plan.lookups, self._shares))
         return PREFETCH_ROWS + held + CAPACITY_PER_CALL * at_once
 
-    def widen(self, shares: Sequence[int]) -> int:
+    def grow(self, shares: Sequence[int]) -> int:
         """From any thread: so many calls in flight from now on, per lookup. This moment: µs by the task's clock."""
         now = self.now_us()
         self._call_soon(self._widen, shares)
@@ -171,7 +173,7 @@ class PartitionRun:
         except asyncio.CancelledError:
             pass
         except BaseException as error:  # noqa: BLE001  # whatever it is, Spark's thread raises it
-            end = told_to_people(error)
+            end = user_facing_error(error)
         if self._stopped is not None:
             end = self._stopped
         elif end is not None and not self._input_failed and not isinstance(end, LedgerError | MemoryError):
@@ -180,9 +182,9 @@ class PartitionRun:
 
     def _widen(self, shares: Sequence[int]) -> None:
         self._shares = [*map(max, self._shares, shares)]
-        self._window.widen(self._rows_ahead())
+        self._window.grow(self._rows_ahead())
         if self._chain is not None:
-            self._chain.widen(self._plan.lookups, self._shares)
+            self._chain.grow(self._plan.lookups, self._shares)
 
     def _leave(self) -> None:
         self._left = True
@@ -218,7 +220,7 @@ class PartitionRun:
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
         """The ledgers opened, to be closed after the operators; and what this task may spend on calls."""
         plan = self._plan
-        allowance = None if plan.cap is None else Allowance(plan.cap, self._partition)
+        allowance = None if plan.cap is None else CallBudget(plan.cap, self._partition)
         first = plan.asked_first or (None,) * len(plan.lookups)
         self._asked_first = [None if file is None else AskedOnce.open(file) for file in first]
         for place, ledger in enumerate(self._ledgers):
@@ -293,7 +295,7 @@ class PartitionRun:
         """Hand over what is ready, with what to wait for before it may leave: its answers are stored by then."""
         if self._ready:
             self._progress.rows += len(self._ready)
-            stored = [ledger.safe_point() for ledger in self._ledgers if ledger is not None]
+            stored = [ledger.durability_mark() for ledger in self._ledgers if ledger is not None]
             self._out.put((self._assembler.batch(self._ready), stored))
             self._ready = []
 
@@ -341,7 +343,7 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def told_to_people(error: BaseException) -> BaseException:
+def user_facing_error(error: BaseException) -> BaseException:
     """Our own sentence, where one lies somewhere below; else the first error of a group, and of a call its cause: the
     operator's words have the row in them, and not what went wrong. Of a row that fails the run, which one it is.
     """

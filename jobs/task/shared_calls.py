@@ -38,7 +38,7 @@ def long_bytes(values: Iterable[Any]) -> int:
     return total
 
 
-class KeptAnswers(OrderedDict[Any, T]):
+class AnswerCache(OrderedDict[Any, T]):
     """What came of calls by key, the least recently used leaving first.
 
     Look with `get`, which nearly always finds nothing and runs in C; then ask `may_be_used`.

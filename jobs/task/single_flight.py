@@ -14,31 +14,31 @@ from typing import Any
 from jobs.clients.client import CallFailed, Collecting, Throttled
 from jobs.declare.lookup import Key
 from jobs.declare.services import Cache
-from jobs.task.lookup_function import Asking
-from jobs.task.lookup_state import Asked, Row
+from jobs.task.lookup_function import LookupFunction
+from jobs.task.lookup_state import LookupState, Row
 from jobs.task.replies import Reply
-from jobs.task.shared_calls import Kept, KeptAnswers, SharedCall, hashable
+from jobs.task.shared_calls import AnswerCache, Kept, SharedCall, hashable
 
 ASKED_ONCE = Reply(
     "unknown", error="an equal row asked before, and its answer is not at hand; the call must not be made twice"
 )
 
 
-class SharedAsking(Asking):
-    """As Asking; equal requests in flight are joined, answers and misses are kept, errors are not.
+class SingleFlightLookupFunction(LookupFunction):
+    """As LookupFunction; equal requests in flight are joined, answers and misses are kept, errors are not.
 
     The row that starts a call makes it. When that row leaves at its time limit, the call lives on while another row
     waits for it, and is cancelled when none does. Rows that joined share an error too, and each goes on by its own
     retries: the first one to try again calls, the others join.
     """
 
-    step_aside: Callable[[], AbstractContextManager[None]]  # that of its operator
+    yield_slot: Callable[[], AbstractContextManager[None]]  # that of its operator
 
     def __init__(self, *arguments: Any, cache: Cache, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._kept = KeptAnswers[Kept](cache, self._now_us)
+        self._kept = AnswerCache[Kept](cache, self._now_us)
         self._asks_once = self._ledger is not None and not self._lookup.idempotent
-        self._in_flight: dict[Any, Asked] = {}  # by key, the row that makes the call
+        self._in_flight: dict[Any, LookupState] = {}  # by key, the row that makes the call
         self._left_behind: set[SharedCall] = set()  # their rows have left, and they go on
         self._loop: asyncio.AbstractEventLoop  # asking for it costs a system call in Python 3.11
 
@@ -67,9 +67,9 @@ class SharedAsking(Asking):
             return [value]
         self._in_flight[hashed] = asked
         asked.task = asyncio.current_task(self._loop)
-        now_us, ask = self._now_us, self._ask  # as in Asking
+        now_us, ask = self._now_us, self._ask  # as in LookupFunction
         asked.started = now_us()
-        if asked.again or self._gate_was_closed:
+        if asked.needs_retry or self._gate_was_closed:
             self._begin_anew(asked)
         now = 0
         try:
@@ -98,11 +98,11 @@ class SharedAsking(Asking):
             self._settle_or_come_again(asked, now)  # its own call's end is its own, whatever holds up the loop after it
         return [value]
 
-    async def _took_from_another(self, asked: Asked, hashed: Any, known: Asked | Kept | None) -> bool:
+    async def _took_from_another(self, asked: LookupState, hashed: Any, known: LookupState | Kept | None) -> bool:
         """Whether an equal row's call gave what there is to have: one in flight, one whose answer is kept, or the only
         one that may be made. Else the row makes its own.
         """
-        if isinstance(known, Asked):
+        if isinstance(known, LookupState):
             reply = await self._joined(asked, known)
         elif known is not None and self._kept.may_be_used(hashed, answered_at=known[1]):
             reply = Reply("miss" if known[0] is None else "ok", *known)
@@ -111,23 +111,23 @@ class SharedAsking(Asking):
         else:
             return False
         if asked.finished is None:
-            asked.again = False
+            asked.needs_retry = False
             self._take(asked, reply, "shared")
             self._settle_or_come_again(asked, self._now_us())
         return True
 
-    def _was_asked(self, asked: Asked) -> bool:
+    def _was_asked(self, asked: LookupState) -> bool:
         assert self._ledger is not None
         assert asked.key is not None
         return self._ledger.was_asked(asked.key)
 
-    async def _joined(self, asked: Asked, owner: Asked) -> Reply:
+    async def _joined(self, asked: LookupState, owner: LookupState) -> Reply:
         """The reply of the owner's call, once it came."""
         asked.call = call = self._call_of(owner)
         asked.source = "shared"
         call.waiting += 1
         try:
-            with self.step_aside():
+            with self.yield_slot():
                 return await call.reply()
         finally:
             call.waiting -= 1
@@ -138,13 +138,13 @@ class SharedAsking(Asking):
                 owner.task.cancel("no row waits for it any more")
 
     @staticmethod
-    def _call_of(owner: Asked) -> SharedCall:
+    def _call_of(owner: LookupState) -> SharedCall:
         if owner.call is None:
             owner.call = SharedCall()
         return owner.call
 
     def _end_call(
-        self, asked: Asked, hashed: Any, now: int, reply: Reply | None, error: BaseException | None = None
+        self, asked: LookupState, hashed: Any, now: int, reply: Reply | None, error: BaseException | None = None
     ) -> None:
         """What came of the call, to all who wait for it and all who will ask the same."""
         if asked.started is not None:
@@ -159,7 +159,7 @@ class SharedAsking(Asking):
             asked.call = None
 
     def doubt(self, keys: Sequence[Key]) -> None:
-        """As Asking's; nor do equal rows of this task get them any more."""
+        """As LookupFunction's; nor do equal rows of this task get them any more."""
         super().doubt(keys)
         for key in keys:
             self._kept.pop(hashable(key), None)
@@ -170,7 +170,7 @@ class SharedAsking(Asking):
         return asked.started is not None and self._lives_on(asked)
 
     def timeout(self, value: Row) -> list[Row]:
-        """As Asking's; a call that the row makes lives on, or is not to be joined any more."""
+        """As LookupFunction's; a call that the row makes lives on, or is not to be joined any more."""
         asked = value.asked[self._place]
         if asked.started is not None:
             if self._lives_on(asked):
@@ -179,7 +179,7 @@ class SharedAsking(Asking):
                 self._forget(asked)
         return super().timeout(value)
 
-    def _lives_on(self, owner: Asked) -> bool:
+    def _lives_on(self, owner: LookupState) -> bool:
         """Whether a row waits for its call, or nobody need: a request that was sent is billed."""
         if owner.call is not None and owner.call.waiting:
             return True
@@ -188,7 +188,7 @@ class SharedAsking(Asking):
         assert owner.key is not None
         return not isinstance(self._caller, Collecting) or self._caller.has_sent(owner.key)
 
-    def _forget(self, owner: Asked) -> None:
+    def _forget(self, owner: LookupState) -> None:
         hashed = hashable(owner.key)
         if self._in_flight.get(hashed) is owner:
             del self._in_flight[hashed]

@@ -133,7 +133,7 @@ class TaskLedger:
         """What attempts of this very task stored before they died."""
         folder = self._folder
         parts = folder.parts(self._plan.run_id, f"{self._partition}-")
-        table = last_words(folder.read(parts)) if parts else None
+        table = final_report(folder.read(parts)) if parts else None
         if table is None or not table.num_rows:
             return None
         self.earlier_answers = table.num_rows
@@ -205,7 +205,7 @@ class TaskLedger:
             self._ticket = self._writer.put_answers(self._keys, self._responses, self._lengths, self._answered_at)
             self._keys, self._responses, self._lengths, self._answered_at = [], bytearray(), [], []
 
-    def safe_point(self) -> Stored:
+    def durability_mark(self) -> Stored:
         """All that was taken so far; for another thread to wait for."""
         assert self._writer is not None
         self._hand_over()
@@ -221,7 +221,7 @@ class TaskLedger:
         assert self._waiter is not None
         self._marked.add(self._text(key))
         self._put(key, "asked", None, self._now_us())
-        await asyncio.get_running_loop().run_in_executor(self._waiter, self.safe_point().wait)
+        await asyncio.get_running_loop().run_in_executor(self._waiter, self.durability_mark().wait)
 
     def unmark(self, key: Key) -> None:
         """The service said "not now": it did nothing, and may be asked again."""
@@ -232,7 +232,7 @@ class TaskLedger:
         return key_text(key, hidden=self._plan.hidden)
 
 
-def last_words(stored: pa.Table) -> pa.Table:
+def final_report(stored: pa.Table) -> pa.Table:
     """One record of each key, out of one run's: its last answer, else its last word of another kind."""
     stored = without_expired(stored)
     answered = pc.is_in(stored["outcome"], value_set=pa.array(ANSWERS))

@@ -85,13 +85,13 @@ def test_callables_that_return_a_coroutine_serve(opened, callable_):
 def test_a_pyflink_style_function_runs_unchanged(opened):
     class FromPyFlink:  # as pyflink.datastream.AsyncFunction: plain open and close, timeout that raises
         def open(self, runtime_context):
-            self.told = runtime_context
+            self.reported = runtime_context
 
         def close(self):
-            self.told = None
+            self.reported = None
 
         async def async_invoke(self, value):
-            return [(value, self.told)]
+            return [(value, self.reported)]
 
         def timeout(self, value):
             raise TimeoutError(value)
@@ -101,7 +101,7 @@ def test_a_pyflink_style_function_runs_unchanged(opened):
         async with opened(function, runtime_context="context") as run:
             await run.put(1)
             await run.operator.end_input()
-        return run.values, function.told
+        return run.values, function.reported
 
     assert run_virtual(main) == ([(1, "context")], None)
 

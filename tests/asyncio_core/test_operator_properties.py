@@ -172,15 +172,15 @@ def check_outcomes(elements, emitted, limited, retries, *, exact):
         if isinstance(element, Watermark):
             continue
         value = element.value
-        mine = found.pop(value.number, [])
-        positions = [position for position, _ in mine]
-        assert positions == list(range(positions[0], positions[0] + len(mine))) if mine else True, "contiguous"
-        results = [record.value for _, record in mine]
+        own = found.pop(value.number, [])
+        positions = [position for position, _ in own]
+        assert positions == list(range(positions[0], positions[0] + len(own))) if own else True, "contiguous"
+        results = [record.value for _, record in own]
         possible = [outcome(value, retries, limited)]
         if limited and not exact:
             possible.append(["timeout", value.number])
         assert results in possible
-        assert {record.timestamp for _, record in mine} <= {element.timestamp}
+        assert {record.timestamp for _, record in own} <= {element.timestamp}
     assert not found, "nothing comes from nowhere"
 
 

@@ -159,13 +159,13 @@ def test_emitting_all_gives_what_emitting_one_by_one_gives(make, operations):
     entries = [[], []]
     emitted = [[], []]
     for number, operation in enumerate(operations):
-        for queue, mine in zip(queues, entries, strict=True):
+        for queue, own in zip(queues, entries, strict=True):
             if operation[0] == "record":
-                mine.append(queue.try_put(StreamRecord(number)))
+                own.append(queue.try_put(StreamRecord(number)))
             elif operation[0] == "watermark":
                 queue.try_put(Watermark(number))
-            elif operation[0] == "complete" and mine and mine[-1 - operation[1] % len(mine)] is not None:
-                mine[-1 - operation[1] % len(mine)].complete([number] * operation[2])
+            elif operation[0] == "complete" and own and own[-1 - operation[1] % len(own)] is not None:
+                own[-1 - operation[1] % len(own)].complete([number] * operation[2])
         while queues[0].has_completed_elements():
             queues[0].emit_completed_element(emitted[0].append)
         queues[1].emit_all_completed(emitted[1].append)

@@ -144,13 +144,15 @@ def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project
     cluster.start(**environment)
     packages = package(project / "packages.zip")
     elsewhere = {"spark.driver.host": own_address(), "spark.driver.bindAddress": "0.0.0.0"}  # as from another host
-    said = Output(cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM, conf=elsewhere)).to_the_end()
+    message = Output(
+        cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM, conf=elsewhere)
+    ).to_the_end()
     (record,) = run_records.load("flights_enriched", DAY)
     rows = every_row_once(day_in_files, record)
     assert {row[schema.PARTITION] for row in rows} == {0, 1}
     own_answers(rows, project)
-    assert f"{len(rows)}/{len(rows)} rows" in said  # the executors told the driver how far they were
-    assert "is not reached" not in said
+    assert f"{len(rows)}/{len(rows)} rows" in message  # the executors told the driver how far they were
+    assert "is not reached" not in message
     assert record.figures.loop_busy is not None
     assert all(lookup.limited_by for lookup in record.figures.lookups)
 
@@ -166,10 +168,10 @@ def test_the_day_runs_on_a_cluster_whose_master_workers_and_drivers_share_a_secr
     )
     cluster.start(SPARK_CONF_DIR=str(conf), **environment)
     files = ("--py-files", str(package(project / "packages.zip")))
-    said = Output(cluster.submit(*files, *FLIGHTS, program=PROGRAM, SPARK_CONF_DIR=str(conf))).to_the_end()
+    message = Output(cluster.submit(*files, *FLIGHTS, program=PROGRAM, SPARK_CONF_DIR=str(conf))).to_the_end()
     (record,) = run_records.load("flights_enriched", DAY)
     own_answers(every_row_once(day_in_files, record), project)
-    assert "is not reached" not in said
+    assert "is not reached" not in message
 
 
 def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_an_answer(
@@ -181,11 +183,11 @@ def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_a
     output = Output(cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM))
     wait_for(lambda: len(service.calls()) > 0.25 * day_in_files.num_rows, output)
     killed = cluster.kill_a_worker()
-    said = output.to_the_end()
+    message = output.to_the_end()
     (record,) = run_records.load("flights_enriched", DAY)
     rows = every_row_once(day_in_files, record)
     own_answers(rows, project)
-    assert f"{len(rows)}/{len(rows)} rows" in said  # the second attempt took over what the first had told
+    assert f"{len(rows)}/{len(rows)} rows" in message  # the second attempt took over what the first had told
     calls = service.calls()
     before = [call for call in calls if call.t_end < killed]
     assert len(before) < 0.9 * len({call.key for call in calls})  # else it was no middle

@@ -17,7 +17,7 @@ from aiohttp import web
 from jobs import schema
 from jobs.ledger.store import LedgerFolder
 from jobs.process.packing import package
-from jobs.run.options import RunRules, ledger_of
+from jobs.run.options import RunOptions, ledger_of
 from jobs.tables import run_records
 from tests.cluster.conftest import bare_python
 from tests.cluster.test_cluster import Output
@@ -135,7 +135,7 @@ def second_attempts():
     """Parts that a second attempt of a task stored."""
     import scoring
 
-    ledger = ledger_of(scoring.scored, scoring.score, "r", RunRules())
+    ledger = ledger_of(scoring.scored, scoring.score, "r", RunOptions())
     parts = LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts("r")
     return [part for part in parts if part.rpartition("/")[2].split("-")[1] != "0"]
 

@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 from jobs.schema import (
     OUTCOMES,
     DayFacts,
-    DayFigures,
+    DayMetrics,
     DeclaredFacts,
     EventTimeFacts,
     LookupFacts,
-    LookupFigures,
+    LookupMetrics,
 )
 
 DAY = "2013-01-10"
@@ -114,7 +114,7 @@ class Day:
     inputs: dict[str, pa.Table]
     outputs: dict[str, pa.Table]
     shares: tuple[tuple[int, ...], ...]
-    history: dict[str, DayFigures] = field(default_factory=dict)
+    history: dict[str, DayMetrics] = field(default_factory=dict)
     stored: dict[str, pa.Table] = field(default_factory=dict)  # by lookup: what a ledger holds of its answers
 
     def keep_answers(self) -> None:
@@ -140,7 +140,7 @@ class Day:
 
         return stored
 
-    def write(self) -> tuple[DayFacts, DayFigures]:
+    def write(self) -> tuple[DayFacts, DayMetrics]:
         raw, run = self._folders()
         for folder, tables in ((raw, self.inputs), (run, self.outputs)):
             folder.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ class Day:
             last = max(last, pc.max(stored[f"{lookup}_answered_at"]).as_py() or last)
         return (last + dt.timedelta(minutes=1)).isoformat()
 
-    def figures(self) -> DayFigures:
+    def figures(self) -> DayMetrics:
         """As the run counts them: on the files it wrote."""
         lookups = []
         for lookup in self.declared.lookups:
@@ -183,10 +183,10 @@ class Day:
                 for entry in table[f"_{lookup.name}_status"].value_counts().to_pylist():
                     if entry["values"] in outcomes:
                         outcomes[entry["values"]] += entry["counts"]
-            lookups.append(LookupFigures(lookup.name, outcomes, 0, 0, 0.0, 0.0, None, None))
+            lookups.append(LookupMetrics(lookup.name, outcomes, 0, 0, 0.0, 0.0, None, None))
         rows_in = sum(table.num_rows for table in self.inputs.values())
         rows_out = sum(table.num_rows for table in self.outputs.values())
-        return DayFigures(rows_in, rows_out, 0, tuple(lookups))
+        return DayMetrics(rows_in, rows_out, 0, tuple(lookups))
 
 
 def declare(mode: str = "unordered", *, event_time: bool = True, lookups=(WEATHER, PLANE), **changes) -> DeclaredFacts:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from jobs.run.enrich_day import run_day
 from jobs.run.hits import folder_of
-from jobs.run.options import RunRules, ledger_of
+from jobs.run.options import RunOptions, ledger_of
 from tidegate import (
     AsyncFunctionLookup,
     Cache,
@@ -238,4 +238,4 @@ def run(enrichment, run_id, rules=None):
 
 
 def folders(enrichment):
-    return [folder_of(ledger_of(enrichment, lookup, "x", RunRules())) for lookup in enrichment.lookups]
+    return [folder_of(ledger_of(enrichment, lookup, "x", RunOptions())) for lookup in enrichment.lookups]

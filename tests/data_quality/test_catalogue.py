@@ -3,7 +3,7 @@ from honest_day import PLANE, WEATHER, declare
 
 from data_quality.catalogue import checks
 from data_quality.day import _sent
-from jobs.schema import DayFacts, DayFigures, ExpectationFacts, LookupFacts, LookupFigures, RequestFigures
+from jobs.schema import DayFacts, DayMetrics, ExpectationFacts, LookupFacts, LookupMetrics, RequestMetrics
 
 OF_A_LOOKUP = [
     "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held", "answers_in_range",
@@ -99,7 +99,7 @@ def test_answers_are_held_to_the_requests_sent_but_a_coroutine_s_which_may_need_
     lookup = LookupFacts("geo", kind, "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2)
     declared = declare(lookups=(lookup,), ledger="data/ledger")
     facts = DayFacts(declared, "2013-01-10", "r", (), (), "", (), (), "", "")
-    counted = LookupFigures(
-        "geo", {"ok": 9}, 9, 0, 1.0, 1.0, None, None, stored=9, requests=RequestFigures(9, 0, 0, 9, 5)
+    counted = LookupMetrics(
+        "geo", {"ok": 9}, 9, 0, 1.0, 1.0, None, None, stored=9, requests=RequestMetrics(9, 0, 0, 9, 5)
     )
-    assert _sent(facts, DayFigures(9, 9, 0, (counted,)), "geo") == sent
+    assert _sent(facts, DayMetrics(9, 9, 0, (counted,)), "geo") == sent

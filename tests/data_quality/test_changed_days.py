@@ -16,7 +16,7 @@ from jobs.declare.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
 from jobs.run.hits import folder_of
-from jobs.run.options import RunRules, ledger_of
+from jobs.run.options import RunOptions, ledger_of
 from jobs.run.written_answers import stored_answers
 from jobs.schema import DayFacts, DeclaredFacts, LookupFacts
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service, Tolerance
@@ -112,7 +112,7 @@ def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service,
         name="odd", input=Input(path="raw", row_id=["id"]), lookups=[lookup], output=Output(path="published"),
         tolerance=Tolerance(timeout=1.0, error=1.0), ledger=Ledger("ledger"), pii=["id"],
     )  # fmt: skip
-    plan = ledger_of(enrichment, lookup, "x", RunRules())
+    plan = ledger_of(enrichment, lookup, "x", RunOptions())
     old = dt.datetime.now(dt.UTC) - dt.timedelta(days=3)
     keys = [key_text((number,), hidden=True) for number in range(10)]
     for days, rate in ((0, 0.25), (1, 0.5)):  # of the first ten keys two answers are there, the younger one counts

@@ -10,7 +10,7 @@ from data_quality import order
 from data_quality.day import check, verdicts
 from data_quality.findings import Finding
 from data_quality.run_output import _in_order_of_writing, read
-from jobs.schema import DayFigures, DayRecord, ExpectationFacts, LookupFigures, RequestFigures
+from jobs.schema import DayMetrics, DayRecord, ExpectationFacts, LookupMetrics, RequestMetrics
 
 pytestmark = pytest.mark.spark
 
@@ -25,6 +25,7 @@ def test_a_missing_column_keeps_its_own_checks_from_running_and_no_other(spark, 
     found = judge(spark, facts, frame=read(spark, facts).drop("_plane_latency_ms"))
     not_run = {name: verdict.sentence for name, verdict in found.items() if verdict.status == "not_run"}
     assert not_run.pop("input_day_complete")
+    assert not_run.pop("weather__one_answer_per_request")  # nobody counted the requests of this day
     assert not_run == {"plane__time_limit_held": "not run: the files have no column _plane_latency_ms"}
     assert found["plane__time_limit_held"].holds_back
 
@@ -106,8 +107,8 @@ def keep(day: str, *, rows: int, misses: int, state: str = "published") -> None:
     from pathlib import Path
 
     facts = honest_day(Path("/nowhere"), sizes=()).facts()
-    lookups = (LookupFigures("weather", {"ok": rows - misses, "miss": misses}, rows, 0, 1.0, 1.0, 50.0, 200.0),)
-    record = DayRecord(replace(facts, day=day), DayFigures(rows, rows, 0, lookups), state=state, published_at=day)
+    lookups = (LookupMetrics("weather", {"ok": rows - misses, "miss": misses}, rows, 0, 1.0, 1.0, 50.0, 200.0),)
+    record = DayRecord(replace(facts, day=day), DayMetrics(rows, rows, 0, lookups), state=state, published_at=day)
     path = Path("data/runs/flights_enriched") / day / "r1.json"
     path.parent.mkdir(parents=True)
     path.write_text(record.to_json())
@@ -146,7 +147,7 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
     assert weather.sentence.startswith(f"2 of {answered['weather']} answers that came by call are not kept")
     assert plane.status == "passed"
     assert plane.sentence.startswith(f"all {answered['plane']} answers that came by call are kept; 1 more are")
-    sent = {"weather": RequestFigures(9, 0, 0, 9, 500), "plane": RequestFigures(9, 0, 0, 9, answered["plane"] - 1)}
+    sent = {"weather": RequestMetrics(9, 0, 0, 9, 500), "plane": RequestMetrics(9, 0, 0, 9, answered["plane"] - 1)}
     kept = {"stored": 10**6}
     figures = replace(figures, lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups))
     found = judge(spark, facts, figures, frame)

@@ -10,7 +10,7 @@ from operator_day import operator_day
 
 from data_quality.day import check, verdicts
 from data_quality.run_output import read
-from jobs.schema import LookupFacts, RequestFigures
+from jobs.schema import LookupFacts, RequestMetrics
 
 pytestmark = pytest.mark.spark
 
@@ -65,8 +65,8 @@ def test_the_slowest_row_is_told_by_both_clocks_where_they_differ(spark, tmp_pat
     """A time limit stands still while the gate is closed; the charts count that time."""
     day = honest_day(tmp_path, event_time=False, lookups=(WEATHER,))
     facts, _ = day.write()
-    said = {verdict.check: verdict.sentence for verdict in verdicts(read(spark, facts), facts)}
-    assert "gate" not in said["weather__time_limit_held"]
+    message = {verdict.check: verdict.sentence for verdict in verdicts(read(spark, facts), facts)}
+    assert "gate" not in message["weather__time_limit_held"]
     name, table = next(iter(day.outputs.items()))
     rows = table.to_pylist()
     row = next(row for row in rows if row["_weather_status"] == "ok" and len(row["_weather_attempts"]) == 1)
@@ -74,10 +74,10 @@ def test_the_slowest_row_is_told_by_both_clocks_where_they_differ(spark, tmp_pat
     row |= {"_weather_source": "shared", "_weather_paused_ms": 5000.0, "_weather_latency_ms": 5100.0}
     day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
     facts, _ = day.write()
-    said = {verdict.check: verdict.sentence for verdict in verdicts(read(spark, facts), facts)}
+    message = {verdict.check: verdict.sentence for verdict in verdicts(read(spark, facts), facts)}
     assert (
         "with the time in which the gate was closed, as the charts count it, 5.100 s"
-        in said["weather__time_limit_held"]
+        in message["weather__time_limit_held"]
     )
 
 
@@ -135,7 +135,7 @@ def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_
     facts, figures = written(8).write()
     assert not_passed(verdicts(read(spark, facts), facts, figures)) == NO_HISTORY
     if batch_size > 1:
-        sent = RequestFigures(32, 0, 0, 32, 64, most_at_once=(calls + 1,))
+        sent = RequestMetrics(32, 0, 0, 32, 64, most_at_once=(calls + 1,))
         crowded = replace(figures, lookups=(replace(figures.lookups[0], requests=sent),))
         held = [verdict for verdict in verdicts(read(spark, facts), facts, crowded) if verdict.check == HELD]
         assert [(one.status, one.sentence) for one in held] == [

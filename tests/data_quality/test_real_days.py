@@ -9,7 +9,7 @@ from odd_days import DAY, Moody, declare, folders, give_input, run
 from data_quality.catalogue import checks
 from jobs.commands.marks import mark_expired
 from jobs.ledger.compaction import clean_up, compact
-from jobs.run.options import RunRules
+from jobs.run.options import RunOptions
 
 pytestmark = pytest.mark.spark
 
@@ -46,5 +46,5 @@ def test_days_of_columns_of_every_type_raise_no_alarm_whatever_is_done_with_thei
         for folder in folders(enrichment):
             keys = folder.read(folder.parts())["key"].to_pylist()
             mark_expired(folder, dice.sample(sorted(set(keys)), len(set(keys)) // 2))
-    rules = {"replay": RunRules(ignore_ttl=True), "remap": RunRules(may_call=False, ignore_ttl=True)}
+    rules = {"replay": RunOptions(ignore_ttl=True), "remap": RunOptions(may_call=False, ignore_ttl=True)}
     run(enrichment, what, rules.get(what))

@@ -7,7 +7,7 @@ import pytest
 from honest_day import Day, declare
 
 from data_quality.report import PLOTLY, render
-from jobs.schema import OUTCOMES, DayFigures, DayRecord, LookupFigures, UnwrittenRun, Verdict
+from jobs.schema import OUTCOMES, DayMetrics, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
 PICTURE = {
     "width_s": 5,
@@ -38,7 +38,7 @@ DOUBLED = Verdict(
 
 def record(day: dt.date, *, red: bool = False) -> DayRecord:
     lookups = tuple(
-        LookupFigures(lookup.name, dict.fromkeys(OUTCOMES, 0) | {"ok": 800, "miss": 90, "timeout": 10}, 910, 10, 12.5,
+        LookupMetrics(lookup.name, dict.fromkeys(OUTCOMES, 0) | {"ok": 800, "miss": 90, "timeout": 10}, 910, 10, 12.5,
                       11.0, 50.0, 210.0)
         for lookup in declare().lookups
     )  # fmt: skip
@@ -50,7 +50,7 @@ def record(day: dt.date, *, red: bool = False) -> DayRecord:
     )
     return DayRecord(
         replace(facts, day=day.isoformat()),
-        DayFigures(900, 900, 60, lookups, 14.0),
+        DayMetrics(900, 900, 60, lookups, 14.0),
         verdicts,
         {"weather": PICTURE},
         state="held back" if red else "published",
@@ -216,14 +216,14 @@ def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
 
 @pytest.mark.ui
 @pytest.mark.parametrize(
-    ("days_old", "said", "is_green"),
+    ("days_old", "message", "is_green"),
     [
         (1, "yesterday, checked 2026-11-20 02:20 UTC, 4 hours ago", True),
         (2, "2 days ago, checked 2026-11-20 02:20 UTC, 28 hours ago. Nothing was written for a later day.", False),
         (9, "9 days ago, checked 2026-11-20 02:20 UTC, 8 days ago. Nothing was written for a later day.", False),
     ],
 )
-def test_whoever_opens_the_page_of_all_days_sees_how_old_the_newest_one_is(tmp_path, days_old, said, is_green):
+def test_whoever_opens_the_page_of_all_days_sees_how_old_the_newest_one_is(tmp_path, days_old, message, is_green):
     from playwright.sync_api import sync_playwright
 
     made = record(dt.date(2026, 11, 19))
@@ -234,7 +234,7 @@ def test_whoever_opens_the_page_of_all_days_sees_how_old_the_newest_one_is(tmp_p
         page = browser.new_page()
         page.clock.set_fixed_time(dt.datetime(2026, 11, 19, 7, tzinfo=dt.UTC) + dt.timedelta(days=days_old))
         page.goto(index.as_uri())
-        assert f"Newest day here: 2026-11-19, {said}" in page.locator(".newest").inner_text()
+        assert f"Newest day here: 2026-11-19, {message}" in page.locator(".newest").inner_text()
         colour = page.locator("b.state").evaluate("it => getComputedStyle(it).color")
         assert (colour == "rgb(42, 127, 98)") is is_green
         browser.close()
@@ -265,6 +265,7 @@ def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_lo
         browser.close()
 
 
+@pytest.mark.process
 def test_the_report_needs_neither_spark_nor_great_expectations():
     import subprocess
 

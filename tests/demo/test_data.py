@@ -60,14 +60,14 @@ def test_carrier_flight_origin_and_scheduled_departure_name_every_row_of_the_yea
 
 
 def test_every_departure_is_the_local_time_of_the_source_in_utc_summer_and_winter(rows, source):
-    told = {
+    reported = {
         (r["carrier"], r["flight"], r["origin"], r["date"], clock(r["scheduled_departure"])): clock(
             r["actual_departure"]
         )
         for r in rows
     }
     midnight = {2400: 0}
-    assert told == {key: midnight.get(left, left) for key, left in source.items()}
+    assert reported == {key: midnight.get(left, left) for key, left in source.items()}
 
 
 def test_the_folder_of_a_flight_is_its_local_scheduled_date_also_when_it_leaves_after_midnight(rows):

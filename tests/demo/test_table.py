@@ -3,20 +3,20 @@
 from collections import Counter
 
 from demo.calls import Call
-from demo.table import agreement, counted_by_the_service, day_table
-from jobs.schema import OUTCOMES, DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFigures, Verdict
+from demo.table import agreement, day_table, requests_at_service
+from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupMetrics, Verdict
 
 
 def figures(name, **outcomes):
     counts = dict.fromkeys(OUTCOMES, 0) | outcomes
-    return LookupFigures(name, counts, 1_020, 20, wall_s=5.5, limit_s=5.0, latency_p50_ms=40.0, latency_p99_ms=200.0)
+    return LookupMetrics(name, counts, 1_020, 20, wall_s=5.5, limit_s=5.0, latency_p50_ms=40.0, latency_p99_ms=200.0)
 
 
 def record(*lookups, state="published", statuses=("passed", "passed", "not_run")):
     declared = DeclaredFacts("flights", "table", "input", "date", "ordered", (), ())
     facts = DayFacts(declared, "2013-01-10", "run", (), (), "folder", (), (), "start", "end")
     verdicts = tuple(Verdict(f"check_{number}", status, "error", "") for number, status in enumerate(statuses))
-    day = DayFigures(1_000, 1_000, 76, tuple(lookups))
+    day = DayMetrics(1_000, 1_000, 76, tuple(lookups))
     return DayRecord(facts, day, verdicts, state=state, published_version=4 if state == "published" else None)
 
 
@@ -47,7 +47,7 @@ def call(hour, attempt=1):
 
 def test_two_counts_agree_only_when_they_agree_key_by_key():
     calls = [call("05"), call("05", 2), call("06")]
-    assert counted_by_the_service(calls) == "3 requests for 2 distinct keys"
+    assert requests_at_service(calls) == "3 requests for 2 distinct keys"
     assert agreement(calls, Counter({"EWR/05": 2, "EWR/06": 1})) == "our audit columns: 3, the same for every key"
     assert agreement(calls, Counter({"EWR/05": 1, "EWR/06": 2})) == (
         "our audit columns: 3; 2 keys differ, the first: EWR/05, 2 there, 1 here"

@@ -15,6 +15,8 @@ from demo.calls import Tally
 from demo.draws import Faults, latency
 from demo.weather_service import running
 
+pytestmark = pytest.mark.process
+
 HOURS = [f"2013-01-{day:02}T{hour:02}:00:00Z" for day in range(10, 20) for hour in range(24)]
 
 

@@ -33,9 +33,9 @@ class Service(http.server.BaseHTTPRequestHandler):
             return
         self._answer({"ordered": number * 100})
 
-    def _answer(self, said: object) -> None:
-        body = b"" if said is None else json.dumps(said).encode()
-        self.send_response(404 if said is None else 200)
+    def _answer(self, message: object) -> None:
+        body = b"" if message is None else json.dumps(message).encode()
+        self.send_response(404 if message is None else 200)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Type", "application/json")
         self.end_headers()

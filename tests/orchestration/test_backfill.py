@@ -47,15 +47,15 @@ def test_of_a_week_with_one_bad_day_six_are_published_and_the_bad_one_says_why_i
     assert sorted(partition["date"] for partition in DeltaTable("data/published/flights_enriched").partitions()) == good
 
     (red,) = (run for run in finished if run.status == DagsterRunStatus.FAILURE)
-    told = bad_week.observed(red.run_id)[-1]  # on the asset's page; the run's page says the same
-    assert told["state"] == "held back"
-    assert told["reason"].startswith(FOUND)
-    assert "seats 9999" in told["reason"]
-    assert told["next_step"].startswith("Open the report, mend the cause")
-    assert told["readers_see"].startswith(f"nothing of {BAD}; newest day ")
+    reported = bad_week.observed(red.run_id)[-1]  # on the asset's page; the run's page says the same
+    assert reported["state"] == "held back"
+    assert reported["reason"].startswith(FOUND)
+    assert "seats 9999" in reported["reason"]
+    assert reported["next_step"].startswith("Open the report, mend the cause")
+    assert reported["readers_see"].startswith(f"nothing of {BAD}; newest day ")
     (failure,) = bad_week.events(red.run_id, DagsterEventType.STEP_FAILURE)
-    assert failure.user_failure_data.description == f"Not published: {told['reason']}"
-    assert failure.user_failure_data.metadata["next_step"].value == told["next_step"]
+    assert failure.user_failure_data.description == f"Not published: {reported['reason']}"
+    assert failure.user_failure_data.metadata["next_step"].value == reported["next_step"]
 
     times = sorted(spark_times(bad_week, run.run_id) for run in finished)
     assert all(ended <= started for (_, ended), (started, _) in itertools.pairwise(times))

@@ -8,13 +8,13 @@ import dagster as dg
 import pytest
 
 from data_quality import catalogue
-from jobs.process.spark_submit import Ended
+from jobs.process.spark_submit import ProgramResult
 from jobs.run.enrich_day import run_id_of
 from jobs.schema import Verdict
-from orchestration.day_status import last_word
+from orchestration.day_status import latest_status
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
-from orchestration.external_publications import published_elsewhere
+from orchestration.external_publications import external_publications
 from orchestration.resources import SparkProgram
 from tests.jobs.commands.conftest import towns_in
 from tests.support.check_partitions import checks_of_days
@@ -38,10 +38,10 @@ class Days:
             status = "not_run" if check.name == NOT_RUN else "failed" if red else "passed"
             yield Verdict(check.name, status, check.severity, f"{check.name} {status}")
 
-    def run(self, day: str, run_id: str) -> Ended:
+    def run(self, day: str, run_id: str) -> ProgramResult:
         if day in self.without_files:
-            return Ended(2, None, self.without_files[day])
-        return Ended(0, self._towns.written(day, range(3), run_id, {}, self.verdicts(day)), "")
+            return ProgramResult(2, None, self.without_files[day])
+        return ProgramResult(0, self._towns.written(day, range(3), run_id, {}, self.verdicts(day)), "")
 
 
 class SparkOf(SparkProgram):
@@ -57,7 +57,7 @@ class SparkOf(SparkProgram):
                 hear({"kind": "failed", "day": day, "reason": ended.reason})
             else:
                 hear({"kind": "checked", "record": dataclasses.asdict(ended.record)})
-        return Ended(0, None, "")
+        return ProgramResult(0, None, "")
 
 
 days: list[Days] = []  # of the test at work
@@ -98,13 +98,14 @@ def setting(tmp_path, monkeypatch):
         yield Setting(instance, declared, definitions_of([declared], SparkOf()), days[0])
 
 
+@pytest.mark.process
 def test_a_day_published_by_button_job_month_or_command_has_passed_its_checks(setting):
     assert setting.press_the_button(BUTTON).success
     assert setting.run("towns_nightly", NIGHTLY).success
     assert not setting.run("towns_month", "2013-02").success  # its second day is red
     record = setting.days.run(COMMAND, "by a command").record
     publish(record)
-    published_elsewhere([setting.declared])(dg.build_sensor_context(instance=setting.instance))
+    external_publications([setting.declared])(dg.build_sensor_context(instance=setting.instance))
     published = {BUTTON, NIGHTLY, COMMAND, OF_MONTH}
     assert setting.checks("SUCCEEDED") == dict.fromkeys(setting.all_but(NOT_RUN), published)
     assert setting.checks("FAILED") == {key: {RED_OF_MONTH} for key in setting.all_but(NOT_RUN)}
@@ -115,6 +116,7 @@ def test_a_day_published_by_button_job_month_or_command_has_passed_its_checks(se
     assert last.metadata["checks"].value == f"{len(setting.all_but(NOT_RUN))} passed, not run: {NOT_RUN}"
 
 
+@pytest.mark.process
 def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_does_not_hide_it(setting):
     run = setting.run("towns_nightly", RED)
     assert not run.success
@@ -126,6 +128,7 @@ def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
 
 
+@pytest.mark.process
 def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_published_day_stay(setting):
     assert setting.press_the_button(BUTTON).success
     setting.days.without_files = {day: f"there is no folder of {day}." for day in (BUTTON, NIGHTLY, OF_MONTH)}
@@ -137,6 +140,7 @@ def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_publi
     assert setting.checks("FAILED") == {key: {RED_OF_MONTH} for key in setting.all_but(NOT_RUN)}
 
 
+@pytest.mark.process
 def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
     setting.days.without_files = {day: f"there is no folder of {day}." for day in (NIGHTLY, OF_MONTH)}
     for day in (BUTTON, NIGHTLY, RED):
@@ -145,7 +149,7 @@ def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
     index = Path("data/reports/towns/index.html").read_text()
     assert "5 days" in index
     for day in (NIGHTLY, RED, OF_MONTH, RED_OF_MONTH):
-        word = last_word(setting.instance, setting.declared, day)
+        word = latest_status(setting.instance, setting.declared, day)
         assert f'class="cell failed" href="{day}/index.html" title="{day}: {word.state}. ' in index
         page = Path(f"data/reports/towns/{day}/index.html").read_text()
         assert "Next:" in page

@@ -33,6 +33,7 @@ def looked(instance) -> str:
     return dead_runs_sensor()(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
 
 
+@pytest.mark.process
 def test_a_run_whose_process_was_killed_ends_and_gives_its_slot_to_the_next(instance):
     process = subprocess.Popen(["sleep", "600"])
     run = started(instance, {STARTED_BY: identity(process.pid)})

@@ -22,6 +22,7 @@ HEAVY = ("pyspark", "great_expectations", "plotly", "pandas", "deltalake")
 REPOSITORY = defs.get_repository_def()
 
 
+@pytest.mark.process
 def test_loading_imports_no_spark_no_great_expectations_no_plotting_and_opens_no_connection():
     program = f"""
 import sys
@@ -41,8 +42,8 @@ LEFT_OUT = {"publish_by": None, "schedule": None, "ledger": None, "event_time": 
 
 @pytest.mark.parametrize("field", LEFT_OUT)
 def test_dagster_loads_an_enrichment_whatever_it_leaves_out(field):
-    lacking = dataclasses.replace(flights, **{field: LEFT_OUT[field]})
-    repository = definitions_of([Declared("a:lacking", lacking)], SparkProgram()).get_repository_def()
+    missing = dataclasses.replace(flights, **{field: LEFT_OUT[field]})
+    repository = definitions_of([Declared("a:lacking", missing)], SparkProgram()).get_repository_def()
     assert repository.get_job("flights_enriched_nightly")
     repository.load_all_definitions()
 
@@ -225,16 +226,16 @@ def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "said"),
+    ("name", "path", "message"),
     [
         ("flights_enriched", "data/published/other", "are both called 'flights_enriched'; rename one"),
         ("later", "data/published/flights_enriched", "both write data/published/flights_enriched; move one"),
         ("later", "data/published/flights_enriched__audit", "table and audit table at once; move one"),
     ],
 )
-def test_two_enrichments_of_one_name_or_one_table_are_refused(tmp_path, monkeypatch, name, path, said):
+def test_two_enrichments_of_one_name_or_one_table_are_refused(tmp_path, monkeypatch, name, path, message):
     package = write_package(tmp_path, monkeypatch, later=(name, path))
-    with pytest.raises(DeclarationError, match=said):
+    with pytest.raises(DeclarationError, match=message):
         enrichments_in(package)
 
 

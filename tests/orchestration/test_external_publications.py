@@ -14,10 +14,10 @@ from jobs.schema import Verdict
 from jobs.tables import run_records
 from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
-from orchestration.day_status import last_word
+from orchestration.day_status import latest_status
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
-from orchestration.external_publications import published_elsewhere
+from orchestration.external_publications import external_publications
 from orchestration.resources import spark_program
 from tests.jobs.commands.conftest import towns_in, verdict
 from tests.support.check_partitions import checks_of_days
@@ -38,7 +38,7 @@ class Sensor:
         """The events that one tick adds."""
         before = self._events()
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
-        self.cursor = published_elsewhere([self.declared])(context).cursor
+        self.cursor = external_publications([self.declared])(context).cursor
         return [event for number, event in self._events().items() if number not in before]
 
     def _events(self) -> dict:
@@ -56,8 +56,8 @@ class Sensor:
     def days(self) -> list[tuple[str, int]]:
         """The days that one tick materializes, with the version that each is told to be in."""
         events = [event for event in self.look() if isinstance(event, dg.AssetMaterialization)]
-        mine = [event for event in events if event.asset_key == self.declared.key]
-        return [(event.partition, event.metadata["published_version"].value) for event in mine]
+        own = [event for event in events if event.asset_key == self.declared.key]
+        return [(event.partition, event.metadata["published_version"].value) for event in own]
 
     def materialized(self, asset: dg.AssetKey) -> set[str]:
         return self.instance.get_materialized_partitions(asset)
@@ -79,9 +79,11 @@ def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_l
     towns.publish(DAY, range(5), statuses={3: "error"}, verdicts=[verdict("5 rows in, 5 rows out."), NOT_RUN])
     summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
     events = sensor.look()
-    (told,) = (one for one in events if isinstance(one, dg.AssetMaterialization) and one.asset_key.path == ["towns"])
-    assert told.partition == DAY
-    values = {key: value.value for key, value in told.metadata.items()}
+    (reported,) = (
+        one for one in events if isinstance(one, dg.AssetMaterialization) and one.asset_key.path == ["towns"]
+    )
+    assert reported.partition == DAY
+    values = {key: value.value for key, value in reported.metadata.items()}
     assert (values["published_version"], values["rows_out"], values["weather/rows_error"]) == (1, 5, 1)
     assert (values["state"], values["dagster/row_count"]) == ("published", 5)
     assert values["checks"] == "1 passed, not run: input_day_complete"
@@ -89,7 +91,7 @@ def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_l
     assert letters.metadata["dagster/row_count"].value == 1
     for asset in (sensor.declared.key, sensor.declared.dead_letters_key, dg.AssetKey("by_town")):
         assert sensor.materialized(asset) == {DAY}
-    assert last_word(sensor.instance, sensor.declared, DAY).state == "published"  # nobody starts it again
+    assert latest_status(sensor.instance, sensor.declared, DAY).state == "published"  # nobody starts it again
 
 
 def test_each_version_is_told_once(towns, sensor):
@@ -173,9 +175,9 @@ def test_a_day_of_tidegate_run_is_told_and_one_that_dagster_published_itself_is_
     assert sensor.look() == []
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[NEXT])
     (found,) = dagster_project.instance.fetch_materializations(of_day, limit=5).records
-    told = {key: value.value for key, value in found.asset_materialization.metadata.items()}
+    reported = {key: value.value for key, value in found.asset_materialization.metadata.items()}
     rows = DeltaTable("data/published/flights_enriched").to_pyarrow_table(
         filters=[("date", "=", dt.date.fromisoformat(NEXT))]
     )
-    assert told["dagster/row_count"] == told["rows_out"] == rows.num_rows
-    assert told["weather/requests_sent"] > 0
+    assert reported["dagster/row_count"] == reported["rows_out"] == rows.num_rows
+    assert reported["weather/requests_sent"] > 0

@@ -79,12 +79,12 @@ def last_run(project, day: str):
 
 
 @pytest.mark.parametrize(
-    ("number", "day", "told"),
+    ("number", "day", "reported"),
     [(signal.SIGTERM, "2013-01-10", "cancelled"), (signal.SIGKILL, "2013-01-11", "running")],
     ids=["cancelled", "killed with -9"],
 )
 def test_a_run_stopped_in_the_middle_leaves_nothing_and_the_day_can_be_run_again(
-    dagster_project, slow_service, number, day, told
+    dagster_project, slow_service, number, day, reported
 ):
     process = run_day(day)
     try:
@@ -98,7 +98,7 @@ def test_a_run_stopped_in_the_middle_leaves_nothing_and_the_day_can_be_run_again
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     stopped = last_run(dagster_project, day)
-    assert dagster_project.observed(stopped.run_id)[-1]["state"] == told
+    assert dagster_project.observed(stopped.run_id)[-1]["state"] == reported
     assert dagster_project.materialized(stopped.run_id) == {}
     assert day not in published_days()
 
@@ -193,9 +193,9 @@ def test_a_process_of_a_run_killed_with_9_leaves_no_spark_no_slot_and_its_retry_
         wait_for(lambda: not dagster_project.instance.get_runs(RunsFilter(statuses=UNFINISHED)))
     words = dagster_project.instance.fetch_observations(dg.AssetKey("flights_enriched"), limit=50).records
     of_day = [word.asset_observation for word in reversed(words) if word.partition_key == day]
-    told = [observation.metadata["state"].value for observation in of_day]
-    assert told[-2:] == ["running", "published"]
-    assert "cancelled" not in told
+    reported = [observation.metadata["state"].value for observation in of_day]
+    assert reported[-2:] == ["running", "published"]
+    assert "cancelled" not in reported
     assert watching.most == 1
     assert processes_of_spark(root) == []
 

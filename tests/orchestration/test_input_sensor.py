@@ -11,7 +11,7 @@ from dagster import DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
-from jobs.schema import DayFacts, DayFigures, DayRecord, UnwrittenRun
+from jobs.schema import DayFacts, DayMetrics, DayRecord, UnwrittenRun
 from jobs.tables import run_records
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
@@ -63,7 +63,7 @@ def write(day: str, ago: dt.timedelta = dt.timedelta(hours=1), name: str = "part
 
 def was_run(day: str, of: Declared = DECLARED) -> None:
     facts = DayFacts(of.facts, day, f"run of {day}", (), (), "", (), (), (NOW - NIGHT).isoformat(), "")
-    run_records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
+    run_records.save(DayRecord(facts, DayMetrics(0, 0, 0, ()), state="published"))
 
 
 def a_run(sensor, day: str, status: DagsterRunStatus) -> dg.DagsterRun:

@@ -11,11 +11,11 @@ from jobs.schema import (
     OUTCOMES,
     Billed,
     DayFacts,
-    DayFigures,
+    DayMetrics,
     DayRecord,
     DeclaredFacts,
-    LookupFigures,
-    RequestFigures,
+    LookupMetrics,
+    RequestMetrics,
     Verdict,
 )
 from jobs.tables import run_records
@@ -23,7 +23,7 @@ from orchestration.day_events import mend
 from orchestration.declared import Declared
 from orchestration.metadata import figures_metadata, runbook
 
-WEATHER = LookupFigures(
+WEATHER = LookupMetrics(
     name="weather", outcomes={"ok": 90, "miss": 7, "timeout": 3}, calls=100, retried=4, wall_s=2.0, limit_s=1.6,
     latency_p50_ms=20.0, latency_p99_ms=99.0, from_ledger=5, shared=6, stored=97, throttled_s=0.5, down_s=0.25,
     limited_by="service", billed=Billed(104, 7, "request", "0.4160", "USD", saved="0.0200"), throttled=2,
@@ -37,7 +37,7 @@ def record(run_id: str = "now", started_at: str = "2026-11-20T02:15:00+00:00", f
 
 def record_of(declared: DeclaredFacts, run_id: str, started_at: str) -> DayRecord:
     facts = DayFacts(declared, "2013-01-10", run_id, (), (), "", (), (), started_at, "2026-11-20T02:16:00+00:00")
-    figures = DayFigures(100, 100, 2, (WEATHER,), ledger_bytes=4096)
+    figures = DayMetrics(100, 100, 2, (WEATHER,), ledger_bytes=4096)
     return DayRecord(facts, figures, state="published", published_version=7)
 
 
@@ -47,25 +47,25 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_outcomes_add_up_to_the_rows_and_calls_costs_and_limits_are_numbers_that_plot():
-    told = figures_metadata(record())
-    assert sum(told[f"weather/rows_{outcome}"] for outcome in OUTCOMES) == told["rows_in"] == 100
+    reported = figures_metadata(record())
+    assert sum(reported[f"weather/rows_{outcome}"] for outcome in OUTCOMES) == reported["rows_in"] == 100
     numbers = {
         "requests_sent": 100, "requests_retried": 4, "answers_from_ledger": 5, "answers_shared": 6,
         "answers_stored": 97, "units_billed": 104, "units_lost": 7, "cost_usd": 0.416, "gate_closed_s": 0.75,
         "wall_over_limit": 1.25, "latency_p50_ms": 20.0, "latency_p99_ms": 99.0, "requests_throttled": 2,
         "cost_saved_usd": 0.02, "oldest_answer_days": 11.5,
     }  # fmt: skip
-    assert {key: told[f"weather/{key}"] for key in numbers} == numbers
-    assert told["weather/limited_by"] == "service"
-    assert (told["ledger_bytes"], told["published_version"]) == (4096, 7)
-    assert told["declaration"] == "weather v1, plane v1 (a)"
+    assert {key: reported[f"weather/{key}"] for key in numbers} == numbers
+    assert reported["weather/limited_by"] == "service"
+    assert (reported["ledger_bytes"], reported["published_version"]) == (4096, 7)
+    assert reported["declaration"] == "weather v1, plane v1 (a)"
 
 
 def test_requests_are_those_that_were_sent_where_somebody_counted_them():
-    batched = dataclasses.replace(WEATHER, requests=RequestFigures(7, 2, 1, 5, 110))
+    batched = dataclasses.replace(WEATHER, requests=RequestMetrics(7, 2, 1, 5, 110))
     figures = dataclasses.replace(record().figures, lookups=(batched,))
-    told = figures_metadata(dataclasses.replace(record(), figures=figures))
-    assert [told[f"weather/requests_{name}"] for name in ("sent", "retried", "throttled")] == [7, 2, 1]
+    reported = figures_metadata(dataclasses.replace(record(), figures=figures))
+    assert [reported[f"weather/requests_{name}"] for name in ("sent", "retried", "throttled")] == [7, 2, 1]
 
 
 def test_a_lookup_that_was_never_called_has_no_times_and_no_costs():
@@ -74,11 +74,11 @@ def test_a_lookup_that_was_never_called_has_no_times_and_no_costs():
         oldest_answer_at=None,
     )  # fmt: skip
     figures = dataclasses.replace(record().figures, lookups=(idle,), ledger_bytes=None)
-    told = figures_metadata(dataclasses.replace(record(), figures=figures, published_version=None))
+    reported = figures_metadata(dataclasses.replace(record(), figures=figures, published_version=None))
     absent = ("latency_p50_ms", "wall_over_limit", "limited_by", "cost_usd", "cost_saved_usd", "units_billed",
               "answers_stored", "oldest_answer_days")  # fmt: skip
-    assert [key for key in absent if f"weather/{key}" in told] == []
-    assert {"ledger_bytes", "published_version"} & set(told) == set()
+    assert [key for key in absent if f"weather/{key}" in reported] == []
+    assert {"ledger_bytes", "published_version"} & set(reported) == set()
 
 
 def test_a_changed_declaration_is_told_at_the_first_run_that_has_it():
@@ -87,9 +87,9 @@ def test_a_changed_declaration_is_told_at_the_first_run_that_has_it():
     assert figures_metadata(record())["declaration_changed"] == "no"
     weather = dataclasses.replace(flights.lookups[0], timeout=9.0, version=2)
     changed = dataclasses.replace(flights, lookups=[weather, flights.lookups[1]], publish_by="07:00").facts()
-    told = figures_metadata(record_of(changed, "now", "2026-11-20T02:15:00+00:00"))
-    assert told["declaration_changed"] == "lookups.weather.timeout, lookups.weather.version, publish_by"
-    assert told["declaration"] == f"weather v2, plane v1 ({changed.fingerprint})"
+    reported = figures_metadata(record_of(changed, "now", "2026-11-20T02:15:00+00:00"))
+    assert reported["declaration_changed"] == "lookups.weather.timeout, lookups.weather.version, publish_by"
+    assert reported["declaration"] == f"weather v2, plane v1 ({changed.fingerprint})"
     runs = [record("before", "2026-11-19T02:15:00+00:00"), record_of(changed, "later", "2026-11-21T02:15:00+00:00")]
     assert figures_metadata(record(), runs)["declaration_changed"] == "no"  # of a run that is told late
 
@@ -108,11 +108,11 @@ def next_step(red: str, **declared: object) -> str:
 
 
 def test_a_day_held_back_is_run_again_by_the_job_that_makes_its_summaries_too():
-    said = "Open the report, mend the cause, then materialize the day again"
+    message = "Open the report, mend the cause, then materialize the day again"
     after = "; the days published before stay as they are."
     by_job = " by the job flights_enriched_nightly, with its summaries"
-    assert next_step("every_row_once") == f"{said}{by_job}{after}"
-    assert next_step("every_row_once", summaries=[]) == f"{said}{after}"
+    assert next_step("every_row_once") == f"{message}{by_job}{after}"
+    assert next_step("every_row_once", summaries=[]) == f"{message}{after}"
 
 
 def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_not_fit_stay_with_any_other_run():
@@ -121,8 +121,8 @@ def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_
 
 
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
-    mine = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
-    ((name, _),) = further(dataclasses.replace(flights, expectations=[mine]).facts())
+    own = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
+    ((name, _),) = further(dataclasses.replace(flights, expectations=[own]).facts())
     assert "have the job refresh_answers, with do: true, ask anew for them" in next_step("weather__answers_in_range")
-    assert "refresh_answers" in next_step(name, expectations=[mine])
+    assert "refresh_answers" in next_step(name, expectations=[own])
     assert "refresh_answers" not in next_step("weather__answers_in_range", ledger=None)

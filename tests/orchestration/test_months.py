@@ -20,9 +20,9 @@ from deltalake import DeltaTable
 from demo.weather_service import running
 from enrichments.flights import flights
 from jobs.declare.enrichment import load
-from jobs.process.spark_submit import Ended
+from jobs.process.spark_submit import ProgramResult
 from jobs.run.enrich_day import STOPPED, run_id_of
-from jobs.schema import DayFacts, DayFigures, DayRecord
+from jobs.schema import DayFacts, DayMetrics, DayRecord
 from jobs.tables import run_records
 from jobs.tables.leases import leased
 from orchestration.day_status import unfinished_runs
@@ -86,7 +86,7 @@ def test_a_day_is_up_to_date_while_it_is_published_as_it_is_declared_and_deliver
     assert not is_up_to_date(declared, day)
     started = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=1)).isoformat()  # the clock of files has coarse ticks
     facts = DayFacts(declared.facts, day, "r", (), (), "", (), (), started, "")
-    run_records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
+    run_records.save(DayRecord(facts, DayMetrics(0, 0, 0, ()), state="published"))
     assert is_up_to_date(declared, day)
     changed = Declared("a:flights", dataclasses.replace(flights, publish_by="07:00"))
     assert not is_up_to_date(changed, day)
@@ -111,13 +111,13 @@ class SparkThatCrashesOnce(SparkProgram):
     def run_days(self, context, reference, *, days, run_id, **others):
         begun.append(list(days))
         if len(begun) > 1:
-            return Ended(1, None, "no word of its days")
+            return ProgramResult(1, None, "no word of its days")
         declared = Declared("a:flights", THREE)
         facts = DayFacts(
             declared.facts, days[0], run_id_of(run_id, days[0]), (), (), "", (), (), "2013-02-01T00:00:00+00:00", ""
         )
-        run_records.save(DayRecord(facts, DayFigures(0, 0, 0, ()), state="published"))
-        return Ended(-signal.SIGKILL, None, "killed")
+        run_records.save(DayRecord(facts, DayMetrics(0, 0, 0, ()), state="published"))
+        return ProgramResult(-signal.SIGKILL, None, "killed")
 
 
 begun: list[list[str]] = []  # the days of each of its runs
@@ -129,7 +129,7 @@ class SparkThatDiesBetweenDays(SparkProgram):
 
     def run_days(self, context, reference, *, days, hear, **others):
         hear({"kind": "failed", "day": days[0], "reason": "it has no input."})
-        return Ended(-signal.SIGKILL, None, "Spark was killed.")
+        return ProgramResult(-signal.SIGKILL, None, "Spark was killed.")
 
 
 class SparkThatIsStopped(SparkProgram):
@@ -137,12 +137,12 @@ class SparkThatIsStopped(SparkProgram):
 
     def run_days(self, context, reference, *, days, hear, **others):
         hear({"kind": "stopped", "day": days[0], "reason": "the service is down.", "state": "stopped: service"})
-        return Ended(STOPPED, None, "WARN ShutdownHookManager: still busy")
+        return ProgramResult(STOPPED, None, "WARN ShutdownHookManager: still busy")
 
 
 class SparkThatCannotStart(SparkProgram):
     def run_days(self, context, reference, **others):
-        return Ended(1, None, "Java was not found.")
+        return ProgramResult(1, None, "Java was not found.")
 
 
 def month_without_spark(instance, spark=None, **config):
@@ -174,7 +174,7 @@ def test_a_month_whose_days_are_all_taken_says_so_after_the_wait_of_one(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("taken", "spark", "said"),
+    ("taken", "spark", "message"),
     [
         (DAYS[:1], SparkThatCannotStart, "2013-01-11: Java was not found. 2013-01-10: 2013-01-10 is being run by run "),
         (DAYS[:0], SparkThatDiesBetweenDays, "2013-01-11: Spark was killed. 2013-01-10: it has no input."),
@@ -183,7 +183,7 @@ def test_a_month_whose_days_are_all_taken_says_so_after_the_wait_of_one(tmp_path
     ],
 )
 def test_what_ended_a_months_spark_is_said_first_whatever_else_is_not_published(
-    tmp_path, monkeypatch, taken, spark, said
+    tmp_path, monkeypatch, taken, spark, message
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("orchestration.months.WAIT", 0.1)
@@ -192,7 +192,7 @@ def test_what_ended_a_months_spark_is_said_first_whatever_else_is_not_published(
         for day in taken:
             others.enter_context(leased(THREE.output.path, day, "their run"))
         _, reason = month_without_spark(instance, spark())
-    assert reason.startswith(f"0 of 3 days published. Not published: {said}")
+    assert reason.startswith(f"0 of 3 days published. Not published: {message}")
 
 
 def test_a_retry_of_a_month_that_runs_all_days_again_leaves_out_those_that_its_first_try_published(
@@ -224,8 +224,8 @@ def run_month(project, module: str, flights_of: str, checks: str = "data_quality
 def states(project, run) -> dict[str, list[str]]:
     """What the days were said to be, in order."""
     found: dict[str, list[str]] = {}
-    for told in project.observed(run.run_id):
-        found.setdefault(told["partition"], []).append(told["state"])
+    for reported in project.observed(run.run_id):
+        found.setdefault(reported["partition"], []).append(reported["state"])
     return found
 
 
@@ -257,12 +257,12 @@ def test_days_of_a_month_are_published_one_by_one_from_one_spark_a_bad_one_is_na
         DAYS[0]: ["running", "published"], DAYS[1]: ["running", "held back"], DAYS[2]: ["running", "published"],
     }  # fmt: skip
     of_days = {day: run_records.load(KEY, day)[-1] for day in DAYS}
-    told = {
+    reported = {
         event.materialization.partition: event.materialization.metadata
         for event in dagster_project.events(run.run_id, DagsterEventType.ASSET_MATERIALIZATION)
         if event.materialization.asset_key == dg.AssetKey(KEY)
     }
-    assert {day: told[day]["rows_in"].value for day in good} == {day: of_days[day].figures.rows_in for day in good}
+    assert {day: reported[day]["rows_in"].value for day in good} == {day: of_days[day].figures.rows_in for day in good}
     evaluations = dagster_project.events(run.run_id, DagsterEventType.ASSET_CHECK_EVALUATION)
     red = {(one.partition, one.check_name) for one in evaluations if not one.passed and one.blocking}
     assert {day for day, _ in red} == {DAYS[1]}
@@ -313,10 +313,10 @@ def test_a_month_cancelled_in_the_middle_leaves_no_spark_and_keeps_the_days_that
         monkeypatch.setenv("WEATHER_URL", service.url)
         cancelled_in_the_middle_of(DAYS[1], dagster_project.root)
     (run,) = dagster_project.instance.get_runs(limit=1)
-    told = states(dagster_project, run)
-    assert told.pop(DAYS[0]) == ["running", "published"]
-    assert told.pop(DAYS[1]) == ["running", "cancelled"]
-    assert told == {f"2013-01-{day:02}": ["failed"] for day in range(1, 10)}
+    reported = states(dagster_project, run)
+    assert reported.pop(DAYS[0]) == ["running", "published"]
+    assert reported.pop(DAYS[1]) == ["running", "cancelled"]
+    assert reported == {f"2013-01-{day:02}": ["failed"] for day in range(1, 10)}
     assert materialized(dagster_project, run)[KEY] == [DAYS[0]]
     (outcome,) = Path("outcomes.jsonl").read_text().splitlines()
     reason = json.loads(outcome)["reason"]

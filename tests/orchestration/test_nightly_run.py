@@ -68,9 +68,9 @@ def test_a_day_is_published_with_every_row_exactly_once_and_its_summary_is_made(
 
 
 def test_the_materialization_says_what_the_published_day_is(dagster_project, published):
-    told = dagster_project.materialized(published.run_id)
-    assert list(told) == ["flights_enriched__dead_letters", "flights_enriched", "delays_by_weather"]
-    day = told["flights_enriched"]
+    reported = dagster_project.materialized(published.run_id)
+    assert list(reported) == ["flights_enriched__dead_letters", "flights_enriched", "delays_by_weather"]
+    day = reported["flights_enriched"]
     rows = day["rows_in"]
     assert rows == day["rows_out"] == day["dagster/row_count"] == 932
     for lookup in ("weather", "plane"):
@@ -79,7 +79,7 @@ def test_the_materialization_says_what_the_published_day_is(dagster_project, pub
     assert (day["state"], day["published_version"]) == ("published", 1)
     assert day["readers_see"] == "2013-01-10, version 1, complete"
     letters = [day[f"{lookup}/rows_{outcome}"] for lookup in ("weather", "plane") for outcome in ("timeout", "error")]
-    assert told["flights_enriched__dead_letters"]["dagster/row_count"] == day["dead_letters"] == sum(letters)
+    assert reported["flights_enriched__dead_letters"]["dagster/row_count"] == day["dead_letters"] == sum(letters)
     columns = [column.name for column in day["dagster/column_schema"].columns]
     assert {"carrier", "temp_c", "weather_status", "weather_answered_at", "manufacturer", "date"} <= set(columns)
     assert [name for name in columns if name.startswith("_")] == []
@@ -96,12 +96,12 @@ def test_every_check_that_ran_has_passed_under_the_day(dagster_project, publishe
 
 
 def test_the_run_tells_its_state_from_start_to_end(dagster_project, published):
-    told = dagster_project.observed(published.run_id)
-    assert [(one["partition"], one["state"]) for one in told] == [
+    reported = dagster_project.observed(published.run_id)
+    assert [(one["partition"], one["state"]) for one in reported] == [
         ("2013-01-10", "running"),
         ("2013-01-10", "published"),
     ]
-    assert [one["readers_see"] for one in told] == [
+    assert [one["readers_see"] for one in reported] == [
         "nothing: no day is published yet",
         "2013-01-10, version 1, complete",
     ]
@@ -227,10 +227,10 @@ def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succ
         monkeypatch.setenv("WEATHER_URL", service.url)
         with killed_at(0.3, service, day):
             outcome = dagster_project.run(impatient, day)
-        told = stopped(dagster_project, outcome, day)
-        assert told[-1]["state"] == "stopped: service"
+        reported = stopped(dagster_project, outcome, day)
+        assert reported[-1]["state"] == "stopped: service"
         assert f"weather_api at {urllib.parse.urlsplit(service.url).netloc} stopped answering" in outcome.reason
-        assert told[-1]["reason"] in outcome.reason
+        assert reported[-1]["reason"] in outcome.reason
         assert days_in() == before
         service.start()
         assert dagster_project.run(impatient, day).success
@@ -242,16 +242,16 @@ def test_a_service_that_is_down_when_the_run_begins_stops_the_day_as_one_that_go
 ):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
     outcome = dagster_project.run(house_definitions(), "2013-01-12")
-    told = stopped(dagster_project, outcome, "2013-01-12")
-    assert told[-1]["state"] == "stopped: service"  # so that it is started again by itself
-    assert told[-1]["cause"] == "weather_api stopped: service"
+    reported = stopped(dagster_project, outcome, "2013-01-12")
+    assert reported[-1]["state"] == "stopped: service"  # so that it is started again by itself
+    assert reported[-1]["cause"] == "weather_api stopped: service"
     assert "service weather_api: http://127.0.0.1:1 refused the connection" in outcome.reason
 
 
 def test_a_day_without_input_is_a_sentence_and_not_a_crash(dagster_project, published):
     outcome = dagster_project.run(house_definitions(), "2013-02-01")
-    told = stopped(dagster_project, outcome, "2013-02-01")
-    assert told[-1]["state"] == "failed"
+    reported = stopped(dagster_project, outcome, "2013-02-01")
+    assert reported[-1]["state"] == "failed"
     assert "there is no data/raw/flights/date=2013-02-01" in outcome.reason
 
 

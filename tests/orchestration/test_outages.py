@@ -14,15 +14,17 @@ from dagster._core.events import AssetObservationData
 from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
-from jobs.schema import DayFacts, DayFigures, DayRecord, Verdict
+from jobs.schema import DayFacts, DayMetrics, DayRecord, Verdict
 from jobs.tables import run_records
 from orchestration.alerts import WEBHOOK, alerts
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
-from orchestration.freshness import in_time_checks
+from orchestration.freshness import freshness_checks
 from orchestration.resources import SparkProgram
-from orchestration.restart_sensor import starting_again
+from orchestration.restart_sensor import restart_sensor
 from orchestration.schedules import day_job
+
+pytestmark = pytest.mark.process
 
 DAY = "2026-11-19"
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
@@ -43,10 +45,10 @@ def instance(tmp_path, monkeypatch):
         yield instance
 
 
-def tell(instance, state: str, time: str, *, day: str = DAY, of: Declared = DECLARED, **told: str) -> None:
+def tell(instance, state: str, time: str, *, day: str = DAY, of: Declared = DECLARED, **reported: str) -> None:
     """A word of a run, as the step observes it."""
     word = {"state": state, "reason": OUTAGE, "next_step": "Nothing.", "cause": BY_SERVICE, "readers_see": "11-18"}
-    observation = dg.AssetObservation(of.key, partition=day, metadata=word | told)
+    observation = dg.AssetObservation(of.key, partition=day, metadata=word | reported)
     event = DagsterEvent(
         DagsterEventType.ASSET_OBSERVATION.value, of.job_name, event_specific_data=AssetObservationData(observation)
     )
@@ -59,14 +61,14 @@ def publish(time: str, *, day: str = DAY, of: Declared = DECLARED, passed: str =
     verdicts = [Verdict(passed, "passed", "error", "It holds.")] if passed else []
     verdicts += [Verdict(red, "failed", "warn", "It does not.")] if red else []
     facts = DayFacts(of.facts, day, f"published {time}", (), (), "", (), (), at(time).isoformat(), "")
-    figures, published_at = DayFigures(0, 0, 0, ()), at(time).isoformat()
+    figures, published_at = DayMetrics(0, 0, 0, ()), at(time).isoformat()
     record = DayRecord(facts, figures, tuple(verdicts), state="published", published_at=published_at)
     run_records.save(record)
 
 
 # -- started again -----------------------------------------------------------------------------------------------------
 def asked_again(instance, time: str, of: Declared = DECLARED) -> list[tuple[str, str]]:
-    sensor = starting_again([of], [day_job(of)], lambda: at(time))
+    sensor = restart_sensor([of], [day_job(of)], lambda: at(time))
     context = dg.build_sensor_context(instance=instance, definitions=definitions_of([of], SparkProgram()))
     return [(request.job_name, request.partition_key) for request in sensor(context).run_requests]
 
@@ -93,7 +95,7 @@ def test_a_day_that_needs_somebody_is_left_to_him(instance, state):
 
 def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(instance):
     tell(instance, "stopped: service", "02:50")
-    sensor = starting_again([DECLARED], [day_job(DECLARED)], lambda: at("03:10"))
+    sensor = restart_sensor([DECLARED], [day_job(DECLARED)], lambda: at("03:10"))
     context = dg.build_sensor_context(instance=instance, definitions=definitions_of([DECLARED], SparkProgram()))
     keys = {sensor(context).run_requests[0].run_key for _ in range(3)}
     assert keys == {f"flights_enriched {DAY} after run of {DAY} at 02:50"}  # Dagster starts one run per key
@@ -112,7 +114,7 @@ class Webhook(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Receiver)
         self.status = 200
-        self.told: list[dict[str, str]] = []
+        self.reported: list[dict[str, str]] = []
 
     @property
     def url(self) -> str:
@@ -120,7 +122,7 @@ class Webhook(ThreadingHTTPServer):
 
     def take(self) -> list[str]:
         """The texts since the last look, each without its link."""
-        texts, self.told = [one["text"].removesuffix(f" {one['url']}") for one in self.told], []
+        texts, self.reported = [one["text"].removesuffix(f" {one['url']}") for one in self.reported], []
         return texts
 
 
@@ -130,7 +132,7 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.server.status == 200:
-            self.server.told.append(body)
+            self.server.reported.append(body)
         self.send_response(self.server.status)
         self.end_headers()
 
@@ -263,7 +265,7 @@ def test_a_deadline_that_passes_after_a_run_that_failed_without_a_word_says_so_a
     tags = RUN_OF | {"dagster/partition": DAY}  # of a run that could not load the declarations, say
     failed = create_run_for_test(instance, DECLARED.job_name, tags=tags, status=DagsterRunStatus.FAILURE)
     looking.at("06:30")
-    (message,) = webhook.told
+    (message,) = webhook.reported
     assert message["text"] == (
         f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; a run of it failed, and its "
         f"page says why. http://127.0.0.1:3000/runs/{failed.run_id}"
@@ -284,8 +286,8 @@ def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is
     looking.at("02:00")
     tell(instance, "stopped: service", "02:50")
     webhook.status = 500
-    said = looking.at("02:51")
-    assert said == "The webhook at 127.0.0.1 took 0 messages, then none: 500."
+    message = looking.at("02:51")
+    assert message == "The webhook at 127.0.0.1 took 0 messages, then none: 500."
     webhook.status = 200
     assert looking.at("02:52") == "1 messages sent."
     assert len(webhook.take()) == 1
@@ -298,25 +300,25 @@ def test_without_a_webhook_the_sensor_says_that_nobody_is_told(instance, monkeyp
 
 # -- in time -----------------------------------------------------------------------------------------------------------
 def test_the_check_looks_at_the_day_that_is_due_and_not_at_the_one_published_last(instance):
-    cursor, told = None, []
+    cursor, reported = None, []
     publish("05:00", day="2026-11-10")  # a backfill of an old day
     for time in ("06:29", "06:30", "06:31", "07:59"):
         if time == "07:59":
             publish("07:58")
-        (sensor,) = in_time_checks([DECLARED], lambda time=time: at(time)).sensors
+        (sensor,) = freshness_checks([DECLARED], lambda time=time: at(time)).sensors
         result = sensor(dg.build_sensor_context(instance=instance, cursor=cursor))
         cursor = result.cursor
-        told += [(time, event.passed, event.description) for event in result.asset_events]
+        reported += [(time, event.passed, event.description) for event in result.asset_events]
     before = "2026-11-18 is not published; 06:30 UTC, its deadline, has passed."
     missing = f"{DAY} is not published; 06:30 UTC, its deadline, has passed."
     late = f"{DAY} was published at 2026-11-20 07:58 UTC, 88 min after 06:30 UTC, its deadline."
-    assert told == [("06:29", False, before), ("06:30", False, missing), ("07:59", False, late)]
+    assert reported == [("06:29", False, before), ("06:30", False, missing), ("07:59", False, late)]
 
 
 def test_a_day_published_before_its_deadline_passes_and_can_be_asked_for_by_hand(instance):
     publish("04:00", passed="every_row_once", red="weather__answers_in_range")
     publish("05:00", day="2026-11-10", passed="every_row_once")  # a backfill
-    (check,) = in_time_checks([DECLARED], lambda: at("07:00")).asset_checks
+    (check,) = freshness_checks([DECLARED], lambda: at("07:00")).asset_checks
     result = check()
     assert result.passed
     assert result.description == f"{DAY} was published at 2026-11-20 04:00 UTC, before 06:30 UTC, its deadline."

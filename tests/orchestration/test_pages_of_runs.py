@@ -89,6 +89,6 @@ def finished(project, job: str) -> list:
 def test_the_links_to_report_and_log_open(address, nights):
     """Of a run that the page's own daemon made: it knows the port of the reports."""
     (run,) = finished(nights, "flights_enriched_replay")
-    told = nights.observed(run.run_id)[-1]
-    with urllib.request.urlopen(told["report"], timeout=30) as report:
+    reported = nights.observed(run.run_id)[-1]
+    with urllib.request.urlopen(reported["report"], timeout=30) as report:
         assert PUBLISHED in report.read().decode()

@@ -45,8 +45,8 @@ def test_a_day_that_fails_before_its_first_row_is_not_told_how_far_the_day_befor
 def test_a_progress_line_says_what_is_known_and_nothing_else():
     assert progress_line(PROGRESS) == "460 of 920 rows (50%), 88 rows/s, 10 in flight"
     full = PROGRESS | {"p50_ms": 48.2, "p99_ms": 201.0, "retries": 3, "timeouts": 0, "left_s": None}
-    said = "460 of 920 rows (50%), 88 rows/s, 10 in flight, p50 48 ms, p99 201 ms, 3 retries, 0 timeouts"
-    assert progress_line(full) == said
+    message = "460 of 920 rows (50%), 88 rows/s, 10 in flight, p50 48 ms, p99 201 ms, 3 retries, 0 timeouts"
+    assert progress_line(full) == message
     assert progress_line({"kind": "progress", "rows": 0, "rows_total": 0}) == "0 rows"
     assert progress_line(PROGRESS | {"unit": "keys"}) == "460 of 920 keys (50%), 88 keys/s, 10 in flight"
 

@@ -32,12 +32,14 @@ def get(url: str) -> tuple[str, str]:
         return response.headers["Content-Type"], response.read().decode()
 
 
+@pytest.mark.process
 def test_reports_and_logs_are_shown_in_the_browser(address):
     assert get(f"{address}/reports/flights_enriched/2013-01-10/index.html") == ("text/html", "<title>the day</title>")
     kind, text = get(f"{address}/runs/flights_enriched/2013-01-10/abc.spark.log")
     assert (kind, text) == ("text/plain; charset=utf-8", "WARN Spark says")
 
 
+@pytest.mark.process
 def test_the_first_page_leads_to_the_reports(address):
     assert "flights_enriched" in get(address)[1]
 
@@ -46,11 +48,13 @@ def test_the_first_page_leads_to_the_reports(address):
     "path",
     ["/raw/flights/date=2013-01-10/part.parquet", "/dagster/storage.db", "/reports/../dagster/storage.db", "/reportsx"],
 )
+@pytest.mark.process
 def test_nothing_else_is_served(address, path):
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(f"{address}{path}")
 
 
+@pytest.mark.process
 def test_what_is_not_written_yet_is_told_and_not_just_missing(address):
     with pytest.raises(urllib.error.HTTPError, match="a report comes with the first run that wrote the day"):
         get(f"{address}/reports/flights_enriched/2013-01-11/index.html")

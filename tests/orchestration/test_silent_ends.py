@@ -12,9 +12,9 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from jobs.tables import run_records
-from orchestration.alerts import Told, news
+from orchestration.alerts import AlertCursor, news
 from orchestration.day_events import DayEvents
-from orchestration.day_status import last_word
+from orchestration.day_status import latest_status
 from orchestration.dead_runs import STARTED_BY, dead_runs_sensor, identity
 from orchestration.silent_ends import tell_silent_ends
 from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at
@@ -44,24 +44,25 @@ def look(instance) -> list[str]:
     return tell_silent_ends(instance, [DECLARED], dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
 
 
+@pytest.mark.process
 def test_a_day_whose_run_was_killed_is_told_as_failed_and_the_alert_names_it(instance):
-    told = Told({DECLARED.name: 0}, missed={DECLARED.name: "2026-11-18"})
+    reported = AlertCursor({DECLARED.name: 0}, missed={DECLARED.name: "2026-11-18"})
     process = subprocess.Popen(["sleep", "600"])
     run = a_run(instance, **{STARTED_BY: identity(process.pid)})
     speak(instance, run, "running")
     sensor = dead_runs_sensor([DECLARED])
     assert sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message == "Every run has its process."
-    assert list(news(instance, [DECLARED], told, at("03:00"))) == []
+    assert list(news(instance, [DECLARED], reported, at("03:00"))) == []
     process.kill()
     process.wait()
-    said = sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
-    assert said == f"Ended: {run.run_id}. Without a word: flights_enriched {DAY}."
-    word = last_word(instance, DECLARED, DAY)
+    message = sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
+    assert message == f"Ended: {run.run_id}. Without a word: flights_enriched {DAY}."
+    word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.run_id) == ("failed", run.run_id)
     assert word.reason == (
         "the run was killed, or broke off; it ended without a word (The process that ran it is gone)."
     )
-    (message,) = news(instance, [DECLARED], told, at("03:00"))
+    (message,) = news(instance, [DECLARED], reported, at("03:00"))
     assert f"flights_enriched {DAY} not published (failed). the run was killed" in message.text
     assert message.url.endswith(f"/runs/{run.run_id}")
     page = Path(f"data/reports/flights_enriched/{DAY}/index.html").read_text()
@@ -74,7 +75,7 @@ def test_a_run_that_never_spoke_is_told_too(instance):
     run = a_run(instance, DagsterRunStatus.STARTING)
     instance.report_run_failed(run, "Could not load the declarations.")
     assert look(instance) == [f"flights_enriched {DAY}"]
-    assert "(Could not load the declarations)" in last_word(instance, DECLARED, DAY).reason
+    assert "(Could not load the declarations)" in latest_status(instance, DECLARED, DAY).reason
 
 
 def test_a_killed_run_that_dagster_starts_again_wakes_nobody(instance):
@@ -82,7 +83,7 @@ def test_a_killed_run_that_dagster_starts_again_wakes_nobody(instance):
     speak(instance, run, "running")
     instance.report_run_failed(run)
     assert look(instance) == [f"flights_enriched {DAY}"]
-    word = last_word(instance, DECLARED, DAY)
+    word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.next_step) == ("crashed", "Nothing: the run is started once more by itself.")
     assert look(instance) == []
 
@@ -92,7 +93,7 @@ def test_a_run_that_said_it_is_tried_again_and_is_not_has_failed(instance):
     speak(instance, run, "crashed")
     instance.report_run_failed(run)
     look(instance)
-    word = last_word(instance, DECLARED, DAY)
+    word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.reason) == ("failed", "the run was killed, or broke off; it ended without a word.")
 
 
@@ -136,4 +137,4 @@ def test_a_day_cancelled_without_a_word_is_no_alarm(instance):
     speak(instance, run, "running")
     instance.report_run_canceled(run)
     assert look(instance) == [f"flights_enriched {DAY}"]
-    assert last_word(instance, DECLARED, DAY).state == "cancelled"
+    assert latest_status(instance, DECLARED, DAY).state == "cancelled"

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def said(folder):
+def message(folder):
     """What each command of the guide prints, by command, as a reader sees it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -76,34 +76,34 @@ def wait_for_port(port: int) -> None:
         time.sleep(0.05)
 
 
-def test_the_new_file_is_right_and_its_rows_are_tried_with_real_calls(said):
-    printed, _ = said
+def test_the_new_file_is_right_and_its_rows_are_tried_with_real_calls(message):
+    printed, _ = message
     assert re.search(r"^orders_rated +right ", printed["tidegate check"][1], re.MULTILINE)
-    status, tried = printed["tidegate try"]
-    assert status == 0, tried
-    assert "/customers/c0/rating" in tried
-    assert "500" in tried
+    status, output = printed["tidegate try"]
+    assert status == 0, output
+    assert "/customers/c0/rating" in output
+    assert "500" in output
 
 
-def test_the_plan_counts_a_call_per_customer_and_not_per_row(said):
-    status, planned = said[0]["tidegate plan"]
+def test_the_plan_counts_a_call_per_customer_and_not_per_row(message):
+    status, planned = message[0]["tidegate plan"]
     assert status == 0, planned
     assert re.search(r"rows +200\n", planned)
     assert re.search(r"distinct keys +40\b", planned)
 
 
-def test_the_day_is_published_with_what_the_service_says_and_the_customer_it_does_not_know(said):
-    status, ran = said[0]["tidegate run"]
+def test_the_day_is_published_with_what_the_service_says_and_the_customer_it_does_not_know(message):
+    status, ran = message[0]["tidegate run"]
     assert status == 0, ran
     assert f"{DAY}  published   200 rows, 40 calls" in ran
-    _, looked = said[0]["python data/look.py"]
+    _, looked = message[0]["python data/look.py"]
     assert "{'ok': 195, 'miss': 5}" in looked
     (expected,) = re.findall(r"`(\{'ok'.*?\})`", (ROOT / "docs/your-first-enrichment.md").read_text())
     assert expected in looked
 
 
-def test_dagster_has_the_new_assets_and_materializes_the_day_without_a_call(said, folder):
-    _, environment = said
+def test_dagster_has_the_new_assets_and_materializes_the_day_without_a_call(message, folder):
+    _, environment = message
     home = folder / "data" / "dagster"
     home.mkdir(parents=True)
     done = subprocess.run(

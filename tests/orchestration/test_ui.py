@@ -12,6 +12,7 @@ WEATHER_PORT = "TIDEGATE_WEATHER_PORT"
 
 
 @pytest.mark.parametrize("variable", [ui.UI_PORT, REPORTS_PORT, WEATHER_PORT])
+@pytest.mark.process
 def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothing_is_started(
     monkeypatch, capsys, tmp_path, variable
 ):
@@ -24,5 +25,5 @@ def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothin
         for name, number in ports.items():
             monkeypatch.setenv(name, number)
         assert ui.serve({}, (), weather) == 1
-    said = f"Port {port} is taken, perhaps by another `make ui`: end that, or set {variable} to a free one.\n"
-    assert capsys.readouterr().err == said
+    message = f"Port {port} is taken, perhaps by another `make ui`: end that, or set {variable} to a free one.\n"
+    assert capsys.readouterr().err == message

@@ -54,10 +54,10 @@ def declare(project, monkeypatch, request):
 
 def test_what_is_right_is_said_with_the_last_day_and_its_rows(declare, capsys):
     assert main(["check", "--package", declare("moods")]) == 0
-    said = capsys.readouterr().out.split(maxsplit=2)
-    assert said[:2] == ["moods", "right"]
-    assert said[2].startswith("2013-01-10: 932 rows in ")
-    assert said[2].endswith("lookups mood\n")
+    message = capsys.readouterr().out.split(maxsplit=2)
+    assert message[:2] == ["moods", "right"]
+    assert message[2].startswith("2013-01-10: 932 rows in ")
+    assert message[2].endswith("lookups mood\n")
 
 
 def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
@@ -164,9 +164,9 @@ def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project
     package = declare("moods", type="STRING")
     table = pa.table({"score": [1.0], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
-    ((_, said, is_right),) = check_package(package)
+    ((_, message, is_right),) = check_package(package)
     assert not is_right
-    assert said == (
+    assert message == (
         "lookup mood: returns: score is STRING, but in data/published/moods it is double. "
         "A column keeps its type: give it another name here."
     )
@@ -175,17 +175,17 @@ def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project
 def test_a_table_of_other_days_is_wrong(declare, project):
     package = declare("moods")
     write_deltalake(project / "data/published/moods", pa.table({"score": [1.0], "day": ["x"]}), partition_by=["day"])
-    ((_, said, _),) = check_package(package)
-    assert said.startswith("output: data/published/moods is partitioned by day, the input by date.")
+    ((_, message, _),) = check_package(package)
+    assert message.startswith("output: data/published/moods is partitioned by day, the input by date.")
 
 
 def test_a_column_of_the_input_that_the_published_table_has_otherwise_is_wrong(declare, project):
     package = declare("moods")
     table = pa.table({"flight": ["B6 1"], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
-    ((_, said, is_right),) = check_package(package)
+    ((_, message, is_right),) = check_package(package)
     assert not is_right
-    assert said == (
+    assert message == (
         "input: 'flight' is integer in data/raw/flights/date=2013-01-10/part-00000.parquet, but in "
         "data/published/moods it is string. A column keeps its type: write it with that type, or under another name."
     )
@@ -200,13 +200,13 @@ def test_a_table_that_fits_is_right(declare, project):
 
 def test_two_enrichments_of_one_name_are_wrong(declare):
     declare("first", name="moods")
-    (_, (_, said, is_right)) = check_package(package := declare("second", name="moods"))
+    (_, (_, message, is_right)) = check_package(package := declare("second", name="moods"))
     assert not is_right
-    assert said == f"{package}.second:named and {package}.first:named are both called 'moods'; rename one."
+    assert message == f"{package}.second:named and {package}.first:named are both called 'moods'; rename one."
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "message"),
     [
         ("./data/published/moods/", "{two} and {one} both write data/published/moods; move one"),
         (
@@ -219,11 +219,11 @@ def test_two_enrichments_of_one_name_are_wrong(declare):
         ),
     ],
 )
-def test_two_enrichments_that_write_into_one_table_are_wrong(declare, output, said):
+def test_two_enrichments_that_write_into_one_table_are_wrong(declare, output, message):
     declare("moods")
     (_, (_, found, is_right)) = check_package(package := declare("others", output=output))
     assert not is_right
-    assert found == said.format(one=f"{package}.moods:named", two=f"{package}.others:named") + " (Output.path)."
+    assert found == message.format(one=f"{package}.moods:named", two=f"{package}.others:named") + " (Output.path)."
 
 
 def test_a_table_whose_name_only_begins_as_another_one_is_right(declare):

@@ -8,7 +8,7 @@ import pytest
 from enrichments.flights import flights
 from jobs.errors import DeclarationError
 from jobs.process.day_pipeline import DayOutcome
-from jobs.schema import DayFacts, DayFigures, DayRecord, LookupFigures
+from jobs.schema import DayFacts, DayMetrics, DayRecord, LookupMetrics
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of, enrichment_of, named
@@ -64,7 +64,7 @@ def test_days_are_one_or_a_range_with_both_ends():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--to", "2013-01-02"), "no day is named"),
         (("--day", "2013-01-02", "--to", "2013-01-02"), "write one or the other"),
@@ -72,26 +72,26 @@ def test_days_are_one_or_a_range_with_both_ends():
         (("--from", "2013-1-3"), "--from is '2013-1-3'; it must be a date"),
     ],
 )
-def test_days_that_make_no_sense_are_refused(arguments, said):
-    with pytest.raises(DeclarationError, match=said):
+def test_days_that_make_no_sense_are_refused(arguments, message):
+    with pytest.raises(DeclarationError, match=message):
         days_of(parsed(*arguments))
 
 
 def test_an_argument_that_a_command_does_not_know_is_told_with_those_that_it_does(capsys):
     with pytest.raises(SystemExit):
         main(["run", "flights", "--date", "2013-01-10"])
-    said = capsys.readouterr().err
-    assert "--day YYYY-MM-DD" in said
-    assert said.endswith("tidegate run: error: unrecognized arguments: --date 2013-01-10\n")
+    message = capsys.readouterr().err
+    assert "--day YYYY-MM-DD" in message
+    assert message.endswith("tidegate run: error: unrecognized arguments: --date 2013-01-10\n")
 
 
 def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     names = [command.name for command in COMMANDS]
     assert len(set(names)) == len(names)
-    assert all(name in said for name in names)
+    assert all(name in message for name in names)
 
 
 def test_what_the_disk_refuses_is_told_in_one_sentence_and_anything_else_as_it_is(monkeypatch, capsys):
@@ -111,9 +111,9 @@ def test_what_the_disk_refuses_is_told_in_one_sentence_and_anything_else_as_it_i
 
 
 def test_a_day_held_back_is_told_with_its_check_its_report_and_what_asks_again():
-    weather = LookupFigures("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
+    weather = LookupMetrics("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
     facts = DayFacts(flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z")
-    record = DayRecord(facts, DayFigures(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors.")
+    record = DayRecord(facts, DayMetrics(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors.")
     assert line(DayOutcome("2013-01-10", "r", record.state, record.reason, record)) == (
         "2013-01-10  held back   weather: 9 errors. See data/reports/flights_enriched/2013-01-10/index.html; once the "
         "cause is mended, tidegate replay asks again for 9 dead letters and nothing else"

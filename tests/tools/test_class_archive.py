@@ -28,6 +28,7 @@ def test_a_spark_program_uses_the_archive_that_was_made(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", None])
+@pytest.mark.process
 def test_java_starts_without_a_word_where_the_archive_is_missing_torn_or_foreign(monkeypatch, tmp_path, content):
     archive = tmp_path / "spark.jsa"
     archive.write_bytes(b"something")
@@ -40,6 +41,7 @@ def test_java_starts_without_a_word_where_the_archive_is_missing_torn_or_foreign
     assert "version" in ended.stderr.splitlines()[0]
 
 
+@pytest.mark.process
 def test_spark_finds_its_classes_in_the_archive_that_stands_beside_this_python(tmp_path):
     if not spark_submit.archived_classes():
         pytest.skip("none was made here: `make test` does")

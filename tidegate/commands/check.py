@@ -20,8 +20,8 @@ def _run(options: argparse.Namespace) -> int:
     day = options.day and require_day(options.day)
     right = True
     checked = 0
-    for name, said, is_right in check_package(options.package, day):
-        print(f"{name:30} {'right' if is_right else 'WRONG'}   {said}")
+    for name, message, is_right in check_package(options.package, day):
+        print(f"{name:30} {'right' if is_right else 'WRONG'}   {message}")
         right &= is_right
         checked += 1
     if not checked:

@@ -23,13 +23,13 @@ def _run(options: argparse.Namespace) -> int:
         print("Nothing is stored yet.")
     for one in compacted:
         done = one.done
-        said = (
+        message = (
             "given up: another compaction was first"
             if done.given_up
             else f"{counted(done.rows, 'record')}; {counted(done.parts_taken_in, 'part')} taken in, "
             f"{counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} deleted"
         )
-        print(f"{one.lookup:20}  {said}   {one.folder}", flush=True)
+        print(f"{one.lookup:20}  {message}   {one.folder}", flush=True)
     return RIGHT
 
 

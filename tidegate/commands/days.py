@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.declare.table_conflicts import clash
+from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, TidegateError
 from jobs.process.day_pipeline import DayOutcome, Quality
 from jobs.process.spark_submit import spark_submit_from_environment
@@ -32,8 +32,8 @@ def target_of(options: argparse.Namespace) -> Target:
     of the package has its name, or writes into its tables.
     """
     reference, enrichment = named(options)
-    if said := clash((reference, enrichment), beside(reference, enrichment)):
-        raise DeclarationError(said)
+    if message := find_conflict((reference, enrichment), beside(reference, enrichment)):
+        raise DeclarationError(message)
     return target(reference, enrichment, wait=options.wait)
 
 
@@ -100,10 +100,10 @@ def tell(outcomes: Iterable[DayOutcome]) -> int:
 def line(outcome: DayOutcome) -> str:
     """One day in one line."""
     if outcome.record is None:
-        said = outcome.reason
+        message = outcome.reason
     else:
-        said = _counted(outcome.record) if outcome.is_published else _held_back(outcome.record)
-    return f"{outcome.day}  {outcome.state:<10}  {said}"
+        message = _counted(outcome.record) if outcome.is_published else _held_back(outcome.record)
+    return f"{outcome.day}  {outcome.state:<10}  {message}"
 
 
 def _held_back(record: DayRecord) -> str:
@@ -111,11 +111,11 @@ def _held_back(record: DayRecord) -> str:
     are.
     """
     declared = record.facts.declared
-    said = f"{record.reason.rstrip('.')}. See {REPORTS / declared.enrichment / record.facts.day / 'index.html'}"
+    message = f"{record.reason.rstrip('.')}. See {REPORTS / declared.enrichment / record.facts.day / 'index.html'}"
     if declared.ledger is None or not record.dead_letters:
-        return said
+        return message
     letters = counted(record.dead_letters, "dead letter")
-    return f"{said}; once the cause is mended, tidegate replay asks again for {letters} and nothing else"
+    return f"{message}; once the cause is mended, tidegate replay asks again for {letters} and nothing else"
 
 
 def _counted(record: DayRecord) -> str:

@@ -26,16 +26,16 @@ class Stages:
 
     def show(self, event: dict[str, Any]) -> None:
         """Print an event of a run, unless it says nothing new."""
-        said = stage_line(event)
-        if not said:
+        message = stage_line(event)
+        if not message:
             return
         if self._in_place:
-            print(f"{CLEAR}{said}", end="", file=sys.stderr, flush=True)
+            print(f"{CLEAR}{message}", end="", file=sys.stderr, flush=True)
             return
         stage = (event["day"], event["kind"], event.get("unit"))
         moves = event["kind"] == "progress" and time.monotonic() - self._printed >= EVERY
         if stage != self._stage or moves:
-            print(f"{event['day']}  {said}", file=sys.stderr, flush=True)
+            print(f"{event['day']}  {message}", file=sys.stderr, flush=True)
             self._stage, self._printed = stage, time.monotonic()
 
 
@@ -43,18 +43,18 @@ def stage_line(event: dict[str, Any]) -> str:
     """What an event says of the run; empty for one that ends it, as its day is printed then."""
     from jobs.run.terminal import progress_line
 
-    said = ""
+    message = ""
     match event.get("kind"):
         case "starting":
-            said = f"starting Spark, which logs to {event['log']}"
+            message = f"starting Spark, which logs to {event['log']}"
         case "started":
-            said = f"reading {counted(event['rows_total'], 'row')}"
+            message = f"reading {counted(event['rows_total'], 'row')}"
         case "progress":
-            said = progress_line(event)
+            message = progress_line(event)
         case "written":
-            said = "written; checking the files"
+            message = "written; checking the files"
         case "checked":
-            said = "checked"
+            message = "checked"
         case "deciding":
-            said = "holding the day back" if event["held_back"] else "publishing"
-    return said
+            message = "holding the day back" if event["held_back"] else "publishing"
+    return message

@@ -22,7 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import preview_text
     from jobs.commands.check import last_day
-    from jobs.commands.preview import first_rows, tried
+    from jobs.commands.preview import first_rows, preview_rows
     from jobs.commands.preview_keys import keys_of
     from jobs.run.preflight import preflight
 
@@ -48,9 +48,9 @@ def _run(options: argparse.Namespace) -> int:
         print(preview_text.heading(lookup.name, lookup.service_name, lookup.address, rows.num_rows, day))
         hidden = lookup.reads(enrichment.pii) and not options.show_personal
         done, masked = [], preview_text.mask(lookup)
-        for row in tried(lookup, of_lookup):
+        for row in preview_rows(lookup, of_lookup):
             done.append(row)
-            for line in preview_text.told(row, width, together=lookup.batch_size > 1, hidden=hidden):
+            for line in preview_text.reported(row, width, together=lookup.batch_size > 1, hidden=hidden):
                 print(masked(line), flush=True)
         print(f"      {preview_text.summary(done)}\n")
         right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)

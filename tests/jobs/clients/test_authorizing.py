@@ -17,10 +17,11 @@ from pyspark import cloudpickle
 from jobs.clients import authorizing
 from jobs.clients.authorizing import TokenHeaders, authorizer, forget_tokens
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http import HttpCaller
+from jobs.clients.http import HttpClient
 from jobs.declare.fingerprint import plain
 from jobs.errors import DeclarationError, RunStopped
 from jobs.run.enrich import prepare, written_schema
+from jobs.task.runner import run_partition
 from tests.support.disorderly_service import GREETING, DisorderlyService
 from tidegate import (
     ApiKey,
@@ -37,6 +38,8 @@ from tidegate import (
 )  # fmt: skip
 
 SECRET = "s3cr3t-Zq9:/x%20+"  # as it may be: with what URLs and forms escape
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(autouse=True)
@@ -65,11 +68,11 @@ class Api:
         return web.json_response({"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": self.life})
 
     async def value(self, request):
-        said = request.headers.get("Authorization")
-        self.seen.append(said)
+        message = request.headers.get("Authorization")
+        self.seen.append(message)
         self.headers.append(dict(request.headers))
-        if self.valid is not None and not self.valid(said):
-            return web.json_response({"error": said}, status=401, reason=f"No {said}")
+        if self.valid is not None and not self.valid(message):
+            return web.json_response({"error": message}, status=401, reason=f"No {message}")
         return web.json_response({"score": 1.0})
 
     @asynccontextmanager
@@ -125,7 +128,7 @@ def asking(api, auth, script):
 
     async def main():
         async with api.running():
-            caller = HttpCaller(lookup(api.url, auth(api.url)), 4)
+            caller = HttpClient(lookup(api.url, auth(api.url)), 4)
 
             async def call():
                 try:
@@ -194,7 +197,7 @@ def in_turn(api, *scripts):
     """Tasks of one process, one after the other: the callers of each on a loop of its own, its script run in it."""
 
     async def task(script):
-        callers = [HttpCaller(lookup(api.url, oauth2(api.url)), 4) for _ in range(2)]
+        callers = [HttpClient(lookup(api.url, oauth2(api.url)), 4) for _ in range(2)]
         try:
             for caller in callers:
                 await caller.open()
@@ -247,7 +250,7 @@ def test_a_401_to_a_shared_token_has_it_renewed_once_for_all_that_share_it():
             await second.call(("a",))
         return [*answers, await second.call(("a",))]
 
-    api = Api(valid=lambda said: said in accepted)
+    api = Api(valid=lambda message: message in accepted)
     in_turn(api, each, revoked, each)
     assert len(api.token_requests) == 2
 
@@ -282,7 +285,7 @@ def test_a_401_has_the_token_renewed_once_for_all_and_uses_up_no_retry():
         first = await asyncio.gather(*(call() for _ in range(5)))
         return first, await asyncio.gather(*(call() for _ in range(5)))
 
-    api = Api(valid=lambda said: said == "Bearer token-2")
+    api = Api(valid=lambda message: message == "Bearer token-2")
     refused, taken = asking(api, oauth2, revoked)
     assert {type(error) for error in refused} == {Throttled}
     assert {error.seconds for error in refused} == {0.0}
@@ -306,15 +309,15 @@ def test_after_a_token_was_taken_a_401_is_worth_another_one():
     accepted = {"Bearer token-1"}
 
     async def script(call):
-        said = []
+        message = []
         for number in (2, 3):
-            said.append(await call())
+            message.append(await call())
             accepted.clear()
             accepted.add(f"Bearer token-{number}")
-            said.append(type(await call()))
-        return [*said, await call()]
+            message.append(type(await call()))
+        return [*message, await call()]
 
-    api = Api(valid=lambda said: said in accepted)
+    api = Api(valid=lambda message: message in accepted)
     answer = {"score": 1.0}
     assert asking(api, oauth2, script) == [answer, Throttled, answer, Throttled, answer]
 
@@ -353,7 +356,7 @@ async def in_pieces(request, *, cut_off=False):
 
 
 def test_a_token_that_comes_in_pieces_is_read_to_its_end():
-    api = Api(valid=lambda said: said == "Bearer token-in-pieces")
+    api = Api(valid=lambda message: message == "Bearer token-in-pieces")
     api.token = in_pieces
     assert asking(api, oauth2, once) == {"score": 1.0}
 
@@ -371,7 +374,7 @@ def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
     async def token(request):
         return await in_pieces(request, cut_off=cut_off.pop(0))
 
-    api = Api(valid=lambda said: said == "Bearer token-in-pieces")
+    api = Api(valid=lambda message: message == "Bearer token-in-pieces")
     api.token = token
     assert asking(api, oauth2, once) == {"score": 1.0}
     assert cut_off == []
@@ -447,14 +450,14 @@ LONG = "sk-live-" + "AbC9" * 20 + "\\\"'/é"  # longer than a value is shown, an
 def test_a_secret_is_masked_however_it_is_written_and_where_it_is_cut(monkeypatch, written):
     monkeypatch.setenv("THE_SECRET", LONG)
     for auth in (Bearer(Env("THE_SECRET")), Basic(Env("THE_ID"), Env("THE_SECRET")), oauth2("http://h")):
-        said = authorizer(auth, "moods").masked(f"it said {written} and more")
-        assert "***" in said
-        assert "sk-" not in said
+        message = authorizer(auth, "moods").masked(f"it said {written} and more")
+        assert "***" in message
+        assert "sk-" not in message
 
 
 def test_a_long_secret_is_in_no_error_of_a_value_that_is_shown_to_its_beginning_only(monkeypatch):
     monkeypatch.setenv("THE_SECRET", LONG)
-    caller = HttpCaller(lookup("http://h", Bearer(Env("THE_SECRET"))), 1)
+    caller = HttpClient(lookup("http://h", Bearer(Env("THE_SECRET"))), 1)
     with pytest.raises(ValueError, match=r"expected DOUBLE, got \['Bearer \*\*\*\.\.\.$"):
         caller.columns({"score": [f"Bearer {LONG}"]})
 
@@ -484,7 +487,7 @@ def test_the_secret_is_in_no_plan_log_record_error_or_file(spark, service, tmp_p
 
     def task(batches):
         os.environ["THE_SECRET"] = secret_file.read_text()
-        return plan(batches)
+        return run_partition(plan, batches)
 
     rows = prepared.mapInArrow(task, written_schema(prepared.schema, plan.layout))
     text = rows._jdf.queryExecution().toString()

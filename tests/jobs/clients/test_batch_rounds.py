@@ -8,7 +8,7 @@ import pytest
 from asyncio_core import StreamRecord
 from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching
-from jobs.task.lookup_state import Asked, Row
+from jobs.task.lookup_state import LookupState, Row
 from jobs.task.operators import Surroundings, chain
 from jobs.task.plan import PartitionPlan
 from jobs.task.progress import AttemptCounts
@@ -71,7 +71,7 @@ def seconds_for(share, *, mode, each=0.0, **fields):
         (operator,) = chain(task, left.append).operators
         await operator.open()
         for key in range(KEYS):
-            await operator.process_element(StreamRecord(Row(None, key, (Asked((key,)),))))
+            await operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
             if each:
                 await asyncio.sleep(each)
         await operator.end_input()
@@ -143,7 +143,7 @@ def test_a_request_that_is_being_cancelled_after_its_rows_have_left_is_still_out
         (operator,) = made.operators
         await operator.open()
         for key in range(3 * ITEMS):
-            await operator.process_element(StreamRecord(Row(None, key, (Asked((key,)),))))
+            await operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
         await operator.end_input()  # all timed out
         await asyncio.sleep(SECONDS / 2)
         cancelled = declared.asked_by.at_service, made.outstanding()

@@ -45,7 +45,7 @@ class Service:
         return [self.outcomes.get(key, f"answer to {key}") for (key,) in keys]
 
 
-async def said(batching, key):
+async def message(batching, key):
     try:
         return await batching.call((key,))
     except (CallFailed, Throttled, TidegateError) as error:
@@ -60,7 +60,7 @@ def ask(service, keys, *, every=0.0, max_items=5, max_wait=0.5, max_requests=2):
         batching = Batching(service.send, max_items=max_items, max_wait=max_wait, max_requests=max_requests)
         asked = []
         for key in keys:
-            asked.append(asyncio.create_task(said(batching, key)))
+            asked.append(asyncio.create_task(message(batching, key)))
             await asyncio.sleep(every)
         found = await asyncio.gather(*asked)
         await asyncio.sleep(0)  # what a request leaves behind, it leaves after its outcomes
@@ -140,7 +140,7 @@ def leaving(service, *leavers, keys=range(3), at=0.25, max_requests=1):
 
     async def main():
         batching = Batching(service.send, max_items=5, max_wait=0.5, max_requests=max_requests)
-        asked = [asyncio.create_task(said(batching, key)) for key in keys]
+        asked = [asyncio.create_task(message(batching, key)) for key in keys]
         await asyncio.sleep(at)
         for key in leavers:
             asked[key].cancel()
@@ -182,7 +182,7 @@ def test_closing_cancels_what_is_in_flight_and_whoever_waits():
 
     async def main():
         batching = Batching(service.send, max_items=2, max_wait=0.0, max_requests=1)
-        asked = [asyncio.create_task(said(batching, key)) for key in range(5)]
+        asked = [asyncio.create_task(message(batching, key)) for key in range(5)]
         await asyncio.sleep(1.0)
         await batching.close()
         assert all(one.done() for one in await settled(asked))
@@ -231,7 +231,7 @@ def test_those_who_stay_get_their_outcome_whoever_leaves_and_when(seed, bad, max
         batching = Batching(service.send, max_items=max_items, max_wait=0.2, max_requests=2)
         asked = {}
         for key in range(20):
-            asked[key] = asyncio.create_task(said(batching, key))
+            asked[key] = asyncio.create_task(message(batching, key))
             if key in leaves_at:
                 asyncio.get_running_loop().call_later(leaves_at[key], asked[key].cancel)
             await asyncio.sleep(draw.uniform(0.0, 0.1))
@@ -282,8 +282,8 @@ def test_what_ends_the_run_is_told_before_another_request_leaves():
 
     async def main():
         batching = Batching(service.send, max_items=3, max_wait=9.0, max_requests=1)
-        first = asyncio.create_task(said(batching, 0))
-        others = [asyncio.create_task(said(batching, key)) for key in range(1, 6)]
+        first = asyncio.create_task(message(batching, 0))
+        others = [asyncio.create_task(message(batching, key)) for key in range(1, 6)]
         await first
         assert len(service.requests) == 1
         await batching.close()

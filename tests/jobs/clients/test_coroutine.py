@@ -30,7 +30,7 @@ def declared(url="http://127.0.0.1:1", *, auth=None, returns="label STRING, scor
 def ask(asked, *keys):
     """What comes of each key, one after the other: the columns, None, or the error."""
 
-    async def said(caller, key):
+    async def message(caller, key):
         try:
             answer = await caller.call(key)
             return None if answer is None else caller.columns(answer)
@@ -41,7 +41,7 @@ def ask(asked, *keys):
         caller = client_for(asked, 2)
         await caller.open()
         try:
-            return [await said(caller, key) for key in keys]
+            return [await message(caller, key) for key in keys]
         finally:
             await caller.close()
 
@@ -272,7 +272,7 @@ def test_what_was_left_waiting_is_cancelled_with_the_call(service):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"timeout": 0}, "lookup f: timeout is 0 s"),
         ({"keys": {}}, "lookup f: keys is empty"),
@@ -281,13 +281,13 @@ def test_what_was_left_waiting_is_cancelled_with_the_call(service):
         ({"attempt_timeout": -1}, "attempt_timeout is -1 s"),
     ],
 )
-def test_a_wrong_declaration_is_refused_in_one_sentence(fields, said):
+def test_a_wrong_declaration_is_refused_in_one_sentence(fields, message):
     async def f(row, http):
         return None
 
     with pytest.raises(DeclarationError) as error:
         declared(**fields)(f)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_only_a_coroutine_of_row_and_http_is_taken():
@@ -316,6 +316,7 @@ def test_it_shares_gate_and_concurrency_with_other_lookups_of_its_service(tmp_pa
         Enrichment(name="e", input=Input(path="a"), lookups=[sentiment, third], output=Output(path="b"))
 
 
+@pytest.mark.process
 def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp_path):
     """Plain pickle in the one case; in both what Spark uses, read in another process that has the module."""
     (tmp_path / "declared_here.py").write_text(
@@ -360,10 +361,10 @@ def test_a_key_in_a_path_reaches_no_other_address_of_the_service(service, key):
     async def sentiment(row, http):
         return await http.get(f"/customers/{row.text}")
 
-    (said,) = ask(sentiment, (key,))
-    assert isinstance(said, CallFailed)
-    assert not said.passing
-    assert "leads to another address of the service; nothing was asked" in str(said)
+    (message,) = ask(sentiment, (key,))
+    assert isinstance(message, CallFailed)
+    assert not message.passing
+    assert "leads to another address of the service; nothing was asked" in str(message)
     assert service.log == []
 
 

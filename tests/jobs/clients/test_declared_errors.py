@@ -35,9 +35,9 @@ GRAPHQL = {"errors": [{"message": "no such field"}], "data": {"temp_c": None}}
 )
 def test_an_answer_that_is_declared_an_error_is_one(service, fields, answer, why):
     replies(service, lambda: web.json_response(answer))
-    (said,) = ask(lookup(service.url, **fields), ("JFK",))
-    assert isinstance(said, ValueError)
-    assert str(said).startswith(why)
+    (message,) = ask(lookup(service.url, **fields), ("JFK",))
+    assert isinstance(message, ValueError)
+    assert str(message).startswith(why)
 
 
 def test_an_answer_that_is_none_is_taken(service):
@@ -47,9 +47,9 @@ def test_an_answer_that_is_none_is_taken(service):
 @pytest.mark.parametrize("code", [202, 204, 302, 500])
 def test_a_status_that_is_declared_an_error_is_final(service, code):
     replies(service, lambda: web.Response(text="" if code == 204 else '{"state": "queued"}', status=code))
-    (said,) = ask(lookup(service.url, error_when=[code]), ("JFK",))
-    assert type(said).__name__ == "StatusFailed"
-    assert not said.passing
+    (message,) = ask(lookup(service.url, error_when=[code]), ("JFK",))
+    assert type(message).__name__ == "StatusFailed"
+    assert not message.passing
 
 
 def test_each_item_of_a_batch_is_judged_by_itself(service):
@@ -62,10 +62,10 @@ def test_each_item_of_a_batch_is_judged_by_itself(service):
         keys={"q": "q"}, returns="x INT", timeout=5.0, error_when=["$.error"], required=["x"],
         batch=Batch(max_items=3, max_wait=0.05, item={"id": "{id}", "q": "{q}"}, match="$.id"),
     )  # fmt: skip
-    said = ask(declared, *((key,) for key in BATCHED))
-    assert said[0] == (1,)
-    assert "by error_when" in str(said[1])
-    assert str(said[2]) == "x is null, and it is required"
+    message = ask(declared, *((key,) for key in BATCHED))
+    assert message[0] == (1,)
+    assert "by error_when" in str(message[1])
+    assert str(message[2]) == "x is null, and it is required"
 
 
 BATCHED = {"good": {"x": 1}, "bad": {"error": "no"}, "empty": {}}
@@ -74,8 +74,8 @@ BATCHED = {"good": {"x": 1}, "bad": {"error": "no"}, "empty": {}}
 def test_a_batch_without_its_list_says_what_came_instead(service):
     replies(service, lambda: web.json_response({"error": "quota is used up"}))
     declared = lookup(service.url, request="POST /b", batch=Batch(max_items=2, max_wait=0.01, item="{origin}"))
-    (said,) = ask(declared, ("JFK",))
-    assert str(said) == 'the answer has no list at $ (batch.answers): {"error": "quota is used up"}'
+    (message,) = ask(declared, ("JFK",))
+    assert str(message) == 'the answer has no list at $ (batch.answers): {"error": "quota is used up"}'
 
 
 def test_an_error_on_any_page_fails_the_answer(service):
@@ -85,9 +85,9 @@ def test_an_error_on_any_page_fails_the_answer(service):
         lambda: web.json_response({"items": [], "error": "cut short"}),
     )
     pages = Pages(next="$.next", items="$.items", max_pages=3)
-    (said,) = ask(lookup(service.url, pages=pages, error_when=["$.error"]), ("JFK",))
-    assert isinstance(said, CallFailed)
-    assert "it is an error by error_when" in str(said)
+    (message,) = ask(lookup(service.url, pages=pages, error_when=["$.error"]), ("JFK",))
+    assert isinstance(message, CallFailed)
+    assert "it is an error by error_when" in str(message)
 
 
 @pytest.mark.parametrize(

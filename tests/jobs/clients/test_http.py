@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http import HttpCaller, escaped
+from jobs.clients.http import HttpClient, escaped
 from jobs.clients.http_session import RETRY_AFTER_UNSAID, retry_after
 from jobs.errors import RunStopped
 from tidegate import HttpLookup, Pages, Service
@@ -36,17 +36,17 @@ def ask(declared, *keys, share=4):
     """What a caller says to each key, asked one after another: an answer's columns, None, or the exception."""
 
     async def main():
-        caller = HttpCaller(declared, share)
+        caller = HttpClient(declared, share)
         await caller.open()
         try:
-            return [await said(caller, key) for key in keys]
+            return [await message(caller, key) for key in keys]
         finally:
             await caller.close()
 
     return asyncio.run(main())
 
 
-async def said(caller, key):
+async def message(caller, key):
     try:
         answer = await caller.call(key)
         return None if answer is None else caller.columns(answer)
@@ -100,18 +100,18 @@ def test_a_key_reaches_the_service_as_one_segment_whatever_it_holds(service, val
 
 @pytest.mark.parametrize("value", ["", ".", ".."])
 def test_a_key_that_would_lead_to_another_address_is_an_error_and_nothing_is_asked(service, value):
-    (said,) = ask(lookup(service.url), (value,))
-    assert isinstance(said, CallFailed)
-    assert not said.passing
-    assert str(said).startswith(f"a part of the path that a key makes is {value!r}, which leads to another address")
+    (message,) = ask(lookup(service.url), (value,))
+    assert isinstance(message, CallFailed)
+    assert not message.passing
+    assert str(message).startswith(f"a part of the path that a key makes is {value!r}, which leads to another address")
     assert service.log == []
 
 
 @pytest.mark.parametrize("value", ["../admin", "%2e%2e", "%2E%2E%2fadmin", "a/../b", "..\\admin", "..;x", "./"])
 def test_a_key_that_any_server_could_read_as_a_step_up_is_an_error_and_nothing_is_asked(service, value):
-    (said,) = ask(lookup(service.url), (value,))
-    assert isinstance(said, CallFailed)
-    assert "which leads to another address; nothing was asked" in str(said)
+    (message,) = ask(lookup(service.url), (value,))
+    assert isinstance(message, CallFailed)
+    assert "which leads to another address; nothing was asked" in str(message)
     assert service.log == []
 
 
@@ -143,9 +143,9 @@ def test_an_answer_that_a_path_cannot_follow_is_an_error_of_its_row(service):
         {"throttled_when": ["$..b"]},
         {"pages": Pages(next="$..next", max_pages=2)},
     ):
-        (said,) = ask(lookup(service.url, **fields), ("JFK",))
-        assert isinstance(said, CallFailed | ValueError)
-        assert str(said) == "the answer is nested too deeply for a path with .."
+        (message,) = ask(lookup(service.url, **fields), ("JFK",))
+        assert isinstance(message, CallFailed | ValueError)
+        assert str(message) == "the answer is nested too deeply for a path with .."
 
 
 def test_a_base_url_with_a_path_and_a_slash_stays_in_front(service):
@@ -259,12 +259,12 @@ def test_a_dropped_connection_is_one_attempt_and_not_a_hidden_second_one(service
 
 def test_a_connection_that_the_service_closed_while_idle_costs_at_most_the_attempts_that_were_made(service, wait_for):
     async def main():
-        caller = HttpCaller(lookup(service.url), 1)
+        caller = HttpClient(lookup(service.url), 1)
         await caller.open()
         try:
             found = []
             for _ in range(5):
-                found.append(await said(caller, ("JFK",)))
+                found.append(await message(caller, ("JFK",)))
                 for connection in list(service._runner.server.connections):
                     service._loop.call_soon_threadsafe(connection.transport.close)
                 await asyncio.to_thread(wait_for, lambda: service.open_connections == 0)
@@ -355,13 +355,14 @@ def untrusted_url(tmp_path):
     return context
 
 
+@pytest.mark.process
 def test_a_certificate_that_nobody_trusts_is_a_failed_call_and_not_a_crash(untrusted_url):
     async def main():
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=untrusted_url)
-        caller = HttpCaller(lookup(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"), 1)
+        caller = HttpClient(lookup(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"), 1)
         await caller.open()
         try:
-            return await said(caller, ("JFK",))
+            return await message(caller, ("JFK",))
         finally:
             await caller.close()
             server.close()
@@ -381,7 +382,7 @@ def test_calls_share_as_many_connections_as_may_be_in_flight_and_close_gives_the
     service.answer = answer
 
     async def main():
-        caller = HttpCaller(lookup(service.url), 3)
+        caller = HttpClient(lookup(service.url), 3)
         await caller.open()
         await asyncio.gather(*(caller.call((str(n),)) for n in range(30)))
         held = service.open_connections
@@ -402,14 +403,14 @@ def test_a_cancelled_call_gives_its_connection_back(service, wait_for):
     service.answer = answer
 
     async def main():
-        caller = HttpCaller(lookup(service.url), 1)
+        caller = HttpClient(lookup(service.url), 1)
         await caller.open()
         try:
             hanging = asyncio.create_task(caller.call(("JFK",)))
             await asyncio.to_thread(wait_for, lambda: len(service.log) == 1)
             hanging.cancel()
             await asyncio.gather(hanging, return_exceptions=True)
-            return await said(caller, ("EWR",))
+            return await message(caller, ("EWR",))
         finally:
             await caller.close()
 
@@ -418,7 +419,7 @@ def test_a_cancelled_call_gives_its_connection_back(service, wait_for):
 
 
 def test_closing_what_was_never_opened_does_nothing(service):
-    asyncio.run(HttpCaller(lookup(service.url), 1).close())
+    asyncio.run(HttpClient(lookup(service.url), 1).close())
 
 
 def test_our_requests_say_nothing_that_was_not_declared(service):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http import HttpCaller
+from jobs.clients.http import HttpClient
 from jobs.errors import AccessRefused
 from tidegate import Batch, HttpLookup, Retry, Service
 
@@ -43,7 +43,7 @@ def lookup(url, batch=BATCH, **fields):
 def ask(declared, *keys, share=2):
     """What each key got, all asked at once: the answer's columns, None, or what was said."""
 
-    async def said(caller, key):
+    async def message(caller, key):
         try:
             answer = await caller.call(key)
             return None if answer is None else caller.columns(answer)
@@ -51,10 +51,10 @@ def ask(declared, *keys, share=2):
             return error
 
     async def main():
-        caller = HttpCaller(declared, share)
+        caller = HttpClient(declared, share)
         await caller.open()
         try:
-            return await asyncio.gather(*(said(caller, (key,)) for key in keys))
+            return await asyncio.gather(*(message(caller, (key,)) for key in keys))
         finally:
             await caller.close()
 
@@ -157,8 +157,8 @@ def test_an_item_that_cannot_be_written_as_json_is_not_sent_with_the_others(serv
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_batch_refused_as_a_whole_is_halved_until_the_bad_item_is_alone(service, geocoder, status):
     async def answer(request):
-        said = await geocoder.answer(request)
-        return said if said.status == 200 else web.json_response({}, status=status)
+        message = await geocoder.answer(request)
+        return message if message.status == 200 else web.json_response({}, status=status)
 
     service.answer = answer
     geocoder.refused = {"q5"}
@@ -190,8 +190,8 @@ def test_an_answer_that_says_not_now_beside_no_item_is_not_now_for_each_key(serv
         return web.json_response(found | {"status": "OVER_QUERY_LIMIT"})
 
     service.answer = answer
-    said = ask(lookup(service.url, throttled_when=["$.status == 'OVER_QUERY_LIMIT'"]), "a", "b")
-    assert [type(one) for one in said] == [Throttled, Throttled]
+    message = ask(lookup(service.url, throttled_when=["$.status == 'OVER_QUERY_LIMIT'"]), "a", "b")
+    assert [type(one) for one in message] == [Throttled, Throttled]
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import CallFailed, Redirected, Throttled
-from jobs.commands.preview import tried
+from jobs.commands.preview import preview_rows
 from jobs.errors import AccessRefused
 from tests.jobs.clients.test_http import ask, lookup, replies
 from tidegate import Bearer, Env, Retry, Service
@@ -80,6 +80,7 @@ def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkey
     assert str(failure) == "400 Bad Request: the key *** is not valid"
 
 
+@pytest.mark.process
 def test_an_error_whose_body_never_ends_is_told_soon(raw):
     raw["answer"] = head("Content-Length: 500", status="400 Bad Request") + b"not that"
     (failure,) = ask(lookup(raw["url"]), ("JFK",))
@@ -98,7 +99,7 @@ def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_
     replies(service, lambda: web.Response(status=302, headers={"Location": "https://login.example/sso"}))
     declared = lookup(service.url, retry=Retry(retries=0))
     with pytest.raises(AccessRefused) as stopped:
-        list(tried(declared, [pa.array([f"K{number}" for number in range(60)])]))
+        list(preview_rows(declared, [pa.array([f"K{number}" for number in range(60)])]))
     assert str(stopped.value) == (
         f"weather_api at {service.url.removeprefix('http://')} redirected 20 calls in a row (302 Found: redirects to "
         "https://login.example/sso, and redirects are not followed). Correct the service's url, or renew its login."
@@ -113,7 +114,7 @@ def test_a_redirect_now_and_then_is_an_error_of_its_row(service):
         return web.json_response({"temp_c": 1.0})
 
     service.answer = some
-    rows = list(tried(lookup(service.url), [pa.array([f"K{number}" for number in range(300)])]))
+    rows = list(preview_rows(lookup(service.url), [pa.array([f"K{number}" for number in range(300)])]))
     assert [row.status for row in rows].count("error") == 30
     assert rows[3].error == "301 Moved Permanently: redirects to /new, and redirects are not followed"
 
@@ -154,6 +155,7 @@ CUTS = sorted({1, 5, 11, 13, len(BODY.encode()) // 2, BODY.encode().index(b"\xe2
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("reset", [True, False])
+@pytest.mark.process
 def test_a_body_without_a_length_that_breaks_off_may_pass(raw, cut, reset):
     raw |= {"answer": head("Content-Type: application/json") + BODY.encode()[:cut], "reset": reset}
     (failure,) = ask(lookup(raw["url"]), ("JFK",))
@@ -162,6 +164,7 @@ def test_a_body_without_a_length_that_breaks_off_may_pass(raw, cut, reset):
 
 
 @pytest.mark.parametrize("headers", [(), ("Content-Length: 40",)])
+@pytest.mark.process
 def test_a_compressed_body_that_was_cut_may_pass(raw, headers):
     packed = gzip.compress(BODY.encode())[:40]
     raw["answer"] = head("Content-Type: application/json", "Content-Encoding: gzip", *headers) + packed
@@ -170,6 +173,7 @@ def test_a_compressed_body_that_was_cut_may_pass(raw, headers):
     assert failure.passing, failure
 
 
+@pytest.mark.process
 def test_a_whole_body_that_is_no_json_does_not_pass(raw):
     raw["answer"] = head("Content-Type: text/html") + b"<html><body>login"
     (failure,) = ask(lookup(raw["url"]), ("JFK",))

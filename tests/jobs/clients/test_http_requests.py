@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http import HttpCaller
+from jobs.clients.http import HttpClient
 from tidegate import ApiKey, Env, HttpLookup, Pages, Service
 
 
@@ -28,7 +28,7 @@ def lookup(url, **fields):
 def ask(declared, *keys):
     """What a caller says to each key, one after another: an answer's columns, None, or the exception."""
 
-    async def said(caller, key):
+    async def message(caller, key):
         try:
             answer = await caller.call(key)
             return None if answer is None else caller.columns(answer)
@@ -36,10 +36,10 @@ def ask(declared, *keys):
             return error
 
     async def main():
-        caller = HttpCaller(declared, 4)
+        caller = HttpClient(declared, 4)
         await caller.open()
         try:
-            return [await said(caller, key) for key in keys]
+            return [await message(caller, key) for key in keys]
         finally:
             await caller.close()
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from aiohttp import web
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
 
 from jobs.run.enrich import enrich
@@ -86,7 +87,9 @@ def test_a_refusal_in_words_that_are_no_utf_8_ends_the_run_and_not_in_silence(sp
     refused = HttpLookup(
         name="x", service=asked, request="GET /{k}", keys={"k": "id"}, returns="x INT", timeout=30.0
     )  # fmt: skip
-    with pytest.raises(PythonException, match=r"AccessRefused: s at .* refuses us: 403 Acc\?s refus\?\."):
+    with pytest.raises(
+        (PythonException, Py4JJavaError), match=r"AccessRefused: s at .* refuses us: 403 Acc\?s refus\?\."
+    ):
         enrich(spark.range(0, 10, 1, 2), enrichment(refused)).collect()
 
 

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from jobs.clients.client import CallFailed
-from jobs.clients.sql import SqlCaller
+from jobs.clients.sql import SqlClient
 from tidegate import Env, SqlLookup
 
 ROWS = 400
@@ -37,6 +37,7 @@ def postgresql(postgres):
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("batch_size", [1, 7])
+@pytest.mark.process
 def test_a_query_that_is_left_gives_no_row_to_the_next_one(request, monkeypatch, database, batch_size):
     monkeypatch.setenv("NUMBERS", request.getfixturevalue(database))
     batches = {"batch_size": batch_size, "max_wait": 0.001} if batch_size > 1 else {}
@@ -54,7 +55,7 @@ def test_a_query_that_is_left_gives_no_row_to_the_next_one(request, monkeypatch,
             return None
 
     async def main():
-        caller = SqlCaller(lookup, 3)
+        caller = SqlClient(lookup, 3)
         await caller.open()
         found = {}
         workers = iter(range(ROWS))

@@ -20,7 +20,7 @@ BATCH = Batch(max_items=4, max_wait=0.05, item={"id": "{id}", "q": "{q}"}, match
 def counted(declared, *keys, share=2):
     """Ask for all keys at once; what was counted meanwhile."""
 
-    async def said(caller, key):
+    async def message(caller, key):
         try:
             return await caller.call((key,))
         except (CallFailed, Throttled, TidegateError) as error:
@@ -30,7 +30,7 @@ def counted(declared, *keys, share=2):
         caller = client_for(declared, share)
         await caller.open()
         try:
-            await asyncio.gather(*(said(caller, key) for key in keys))
+            await asyncio.gather(*(message(caller, key) for key in keys))
         finally:
             await caller.close()
 
@@ -51,13 +51,13 @@ def coroutine(url):
 
 
 def test_each_request_counts_whatever_came_of_it(service):
-    said = {"/throttled": 429, "/broken": 500, "/unknown": 404, "/refused": 400}
+    message = {"/throttled": 429, "/broken": 500, "/unknown": 404, "/refused": 400}
 
     async def answer(request):
         if request.path == "/dropped":
             request.transport.close()
         await asyncio.sleep(0.05)
-        return web.json_response({"lat": 1}, status=said.get(request.path, 200))
+        return web.json_response({"lat": 1}, status=message.get(request.path, 200))
 
     service.answer = answer
     counts = counted(over_http(service.url), "fine", "throttled", "broken", "unknown", "refused", "dropped")
@@ -67,6 +67,7 @@ def test_each_request_counts_whatever_came_of_it(service):
     assert counts.seconds > 0
 
 
+@pytest.mark.process
 def test_a_request_that_found_nobody_was_not_sent():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
@@ -119,6 +120,7 @@ def test_a_run_of_a_coroutine_is_one_item_whatever_it_asks(service):
     assert (counts.sent.total(), counts.items.total()) == (4, 2) == (len(service.log), 2)
 
 
+@pytest.mark.process
 def test_a_run_of_a_coroutine_is_one_item_also_when_its_first_request_found_nobody():
     with socket.socket() as later:
         later.bind(("127.0.0.1", 0))  # and listens only once a request was refused
@@ -178,7 +180,7 @@ def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_
 
 
 def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
-    said = {}
+    message = {}
     llm = Service(name="llm", url=service.url, max_concurrency=2, prices=[Price("2.50 USD", per="1000 tokens")])
 
     @lookup(service=llm, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
@@ -187,7 +189,7 @@ def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
         try:
             http.bill(**{"dear": {"dollars": 1}, "odd": {"tokens": 0.5}}.get(row.q, {"tokens": 10}))
         except ValueError as error:
-            said[row.q] = str(error)
+            message[row.q] = str(error)
             raise
         if row.q == "fails":
             raise OSError
@@ -196,7 +198,7 @@ def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
     counts = counted(billed, "fine", "misses", "fails", "dear", "odd")
     assert {unit: days.total() for unit, days in counts.units.items()} == {"token": 30}
     assert counts.lost == {"token": 10}
-    assert said == {
+    assert message == {
         "dear": "bill(dollars=...): the service has no price per dollar that is to be told",
         "odd": "bill(tokens=0.5): it must be a whole number, 0 or more",
     }

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from jobs.clients.client import CallFailed
-from jobs.clients.sql import SqlCaller
+from jobs.clients.sql import SqlClient
 from tidegate import DeclarationError, Env, SqlLookup
 
 EVERY_COLUMN = "n BIGINT, x DOUBLE, t STRING, b BINARY, d DATE, at TIMESTAMP, flag BOOLEAN, price DECIMAL(8,2)"
@@ -50,12 +50,12 @@ def lookup(database, **fields):
 
 
 async def opened(declared, share=2):
-    caller = SqlCaller(declared, share)
+    caller = SqlClient(declared, share)
     await caller.open()
     return caller
 
 
-async def said(caller, *key):
+async def message(caller, *key):
     try:
         answer = await caller.call(key)
         return None if answer is None else caller.columns(answer)
@@ -67,7 +67,7 @@ def ask(declared, *keys):
     async def main():
         caller = await opened(declared)
         try:
-            return await asyncio.gather(*(said(caller, *key) for key in keys))
+            return await asyncio.gather(*(message(caller, *key) for key in keys))
         finally:
             await caller.close()
 
@@ -76,8 +76,14 @@ def ask(declared, *keys):
 
 def test_many_keys_go_in_one_query_and_each_has_its_own_outcome(database):
     keys = ("N1", "N9", "N4", "O'N;--", "N1", "N2")
-    boeing, miss, twice, cessna, again, nulls = ask(lookup(database, batch_size=10), *((key,) for key in keys))
-    assert (boeing, miss, cessna, again, nulls) == (("BOEING", 149), None, ("CESSNA", 4), ("BOEING", 149), (None, None))
+    boeing, miss, twice, cessna, needs_retry, nulls = ask(lookup(database, batch_size=10), *((key,) for key in keys))
+    assert (boeing, miss, cessna, needs_retry, nulls) == (
+        ("BOEING", 149),
+        None,
+        ("CESSNA", 4),
+        ("BOEING", 149),
+        (None, None),
+    )
     assert str(twice) == "planes has two or more rows for this key; a lookup gives one"
 
 
@@ -318,7 +324,7 @@ def test_a_query_that_is_left_ends_in_the_database_and_its_connection_is_used_ag
     async def main():
         caller = await opened(declared, share=1)
         try:
-            return [await said(caller, key) for key in ("N1", "O'N;--")]
+            return [await message(caller, key) for key in ("N1", "O'N;--")]
         finally:
             await caller.close()
 
@@ -335,4 +341,4 @@ def test_closing_leaves_no_thread_behind_not_even_of_a_connection_that_failed(da
 
 
 def test_closing_what_was_never_opened_does_nothing(database):
-    asyncio.run(SqlCaller(lookup(database), 1).close())
+    asyncio.run(SqlClient(lookup(database), 1).close())

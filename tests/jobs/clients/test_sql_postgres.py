@@ -10,7 +10,7 @@ import pytest
 
 from jobs.clients.client import CallFailed
 from jobs.clients.exchanges import EXCHANGES
-from jobs.clients.sql import SqlCaller
+from jobs.clients.sql import SqlClient
 from jobs.clients.sql_inspection import inspect
 from jobs.declare.answer_json import dump, load
 from jobs.errors import DeclarationError, RunStopped
@@ -73,7 +73,7 @@ def lookup(postgres, database, monkeypatch):
 def ask(declared, *keys, share=2, between=None):
     """What came of each key, asked all at once (or, with `between`, one after another with that in between)."""
 
-    async def said(caller, key):
+    async def message(caller, key):
         try:
             answer = await caller.call(key)
             return None if answer is None else caller.columns(answer)
@@ -81,14 +81,14 @@ def ask(declared, *keys, share=2, between=None):
             return error
 
     async def main():
-        caller = SqlCaller(declared, share)
+        caller = SqlClient(declared, share)
         await caller.open()
         try:
             if between is None:
-                return await asyncio.gather(*(said(caller, key) for key in keys))
+                return await asyncio.gather(*(message(caller, key) for key in keys))
             said_so_far = []
             for key in keys:
-                said_so_far.append(await said(caller, key))
+                said_so_far.append(await message(caller, key))
                 await asyncio.to_thread(between)
             return said_so_far
         finally:
@@ -103,7 +103,7 @@ def statements_of(declared, *keys):
     async def main():
         heard = []
         EXCHANGES.set(heard)
-        caller = SqlCaller(declared, 1)
+        caller = SqlClient(declared, 1)
         await caller.open()
         try:
             await asyncio.gather(*(caller.call(key) for key in keys))
@@ -135,7 +135,7 @@ def test_every_type_that_an_answer_can_have_is_read(lookup, batch_size):
 
 def test_an_answer_that_the_ledger_kept_gives_the_same_columns(lookup):
     async def main():
-        caller = SqlCaller(lookup(table="every", keys={"at": "at"}, returns=EVERY), 1)
+        caller = SqlClient(lookup(table="every", keys={"at": "at"}, returns=EVERY), 1)
         await caller.open()
         try:
             answers = [await caller.call((FIVE + dt.timedelta(hours=hours),)) for hours in (0, 1)]
@@ -290,7 +290,7 @@ def test_a_query_ended_in_the_middle_by_the_server_may_pass(lookup, postgres, wa
         postgres.execute(f"SELECT pg_terminate_backend(pid) {SLEEPING.partition('count(*)')[2]}")
 
     async def main():
-        caller = SqlCaller(lookup(select=ASLEEP), 1)
+        caller = SqlClient(lookup(select=ASLEEP), 1)
         await caller.open()
         try:
             call = asyncio.create_task(caller.call(("N1",)))
@@ -329,7 +329,7 @@ def test_a_time_limit_of_the_servers_own_may_pass(lookup, postgres, database):
 def test_what_the_database_refuses_us_stops_the_run_in_one_sentence(lookup, postgres, database):
     postgres.execute("CREATE ROLE weak LOGIN PASSWORD 'w'")
     address = f"{postgres.host}:{postgres.port}/{database}"
-    for url, said in (
+    for url, message in (
         (postgres.url(database, password="Zq9-secret"), 'password authentication failed for user "tester"'),
         (f"postgresql+asyncpg://tester@{address}?password=Zq9-secret", "password authentication failed for user"),
         (postgres.url("nowhere", password=postgres.password), 'database "nowhere" does not exist'),
@@ -337,7 +337,7 @@ def test_what_the_database_refuses_us_stops_the_run_in_one_sentence(lookup, post
     ):
         with pytest.raises(RunStopped) as stopped:
             ask(lookup(url=url), ("N1",))
-        assert said in str(stopped.value)
+        assert message in str(stopped.value)
         assert "\n" not in str(stopped.value)
         assert "Zq9-secret" not in str(stopped.value)
         assert postgres.password not in str(stopped.value)
@@ -349,7 +349,7 @@ def test_a_server_that_is_not_there_may_come_back(lookup):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"table": "planes"}, "has no table 'planes'"),
         ({"table": "fleet.boats"}, "has no table 'fleet.boats'"),
@@ -358,10 +358,10 @@ def test_a_server_that_is_not_there_may_come_back(lookup):
         ({"select": "SELECT * FROM fleet.planes WHERE tailnum = :tailnum", "returns": "wings INT"}, "wings does not"),
     ],
 )
-def test_what_the_database_does_not_have_is_said_before_spark_starts(lookup, fields, said):
+def test_what_the_database_does_not_have_is_said_before_spark_starts(lookup, fields, message):
     with pytest.raises(DeclarationError) as error:
         asyncio.run(inspect(lookup(**fields)))
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_what_the_database_has_passes_the_inspection(lookup):

@@ -19,9 +19,11 @@ from jobs.clients.authorizing import forget_tokens
 from jobs.clients.client import CallFailed
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import AccessRefused, DeclarationError
-from jobs.run.preflight import check_services
+from jobs.run.preflight import check_service
 from tests.jobs.clients.test_http import ask, lookup
 from tidegate import Enrichment, Env, Input, OAuth2ClientCredentials, Output, Service
+
+pytestmark = pytest.mark.process
 
 HOST = "service.test"  # known to the proxy only
 
@@ -283,18 +285,18 @@ def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(aut
         declared = of("http://127.0.0.1:1", **fields)
         enrichment = Enrichment(name="e", input=Input(path="raw"), lookups=[declared], output=Output(path="out"))
         with pytest.raises(DeclarationError) as refused:
-            asyncio.run(check_services(enrichment))
+            asyncio.run(check_service(enrichment, enrichment.lookups[0]))
         return str(refused.value)
 
     (tmp_path / "empty.pem").touch()
-    said = sentence(ca=str(tmp_path / "none.pem"))
-    assert f"service geo: ca: {tmp_path / 'none.pem'} cannot be used: No such file or directory." in said
+    message = sentence(ca=str(tmp_path / "none.pem"))
+    assert f"service geo: ca: {tmp_path / 'none.pem'} cannot be used: No such file or directory." in message
     assert "client_certificate: " in sentence(client_certificate=str(tmp_path / "empty.pem"))
     assert "OUR_CA is not set" in sentence(ca=Env("OUR_CA"))
     monkeypatch.setenv("OUR_PROXY", "socks5://us:pa55word@proxy")
-    said = sentence(proxy=Env("OUR_PROXY"))
-    assert "service geo: its proxy is not an http:// or https:// address with a host" in said
-    assert "pa55word" not in said
+    message = sentence(proxy=Env("OUR_PROXY"))
+    assert "service geo: its proxy is not an http:// or https:// address with a host" in message
+    assert "pa55word" not in message
     with pytest.raises(DeclarationError, match="proxy holds a user; it must be Env") as refused:
         of("http://w", proxy="http://us:pa55word@proxy:3128")
     assert "pa55word" not in str(refused.value)

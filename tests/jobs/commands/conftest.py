@@ -16,7 +16,7 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
-from jobs.schema import DayFacts, DayFigures, DayRecord, LookupFigures, Verdict
+from jobs.schema import DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
 from jobs.tables import publishing
 
 DECLARATION = """
@@ -84,8 +84,10 @@ class Towns:
         """Answers in the ledger: number of a town -> its response, None for a miss."""
         when = round(dt.datetime.fromisoformat(at).timestamp() * 1e6)
         stored = [
-            StoredAnswer(key(number, hidden=hidden), "ok" if said else "miss", said and dump(said), when, run_id)
-            for number, said in answers.items()
+            StoredAnswer(
+                key(number, hidden=hidden), "ok" if message else "miss", message and dump(message), when, run_id
+            )
+            for number, message in answers.items()
         ]
         self.folder.write_part(run_id, f"0-0-{when}-{len(self.folder.parts())}", stored)
 
@@ -106,8 +108,8 @@ class Towns:
             started_at=f"{day}T02:15:00+00:00", finished_at=f"{day}T02:16:00+00:00",
         )  # fmt: skip
         outcomes = {outcome: found.count(outcome) for outcome in schema.OUTCOMES}
-        lookup = LookupFigures("weather", outcomes, len(numbers), 0, 1.0, 1.0, None, None)
-        return DayRecord(facts, DayFigures(len(numbers), len(numbers), 0, (lookup,)), tuple(verdicts))
+        lookup = LookupMetrics("weather", outcomes, len(numbers), 0, 1.0, 1.0, None, None)
+        return DayRecord(facts, DayMetrics(len(numbers), len(numbers), 0, (lookup,)), tuple(verdicts))
 
 
 def key(number, *, hidden=False):

@@ -105,10 +105,10 @@ def test_a_report_that_cannot_be_written_after_all_is_a_warning_and_the_day_is_p
 def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(towns, asked, capsys):
     with leased(TABLE, DAY, "theirs"):
         assert tidegate("run", "towns", "--day", DAY, "--wait", "0.1") == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("2013-01-10 is being run by run theirs (process ")
-    assert said.err.endswith("; nothing was started beside it.\n")
+    message = capsys.readouterr()
+    assert message.out == ""
+    assert message.err.startswith("2013-01-10 is being run by run theirs (process ")
+    assert message.err.endswith("; nothing was started beside it.\n")
     assert asked.log == []
 
 

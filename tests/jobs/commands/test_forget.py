@@ -22,7 +22,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.compaction import compact
 from jobs.ledger.keys import key_text
-from jobs.ledger.request_manifest import write_note
+from jobs.ledger.request_manifest import write_request_manifest
 from jobs.ledger.selection import select
 from jobs.schema import Verdict
 from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_records
@@ -134,10 +134,10 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     answers = select(stored.folder, pa.array(wanted), now_us=2**60, ttl=FOR_EVER).answers
     assert answers["key"].to_pylist() == sorted(wanted)
     assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table().num_rows == 0
-    said = capsys.readouterr().out
-    assert said.startswith("Forgotten: 1 key of lookup weather\n  ledger: 1 of them stored; ")
-    assert f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in said
-    assert GONE not in said
+    message = capsys.readouterr().out
+    assert message.startswith("Forgotten: 1 key of lookup weather\n  ledger: 1 of them stored; ")
+    assert f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in message
+    assert GONE not in message
     first = next(record for record in run_records.load("towns", FIRST) if record.facts.run_id == f"run-{FIRST}")
     assert [(verdict.status, verdict.evidence, verdict.sentence) for verdict in first.verdicts] == [
         ("failed", (), "Removed: rows of this day were forgotten, and this may have named one.")
@@ -282,13 +282,13 @@ def test_a_run_that_began_meanwhile_is_told_and_the_same_again_forgets_what_it_w
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
     assert f"towns: {day} was run by run nightly meanwhile, which may have asked the keys" in capsys.readouterr().err
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
-    assert "Not covered: the input, the services asked, " in (said := capsys.readouterr().out)
-    assert "the scratch folders of a Spark that was killed" in said
+    assert "Not covered: the input, the services asked, " in (message := capsys.readouterr().out)
+    assert "the scratch folders of a Spark that was killed" in message
     assert files_that_hold(GONE) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("place\nx\n", "its first line names place; it must name the parts of the key of lookup weather: town."),
         ("", "its first line names nothing"),
@@ -297,11 +297,11 @@ def test_a_run_that_began_meanwhile_is_told_and_the_same_again_forgets_what_it_w
         ("town\nOslo\nSpringfield, Ohio\n", "keys.csv, line 3: it has 2 fields and the first line 1; write a value"),
     ],
 )
-def test_a_file_that_holds_no_keys_is_refused(towns, text, said, capsys):
+def test_a_file_that_holds_no_keys_is_refused(towns, text, message, capsys):
     Path("keys.csv").write_text(text)
     assert tidegate("forget", "weather", "--key-file", "keys.csv") == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert len(error.splitlines()) == 1
 
 
@@ -338,7 +338,7 @@ def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_
     before, given = towns.folder, [("town-1", "town-2"), ("town-2", "town-1")]
     towns.store({1: {"temp_c": 1.0}})
     before.write_part("r", "0-0-0", [StoredAnswer(key_text(key), "ok", b"{}", 1, "r") for key in given])
-    write_note(before, towns.enrichment.lookups[0])
+    write_request_manifest(before, towns.enrichment.lookups[0])
     record = towns.written(FIRST, [1, 2], "run", {})
     (file,) = record.facts.files
     asked = pa.array([{"part": part, "town": town} for part, town in given])

@@ -294,7 +294,7 @@ def test_a_key_that_spark_cannot_evaluate_is_one_sentence_before_the_first_call(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--rows", "0"], "--rows is 0; it must be at least 1."),
         (["--lookup", "plaec"], "both has no lookup 'plaec'. It has: place, plane."),
@@ -302,10 +302,10 @@ def test_a_key_that_spark_cannot_evaluate_is_one_sentence_before_the_first_call(
         (["--day", "yesterday"], "--day is 'yesterday'; it must be a date, as 2013-01-10."),
     ],
 )
-def test_what_cannot_be_tried_is_one_sentence(project, arguments, said, capsys):
+def test_what_cannot_be_tried_is_one_sentence(project, arguments, message, capsys):
     assert main(["try", "declared_for_trial:both", *arguments]) == 2
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert message in printed.err
     assert len(printed.err.splitlines()) == 1
 
 
@@ -343,9 +343,10 @@ def test_files_of_a_day_may_have_other_columns_than_the_first_one(project, servi
     assert "6 rows: 3 ok, 1 miss" in capsys.readouterr().out
     pq.write_table(changed.set_column(1, "address", pa.array([[1]] * 3)), second)
     assert main(["try", "declared_for_trial:places", "--day", "2013-01-10"]) == 2
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert (
-        f"input: 'address' is string in {second.with_name('part-0.parquet')}, but list<item: int64> in {second}" in said
+        f"input: 'address' is string in {second.with_name('part-0.parquet')}, but list<item: int64> in {second}"
+        in message
     )
 
 

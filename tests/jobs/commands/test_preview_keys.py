@@ -51,8 +51,8 @@ def test_a_key_has_the_value_and_the_type_that_a_run_gives_it(spark, tmp_path):
     keyed, layout = with_keys(day.read(spark), enrichment)
     (names,) = layout.keys
     of_a_run = keyed.select(*names).toArrow().combine_chunks().to_batches()[0]
-    (tried,) = keys_of(enrichment, [lookup], first_rows(day, 10), pytest.fail)
-    of_rows = pa.RecordBatch.from_arrays(tried, names=list(names))
+    (previewed,) = keys_of(enrichment, [lookup], first_rows(day, 10), pytest.fail)
+    of_rows = pa.RecordBatch.from_arrays(previewed, names=list(names))
     found, wanted = (arrow_batches.keys_of(batch, names, nulls=True) for batch in (of_rows, of_a_run))
     assert repr(found) == repr(wanted)
-    assert [array.type for array in tried] == [of_a_run.column(name).type for name in names]
+    assert [array.type for array in previewed] == [of_a_run.column(name).type for name in names]

@@ -91,7 +91,7 @@ def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "message"),
     [
         ("answer.lat = 0", "no such column: answer.lat"),
         ("temp_c =", "syntax error"),
@@ -100,8 +100,8 @@ def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
         ("answer.temp_c = 0 AND nowhere.temp_c", "no such column: nowhere.temp_c"),
     ],
 )
-def test_what_is_no_condition_is_refused_in_one_sentence(stored, where, said, capsys):
-    with pytest.raises(DeclarationError, match=said):
+def test_what_is_no_condition_is_refused_in_one_sentence(stored, where, message, capsys):
+    with pytest.raises(DeclarationError, match=message):
         refresh.find(kept(stored), where)
     assert main(["refresh", "weather", "--where", where, "--package", "declared"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -104,19 +104,19 @@ def test_answers_that_were_declared_expired_are_no_reason_to_refuse(towns):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"name": "climate", "returns": "c DOUBLE"}, "lookup climate: it is new since then"),
         ({"keys": {"town": "lower(town)"}}, "lookup weather: its keys are made otherwise since then"),
     ],
 )
-def test_a_lookup_that_is_new_or_asks_other_keys_is_not_asked_for_every_row(towns, change, said):
+def test_a_lookup_that_is_new_or_asks_other_keys_is_not_asked_for_every_row(towns, change, message):
     towns.store({1: {"temp_c": 1.0}})
     towns.publish(DAY, [1, 2], statuses={2: "error"})
     (weather,) = towns.enrichment.lookups
     other = dataclasses.replace(weather, **change)
     lookups = [weather, other] if other.name != weather.name else [other]
-    with pytest.raises(DeclarationError, match=said):
+    with pytest.raises(DeclarationError, match=message):
         prepare(dataclasses.replace(towns.enrichment, lookups=lookups), DAY)
 
 

@@ -21,8 +21,10 @@ def test_compact_loses_no_answer_and_says_what_it_did(towns, capsys):
     for number in range(5):
         towns.store({number: {"temp_c": 1.0}})
     assert main(["compact", "weather", "--package", "declared"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("weather               5 records; 5 parts taken in, 0 records dropped, 0 files deleted   /")
+    message = capsys.readouterr().out
+    assert message.startswith(
+        "weather               5 records; 5 parts taken in, 0 records dropped, 0 files deleted   /"
+    )
     wanted = pa.array([key_text((f"town-{number}",)) for number in range(5)])
     assert select(towns.folder, wanted, now_us=2**60, ttl=FOR_EVER).answers.num_rows == 5
 

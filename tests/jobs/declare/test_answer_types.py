@@ -82,7 +82,7 @@ def test_fields_of_a_struct_may_have_any_name_that_ddl_can_write():
 
 
 @pytest.mark.parametrize(
-    ("ddl", "said"),
+    ("ddl", "message"),
     [
         ("temp_c DUBBLE", "DUBBLE"),
         ("temp_c", "every column needs a name and a type"),
@@ -100,12 +100,12 @@ def test_fields_of_a_struct_may_have_any_name_that_ddl_can_write():
         ("`a``b` INT", "'a`b' is no name"),
     ],
 )
-def test_ddl_that_an_answer_cannot_have_is_refused_with_a_cure(ddl, said):
+def test_ddl_that_an_answer_cannot_have_is_refused_with_a_cure(ddl, message):
     with pytest.raises(DeclarationError) as refused:
         read_ddl(ddl)
     sentence = str(refused.value)
     assert sentence.startswith("returns: ")
-    assert said in sentence
+    assert message in sentence
     assert "\n" not in sentence
 
 

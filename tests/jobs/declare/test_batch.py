@@ -114,10 +114,10 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_request_is_refused_with_rule_value_and_cure(case):
-    make, said = WRONG[case]
+    make, message = WRONG[case]
     with pytest.raises(DeclarationError) as error:
         make()
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_what_an_answer_depends_on_asks_anew_and_nothing_else_does():

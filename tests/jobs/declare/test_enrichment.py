@@ -227,9 +227,9 @@ WRONG_LOOKUPS = {
         {"keys": {"q": "id; drop table t"}},
         "keys.q: 'id; drop table t' is not one Spark SQL expression",
     ),
-    "two keys that are one name to Spark": (
+    "two keys that differ only in case, which Spark ignores": (
         {"keys": {"q": "a", "Q": "b"}, "request": "GET /v1/{q}/{Q}"},
-        "keys: 'q' and 'Q' are one name to Spark; rename one.",
+        "keys: 'q' and 'Q' differ only in case, which Spark ignores; rename one.",
     ),
     "a column whose path is none": (
         {"returns": "`a b` INT", "paths": {}},
@@ -265,15 +265,15 @@ WRONG_LOOKUPS = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_declaration_is_refused_with_rule_value_and_cure(case):
-    make, said = WRONG[case]
-    assert said in refused(make)
+    make, message = WRONG[case]
+    assert message in refused(make)
 
 
 @pytest.mark.parametrize("case", WRONG_LOOKUPS)
 def test_a_wrong_lookup_is_refused_by_its_name(case):
-    fields, said = WRONG_LOOKUPS[case]
+    fields, message = WRONG_LOOKUPS[case]
     sentence = refused(lambda: lookup(**fields))
-    assert said in sentence
+    assert message in sentence
     assert sentence.startswith("lookup ")
 
 
@@ -294,6 +294,7 @@ def test_a_lookup_knows_which_columns_its_keys_read():
     assert not lookup().reads(["trim", "q"])
 
 
+@pytest.mark.process
 def test_the_fingerprint_is_the_same_in_every_process():
     program = "from enrichments.flights import flights; print(flights.fingerprint)"
     seeds = ("0", "1")
@@ -400,6 +401,7 @@ def test_a_declaration_travels_to_an_executor_and_is_the_same_there():
     assert there.facts() == flights.facts()
 
 
+@pytest.mark.process
 def test_loading_a_declaration_imports_neither_spark_nor_great_expectations():
     program = textwrap.dedent("""
         import sys
@@ -417,7 +419,7 @@ def test_the_facts_go_through_json_unchanged():
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("enrichments.flights", "is not module:name"),
         ("enrichments.flights:", "is not module:name"),
@@ -426,8 +428,8 @@ def test_the_facts_go_through_json_unchanged():
         ("enrichments.flights:weather", "has no Enrichment called 'weather'. It has: flights."),
     ],
 )
-def test_a_reference_that_names_no_enrichment_is_refused(reference, said):
-    assert said in refused(lambda: load(reference))
+def test_a_reference_that_names_no_enrichment_is_refused(reference, message):
+    assert message in refused(lambda: load(reference))
 
 
 def test_a_file_that_cannot_be_loaded_is_named_with_what_its_author_got_wrong(tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ def test_a_price_is_never_part_of_a_fingerprint():
 
 
 @pytest.mark.parametrize(
-    ("prices", "said"),
+    ("prices", "message"),
     [
         (lambda: [Price("0.004")], "price: amount is '0.004'; it must be an amount and a currency"),
         (lambda: [Price(0.004)], "price: amount is 0.004"),
@@ -57,6 +57,6 @@ def test_a_price_is_never_part_of_a_fingerprint():
         (lambda: [Price("1 USD"), Price("2 USD")], "service geo: prices: two begin on the same day"),
     ],
 )  # fmt: skip
-def test_a_price_that_cannot_be_is_refused_in_one_sentence(prices, said):
-    with pytest.raises(DeclarationError, match=said):
+def test_a_price_that_cannot_be_is_refused_in_one_sentence(prices, message):
+    with pytest.raises(DeclarationError, match=message):
         geo(*prices())

@@ -40,7 +40,7 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({}, "give a table or a select, one of them."),
         ({"table": "planes", "select": "SELECT 1"}, "give a table or a select, one of them."),
@@ -73,11 +73,11 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
         ({"table": "p", "batch_size": 5, "url": "mysql+aiomysql://me@db/x"}, "batches are for sqlite and postgresql"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_in_one_sentence(fields, said):
+def test_what_cannot_be_asked_is_refused_in_one_sentence(fields, message):
     with pytest.raises(DeclarationError) as error:
         lookup(**fields)
     assert str(error.value).startswith("lookup plane: ")
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

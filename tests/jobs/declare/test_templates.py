@@ -52,7 +52,7 @@ def test_what_json_cannot_hold_is_refused_and_not_changed(value):
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "message"),
     [
         ("{k", "a brace stands alone"),
         ({"a": ["{k!r}"]}, "{k} has a format"),
@@ -61,10 +61,10 @@ def test_what_json_cannot_hold_is_refused_and_not_changed(value):
         ({1: "a"}, "is no JSON"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(template, said):
+def test_what_is_no_json_is_refused_with_its_place(template, message):
     with pytest.raises(DeclarationError) as error:
         JsonTemplate("body", template)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 JSON = st.recursive(

@@ -176,11 +176,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("make", "said"), WRONG, ids=[said for _, said in WRONG])
-def test_a_wrong_type_is_refused_when_declared_with_its_field_and_the_cure(make, said):
+@pytest.mark.parametrize(("make", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_a_wrong_type_is_refused_when_declared_with_its_field_and_the_cure(make, message):
     with pytest.raises(DeclarationError) as error:
         make()
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -201,18 +201,18 @@ def test_what_may_be_a_secret_is_not_repeated(make):
     assert "s3cret" not in str(error.value)
 
 
-class Word(str):
+class StatusEvent(str):
     __slots__ = ()
 
 
 RIGHT = [
     lambda: lookup(timeout=5, ranges={"score": (0, None)}, null_share={"score": 1}),
     lambda: lookup(timeout=None, cache=None, ranges={"score": [0.5, 10]}),
-    lambda: lookup(name=Word("mood"), keys=MappingProxyType({"k": Word("origin")})),
+    lambda: lookup(name=StatusEvent("mood"), keys=MappingProxyType({"k": StatusEvent("origin")})),
     lambda: lookup(miss_when=[404, "$.status == 'NONE'"], throttled_when=(429,)),
     lambda: lookup(miss_when={404}),
     lambda: asked(SqlLookup, url=Env("URL"), max_wait=0),
-    lambda: asked(SqlLookup, url=Word("sqlite+aiosqlite:///planes.db")),
+    lambda: asked(SqlLookup, url=StatusEvent("sqlite+aiosqlite:///planes.db")),
     lambda: asked(AsyncFunctionLookup, function=Never),
     lambda: asked(CoroutineLookup, throttled_when=[429]),
     lambda: service(url=Env("URL"), stop_on=range(401, 404), prices=[Price("1 USD")]),
@@ -262,7 +262,7 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({}, "names is (); it must be a list."),
         ({"names": [], "kind": ValueError("x")}, "kind is ValueError('x'); it must be a type."),
@@ -271,8 +271,8 @@ class Odd:
         ({"names": [], "plain": 5}, "plain is 5; it must be a list"),
     ],
 )
-def test_other_annotations_are_read_as_they_are_meant(fields, said):
+def test_other_annotations_are_read_as_they_are_meant(fields, message):
     require_types(Odd(names=[]))
     with pytest.raises(DeclarationError) as error:
         require_types(Odd(**fields))
-    assert said in str(error.value)
+    assert message in str(error.value)

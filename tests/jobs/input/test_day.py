@@ -163,8 +163,8 @@ def test_columns_of_later_files_count_however_alike_their_types_are(spark, tmp_p
 @pytest.mark.parametrize("names", [("ID", "id"), ("id", "ID"), ("id", "id")])
 def test_two_columns_of_a_file_that_are_one_name_to_spark_are_refused(tmp_path, names):
     pq.write_table(pa.table([[1], ["a"]], names=names), tmp_path / "part.parquet")
-    said = f"{names[0]!r} and {names[1]!r} in .*part.parquet are one name to Spark. Rename one."
-    with pytest.raises(DeclarationError, match=said):
+    message = f"{names[0]!r} and {names[1]!r} in .*part.parquet differ only in case, which Spark ignores. Rename one."
+    with pytest.raises(DeclarationError, match=message):
         of_files([tmp_path / "part.parquet"])
 
 
@@ -201,7 +201,7 @@ def test_a_file_without_rows_has_no_say_unless_none_has_rows(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("one", "other", "message"),
     [
         ([1], ["1"], "int64 in /part-0.parquet, but string in /part-1.parquet"),
         ([1], [1.0], "int64 in /part-0.parquet, but double in /part-1.parquet"),
@@ -212,20 +212,23 @@ def test_a_file_without_rows_has_no_say_unless_none_has_rows(spark, tmp_path):
         ),
     ],
 )
-def test_a_column_of_two_types_is_named_with_both_files(tmp_path, one, other, said):
+def test_a_column_of_two_types_is_named_with_both_files(tmp_path, one, other, message):
     assert refusal(tmp_path, {"c": one}, {"c": other}) == (
-        f"input: 'c' is {said}. A column has one type in all files of a day: write one of them anew with the other's."
+        f"input: 'c' is {message}. "
+        "A column has one type in all files of a day: write one of them anew with the other's."
     )
 
 
 def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_path):
-    said = "input: 'c' has no type in /part-{}.parquet, as all of it is null there. Write it with its type, string in "
-    assert refusal(tmp_path, {"c": pa.nulls(1)}, {"c": ["a"]}) == said.format(0) + "/part-1.parquet."
-    assert refusal(tmp_path, {"c": ["a"]}, {"c": pa.nulls(1)}) == said.format(1) + "/part-0.parquet."
+    message = (
+        "input: 'c' has no type in /part-{}.parquet, as all of it is null there. Write it with its type, string in "
+    )
+    assert refusal(tmp_path, {"c": pa.nulls(1)}, {"c": ["a"]}) == message.format(0) + "/part-1.parquet."
+    assert refusal(tmp_path, {"c": ["a"]}, {"c": pa.nulls(1)}) == message.format(1) + "/part-0.parquet."
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "message"),
     [
         (pa.array([NOON], pa.time64("us")), "a time of day, which a Delta table does not hold. Write it as text."),
         (pa.array([NOON], pa.time32("ms")), "a time of day, which a Delta table does not hold. Write it as text."),
@@ -248,8 +251,8 @@ def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_
         ),
     ],
 )
-def test_a_column_that_cannot_be_published_is_named_with_a_cure(tmp_path, column, said):
-    assert refusal(tmp_path, {"id": [1], "c": column}) == f"input: 'c' in /part-0.parquet is {said}"
+def test_a_column_that_cannot_be_published_is_named_with_a_cure(tmp_path, column, message):
+    assert refusal(tmp_path, {"id": [1], "c": column}) == f"input: 'c' in /part-0.parquet is {message}"
 
 
 @pytest.mark.spark

@@ -74,11 +74,11 @@ def test_files_of_a_table_are_refused_wherever_its_log_lies(tmp_path, monkeypatc
     for path in (root, tmp_path / root, "link"):
         with pytest.raises(DeclarationError) as refused:
             find_input(reading(path), DAY)
-        said = str(refused.value)
-        assert said.startswith("moods: input: ")
-        assert f"makes {path} part of {kind}" in said
-        assert said.endswith("in a folder of their own, and name that folder in Input.path.")
-        assert "\n" not in said
+        message = str(refused.value)
+        assert message.startswith("moods: input: ")
+        assert f"makes {path} part of {kind}" in message
+        assert message.endswith("in a folder of their own, and name that folder in Input.path.")
+        assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,7 @@ def test_a_table_that_is_not_of_these_files_harms_nothing(tmp_path, other):
     "command",
     ["check", f"check --day {DAY}", f"plan moods --day {DAY}", f"run moods --day {DAY}", "try moods"],
 )
+@pytest.mark.process
 def test_a_table_with_deleted_rows_is_refused_by_every_command(tmp_path, monkeypatch, capfd, command):
     monkeypatch.chdir(tmp_path)
     days = [dt.date.fromisoformat(DAY)] * 100
@@ -105,6 +106,6 @@ def test_a_table_with_deleted_rows_is_refused_by_every_command(tmp_path, monkeyp
     (tmp_path / package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     assert main([*command.split(), "--package", package]) == 2
-    said = "".join(capfd.readouterr())
-    assert "data/lake/_delta_log makes data/lake part of a Delta table, whose files also hold deleted rows" in said
+    message = "".join(capfd.readouterr())
+    assert "data/lake/_delta_log makes data/lake part of a Delta table, whose files also hold deleted rows" in message
     assert not Path("data/out").exists() or not list(Path("data/out").rglob("*.parquet"))

@@ -68,6 +68,7 @@ def test_a_hidden_key_shows_nothing_and_is_told_from_others():
     assert hidden != key_text(("John Doe",), hidden=True)
 
 
+@pytest.mark.process
 def test_text_and_hash_are_the_same_in_every_process():
     code = """
 import datetime as dt
@@ -75,14 +76,14 @@ from jobs.ledger.keys import key_hashes, key_text
 text = key_text(("JFK", dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)))
 print(text, key_text(("x",), hidden=True), *key_hashes([text, "", "Zürich"]))
 """
-    said = {
+    message = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
         ).stdout
         for seed in ("1", "2")
     }
     hashes = key_hashes(['["JFK","2013-01-10T05:00:00Z"]', "", "Zürich"])
-    assert said == {f'["JFK","2013-01-10T05:00:00Z"] {key_text(("x",), hidden=True)} {" ".join(map(str, hashes))}\n'}
+    assert message == {f'["JFK","2013-01-10T05:00:00Z"] {key_text(("x",), hidden=True)} {" ".join(map(str, hashes))}\n'}
     # whatever stands beside them
     assert hashes.tolist() == key_hashes(["Zürich", "", '["JFK","2013-01-10T05:00:00Z"]'])[::-1].tolist()
 

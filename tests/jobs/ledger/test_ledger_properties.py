@@ -22,9 +22,9 @@ TTLS = st.none() | st.integers(0, 30).map(lambda age: age * US)
 
 def speaks(records, key, now, ttl):
     """What the documents promise, in so many words."""
-    mine = [record for record in records if record.key == key]
-    void = max((record.answered_at for record in mine if record.outcome == "expired"), default=-1)
-    alive = sorted((record for record in mine if record.answered_at > void), key=lambda record: record.answered_at)
+    own = [record for record in records if record.key == key]
+    void = max((record.answered_at for record in own if record.outcome == "expired"), default=-1)
+    alive = sorted((record for record in own if record.answered_at > void), key=lambda record: record.answered_at)
     limits = ttl.max_age_us() | {"timeout": ttl.max_age_us()["error"]}
 
     def holds(record):

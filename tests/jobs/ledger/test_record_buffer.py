@@ -26,9 +26,9 @@ def test_records_are_those_that_were_given_in_as_many_pieces_as_arrow_needs(reco
     table.validate(full=True)
     assert len(gathered) == table.num_rows == len(records)
     times = table["answered_at"].cast("int64").to_pylist()
-    said = [None if text is None else text.encode() for text in table["response"].to_pylist()]
+    message = [None if text is None else text.encode() for text in table["response"].to_pylist()]
     assert table["key"].to_pylist() == [key_text(key) for key, *_ in records]
-    assert list(zip(table["outcome"].to_pylist(), said, times, strict=True)) == [record[1:] for record in records]
+    assert list(zip(table["outcome"].to_pylist(), message, times, strict=True)) == [record[1:] for record in records]
 
 
 def test_several_answers_together_are_as_each_alone():

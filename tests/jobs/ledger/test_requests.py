@@ -115,6 +115,7 @@ def test_the_facts_hold_no_secret():
     assert "***" not in str(request_facts(FUNCTION))
 
 
+@pytest.mark.process
 def test_the_fingerprint_is_16_hex_digits_and_the_same_in_every_process():
     code = """
 from jobs.declare.env import Env
@@ -125,8 +126,8 @@ print(request_fingerprint(HttpLookup(name="weather", service=Service(name="weath
       max_concurrency=10), request="GET /v1/{origin}/{hour}", keys={"origin": "a", "hour": "b"},
       returns="x INT", timeout=None)), end="")
 """
-    said = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "3"}
     ).stdout
-    assert said == request_fingerprint(HTTP)
-    assert len(bytes.fromhex(said)) == 8
+    assert message == request_fingerprint(HTTP)
+    assert len(bytes.fromhex(message)) == 8

@@ -110,7 +110,7 @@ def test_it_is_told_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
     records = [ledgers.stored("old", "miss", 1), ledgers.stored("void"), ledgers.stored("void", "expired", 2)]
     folder.write_part("r", "0", [*records, ledgers.stored("fine")])
     selected = select(folder, pa.array(["old", "void", "fine", "new"]), now_us=NOW, ttl=EVERY_KIND)
-    assert (selected.outlived.to_pylist(), selected.refreshed.to_pylist()) == (["old"], ["void"])
+    assert (selected.expired.to_pylist(), selected.refreshed.to_pylist()) == (["old"], ["void"])
 
 
 def test_an_empty_ledger_and_no_wanted_key_give_nothing(folder, ledgers):

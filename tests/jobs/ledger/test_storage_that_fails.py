@@ -27,12 +27,12 @@ from jobs.ledger.compaction import clean_up
 from jobs.ledger.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
-from jobs.ledger.request_manifest import versions, write_note
+from jobs.ledger.request_manifest import versions, write_request_manifest
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run import hits
-from jobs.run.hits import begin_run, end_run, with_index
+from jobs.run.hits import register_run, unregister_run, with_index
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service
 
@@ -229,11 +229,11 @@ def test_compaction_loses_no_answer_whatever_operation_fails(failing, tmp_path, 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
 def test_forgetting_loses_no_other_answer_and_ends_well_the_next_time_whatever_operation_fails(failing, tmp_path):
     gone = [KEYS[0], KEYS[3], KEYS[11], KEYS[15]]
-    for folder, said in at_each_step(failing, tmp_path, lambda folder: forget(folder, gone, now_us=NOW_US)):
-        assert sentence(said[2]), said
-        assert set(known(folder)) - set(gone) == set(KEYS[:16]) - set(gone), said
+    for folder, message in at_each_step(failing, tmp_path, lambda folder: forget(folder, gone, now_us=NOW_US)):
+        assert sentence(message[2]), message
+        assert set(known(folder)) - set(gone) == set(KEYS[:16]) - set(gone), message
         forget(folder, gone, now_us=NOW_US)
-        assert set(known(folder)) == set(KEYS[:16]) - set(gone), said
+        assert set(known(folder)) == set(KEYS[:16]) - set(gone), message
 
 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
@@ -244,11 +244,11 @@ def test_a_refresh_marks_what_it_found_or_says_so_whatever_operation_fails(faili
         kept = Kept(asked, folder, ())
         refresh.expire(kept, refresh.find(kept, "first_x = 1"))
 
-    for folder, said in at_each_step(failing, tmp_path, job):
-        assert sentence(said[2]), said
-        assert set(known(folder)) in ({*KEYS[:16]}, {*KEYS[8:10], *KEYS[14:16]}), said  # all of them, or none
+    for folder, message in at_each_step(failing, tmp_path, job):
+        assert sentence(message[2]), message
+        assert set(known(folder)) in ({*KEYS[:16]}, {*KEYS[8:10], *KEYS[14:16]}), message  # all of them, or none
         job(folder)
-        assert set(known(folder)) == {*KEYS[8:10], *KEYS[14:16]}, said
+        assert set(known(folder)) == {*KEYS[8:10], *KEYS[14:16]}, message
 
 
 # -- a run: the driver's part, then a task's ---------------------------------------------------------------------------
@@ -268,13 +268,13 @@ def run_once(folder, asked, run_id):
         folder.root, folder.lookup, folder.fingerprint, run_id, FOR_EVER, 4, 0.02, idempotent=asked.idempotent
     )
     try:
-        begin_run(ledger)
-        write_note(folder, asked)
+        register_run(ledger)
+        write_request_manifest(folder, asked)
         answers = select(folder, pa.array(KEYS, pa.string()), now_us=NOW_US, ttl=FOR_EVER).answers
         planned = replace(plan(asked), ledgers=(with_index(ledger, answers),))
         return collected(planned, [batch(start, 5) for start in range(0, 20, 5)])
     finally:
-        end_run(ledger)
+        unregister_run(ledger)
 
 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
@@ -286,22 +286,22 @@ def test_a_run_asks_no_key_that_is_stored_whatever_operation_fails(failing, tmp_
         function = functions.setdefault(folder.root, Counting())
         run_once(folder, lookup(function, retry=Retry(retries=0), idempotent=idempotent), f"r{len(function.asked)}")
 
-    for folder, said in at_each_step(failing, tmp_path, job):
+    for folder, message in at_each_step(failing, tmp_path, job):
         function = functions[folder.root]
         stored = known(folder)
         open_marks = {key for key, answer in stored.items() if answer.outcome == "asked"}
-        assert said[2] is None or sentence(said[2]), said
-        assert len(stored) >= 16, said
-        assert not set(function.asked) & set(range(8)), said
+        assert message[2] is None or sentence(message[2]), message
+        assert len(stored) >= 16, message
+        assert not set(function.asked) & set(range(8)), message
         before = function.asked.copy()
         if idempotent:
             stored = {key: answer for key, answer in stored.items() if key not in open_marks}
         job(folder)
         again = function.asked - before
-        assert {key_text((number,)) for number in again} == set(KEYS) - set(stored), said
+        assert {key_text((number,)) for number in again} == set(KEYS) - set(stored), message
         if not idempotent:
-            assert max(function.asked.values(), default=0) <= 1, said
-        assert len(known(folder)) == 20, said
+            assert max(function.asked.values(), default=0) <= 1, message
+        assert len(known(folder)) == 20, message
 
 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
@@ -319,11 +319,11 @@ def test_a_replay_voids_what_made_letters_and_nothing_else_whatever_operation_fa
         declared = Enrichment(name="x", input=Input(path="raw"), lookups=[asked], output=output, ledger=ledger)
         void_what_failed(declared, "2024-05-01", letters)
 
-    for folder, said in at_each_step(failing, tmp_path, job, request_fingerprint(asked)):
-        assert sentence(said[2]), said
-        assert set(known(folder)) in ({*KEYS[:16]}, {*KEYS[:14]}), said  # nothing is void, or all that is to be
+    for folder, message in at_each_step(failing, tmp_path, job, request_fingerprint(asked)):
+        assert sentence(message[2]), message
+        assert set(known(folder)) in ({*KEYS[:16]}, {*KEYS[:14]}), message  # nothing is void, or all that is to be
         job(folder)
-        assert set(known(folder)) == {*KEYS[:14]}, said
+        assert set(known(folder)) == {*KEYS[:14]}, message
 
 
 @pytest.mark.parametrize("failing", [("EIO", False)], indirect=True)

@@ -200,17 +200,20 @@ def written_until_full(arguments, **options):
     done = subprocess.run(
         [*arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3], **options
     )
-    parts, said = done.stdout.strip().split(" ", 1)
-    return int(parts), said
+    parts, message = done.stdout.strip().split(" ", 1)
+    return int(parts), message
 
 
+@pytest.mark.process
 def test_a_file_that_grows_too_large_is_said_and_what_was_stored_before_stands(tmp_path):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
-    parts, said = written_until_full([sys.executable, "-c", WRITING, str(tmp_path)], preexec_fn=limit)
-    assert said.startswith(f"ledger {str(tmp_path)!r}: answers cannot be stored: ")
-    assert said.endswith("Make room there or allow writing, and start again: what was stored before is kept and used.")
+    parts, message = written_until_full([sys.executable, "-c", WRITING, str(tmp_path)], preexec_fn=limit)
+    assert message.startswith(f"ledger {str(tmp_path)!r}: answers cannot be stored: ")
+    assert message.endswith(
+        "Make room there or allow writing, and start again: what was stored before is kept and used."
+    )
     folder = LedgerFolder(str(tmp_path), "weather", "f")
     assert len(folder.parts()) == parts >= 1
     assert folder.read(folder.parts()).num_rows == sum(1000 * (part + 1) for part in range(parts))
@@ -225,13 +228,14 @@ def can_mount():
 
 
 @pytest.mark.skipif(not can_mount(), reason="this machine lets nobody mount a small disk")
+@pytest.mark.process
 def test_a_disk_that_is_full_is_said_and_what_was_stored_before_stands(tmp_path):
     small, kept = tmp_path / "small", tmp_path / "kept"
     small.mkdir()
     writing = f"{sys.executable} -c '{WRITING_QUOTED}' {small}"
     script = f"mount -t tmpfs -o size=200k tmpfs {small} && {writing} && cp -r {small} {kept}"
-    parts, said = written_until_full(["unshare", "-rm", "sh", "-c", script])
-    assert "No space left on device" in said
+    parts, message = written_until_full(["unshare", "-rm", "sh", "-c", script])
+    assert "No space left on device" in message
     folder = LedgerFolder(str(kept), "weather", "f")
     assert len(folder.parts()) == parts >= 1
     assert folder.read(folder.parts()).num_rows == sum(1000 * (part + 1) for part in range(parts))

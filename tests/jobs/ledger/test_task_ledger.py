@@ -8,7 +8,7 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.plan import LedgerPlan
-from jobs.task.task_ledger import TaskLedger, last_words, without_expired
+from jobs.task.task_ledger import TaskLedger, final_report, without_expired
 
 
 def test_while_an_answer_of_a_turn_cannot_be_stored_no_batch_is_safe(tmp_path):
@@ -21,7 +21,7 @@ def test_while_an_answer_of_a_turn_cannot_be_stored_no_batch_is_safe(tmp_path):
         for _ in range(2):
             await asyncio.sleep(0)  # the end of the turn, whose error nobody hears
             with pytest.raises(LedgerError, match="a key cannot hold a complex"):
-                ledger.safe_point()
+                ledger.durability_mark()
         with pytest.raises(LedgerError, match="a key cannot hold a complex"):
             ledger.close()
 
@@ -39,6 +39,6 @@ def test_an_answer_in_doubt_speaks_for_no_key_and_one_that_came_after_it_does():
     ]  # fmt: skip
     left = [(one.key, one.outcome, one.answered_at) for one in as_answers(without_expired(as_table(stored)))]
     assert left == [("c", "ok", 1), ("a", "ok", 3), ("e", "asked", 4)]
-    last = {one.key: one.outcome for one in as_answers(last_words(as_table(stored)))}
+    last = {one.key: one.outcome for one in as_answers(final_report(as_table(stored)))}
     assert last == {"a": "ok", "c": "ok", "e": "asked"}
     assert without_expired(as_table(stored[:3])).equals(as_table(stored[:3]))

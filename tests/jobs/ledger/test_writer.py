@@ -112,20 +112,21 @@ def test_a_store_that_breaks_is_told_to_whoever_waits_puts_or_closes(remote, obj
     one.wait(one.put(*given(1)))
     objects.changes_left = 0
     ticket = one.put(*given(2))
-    said = (
+    message = (
         r"^ledger 'bucket': answers cannot be stored: .*the store is gone.* what was stored before is kept and used\.$"
     )
-    with pytest.raises(LedgerError, match=said):
+    with pytest.raises(LedgerError, match=message):
         one.wait(ticket)
-    with pytest.raises(LedgerError, match=said):
+    with pytest.raises(LedgerError, match=message):
         one.put(*given(3))
-    with pytest.raises(LedgerError, match=said):
+    with pytest.raises(LedgerError, match=message):
         one.close()
     one.wait(1)  # that one is stored, and stays so
     objects.changes_left = None
     assert in_store(remote) == [answer(1)]
 
 
+@pytest.mark.process
 def test_an_answer_that_somebody_waited_for_outlives_the_kill_of_its_process(tmp_path):
     code = f"""
 import os, signal

@@ -52,7 +52,7 @@ def test_it_is_asked_anew_when_it_is_declared_expired_and_what_comes_counts(stam
 
 def test_its_age_is_unknown_so_that_no_limited_time_to_live_holds_for_it(stamped):
     limited = Ttl(ok=timedelta(days=1000), miss=None, error=None)
-    assert select(stamped, pa.array(["k"]), now_us=NOW_US, ttl=limited).outlived.to_pylist() == ["k"]
+    assert select(stamped, pa.array(["k"]), now_us=NOW_US, ttl=limited).expired.to_pylist() == ["k"]
 
 
 def test_clocks_that_differ_by_less_than_a_few_minutes_are_believed(folder, ledgers):

@@ -80,10 +80,10 @@ def test_a_database_of_verdicts_that_takes_none_is_found_before_anything_is_call
 ):
     break_it(monkeypatch)
     assert main(["run", "towns", "--package", "declared", "--day", DAY]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("towns: verdicts: ")
-    assert said.endswith("Nothing was called.\n")
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith("towns: verdicts: ")
+    assert message.endswith("Nothing was called.\n")
+    assert message.count("\n") == 1
     assert not run_records.any_run("towns")
 
 

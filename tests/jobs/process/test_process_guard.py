@@ -28,6 +28,8 @@ guard = subprocess.Popen(command_under_guard(sys.argv[1:], grace=5), start_new_s
 guard.wait()
 """
 
+pytestmark = pytest.mark.process
+
 
 def family(*arguments: str) -> list[str]:
     return [sys.executable, "-c", FAMILY, *arguments]

@@ -5,20 +5,20 @@ import pytest
 from enrichments.flights import flights
 from jobs.commands.plan import plan
 from jobs.errors import SparkFailed
-from jobs.process.spark_submit import SparkSubmit, ended, java_lacking
+from jobs.process.spark_submit import SparkSubmit, ended, java_missing
 
 DAY = "2013-01-10"
 
 
 @pytest.mark.parametrize(
-    ("home", "said"),
+    ("home", "message"),
     [
         (None, "Spark needs Java 17 or newer: none is on PATH, and JAVA_HOME is not set. Nothing was called."),
         ("/no/java", "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. Nothing was called."),
     ],
 )
-def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkeypatch, home, said):
-    assert java_lacking() == ""
+def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkeypatch, home, message):
+    assert java_missing() == ""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     if home:
@@ -26,12 +26,12 @@ def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkey
     log = tmp_path / "spark.log"
     code = SparkSubmit().run("enrichments.flights:flights", days=[DAY], run_id="r1", log=log)
     how = ended(code, None, "", log)
-    assert how.reason == said
+    assert how.reason == message
     assert not how.crashed  # tried again by itself it would lack Java again
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)  # another test's may be there
     with pytest.raises(SparkFailed) as failed:
         plan(flights, [DAY])
-    assert str(failed.value) == said
+    assert str(failed.value) == message
 
 
 @pytest.mark.parametrize(("version", "number"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", None), ("21", None)])
@@ -42,7 +42,7 @@ def test_a_java_that_is_too_old_is_told_with_where_it_was_found(tmp_path, monkey
     (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
     needs, cure = "Spark needs Java 17 or newer:", "Set JAVA_HOME to a newer one. Nothing was called."
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java_lacking() == (f"{needs} JAVA_HOME is {tmp_path}, which has Java {number}. {cure}" if number else "")
+    assert java_missing() == (f"{needs} JAVA_HOME is {tmp_path}, which has Java {number}. {cure}" if number else "")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert java_lacking() == (f"{needs} {java} is Java {number}. {cure}" if number else "")
+    assert java_missing() == (f"{needs} {java} is Java {number}. {cure}" if number else "")

@@ -5,7 +5,7 @@ import pytest
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import CallCap
 from jobs.run.caps import cap_on_calls, cap_on_cost, divided_by_need
-from jobs.run.options import RunRules
+from jobs.run.options import RunOptions
 from tidegate import HttpLookup, Price, Service, lookup
 
 
@@ -27,20 +27,20 @@ def test_a_cap_allows_as_many_calls_as_the_money_pays_for_and_not_one_more():
     assert [int(part / cap.weights[0]) for part in cap.parts] == [3, 3]
     whole = cap_on_cost([priced(Price("0.10 USD"))], "0.70 USD", tasks=1)
     assert int(whole.parts[0] / whole.weights[0]) == 7
-    assert whole.said == "max_cost 0.70 USD"
+    assert whole.message == "max_cost 0.70 USD"
 
 
 def test_a_cap_on_calls_is_divided_to_the_last_call():
     cap = cap_on_calls([priced(), priced()], 5_001, tasks=2)
-    assert (cap.said, cap.parts, cap.weights) == ("max_calls 5,001", (2501.0, 2500.0), (1.0, 1.0))
+    assert (cap.message, cap.parts, cap.weights) == ("max_calls 5,001", (2501.0, 2500.0), (1.0, 1.0))
 
 
 def test_a_cap_that_leaves_a_task_no_call_says_what_would():
     too_little = "which is less than one call for each of the 3 tasks of this run (give at least"
-    assert cap_on_calls([priced()], 2, tasks=3).said == f"max_calls 2, {too_little} 3),"
+    assert cap_on_calls([priced()], 2, tasks=3).message == f"max_calls 2, {too_little} 3),"
     cap = cap_on_cost([priced(Price("0.10 USD"))], "0.29 USD", tasks=3)
-    assert cap.said == f"max_cost 0.29 USD, {too_little} 0.30 USD),"
-    assert cap_on_cost([priced(Price("0.10 USD"))], "0.30 USD", tasks=3).said == "max_cost 0.30 USD"
+    assert cap.message == f"max_cost 0.29 USD, {too_little} 0.30 USD),"
+    assert cap_on_cost([priced(Price("0.10 USD"))], "0.30 USD", tasks=3).message == "max_cost 0.30 USD"
 
 
 def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
@@ -52,7 +52,7 @@ def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
 
 
 @pytest.mark.parametrize(
-    ("lookups", "most", "said"),
+    ("lookups", "most", "message"),
     [
         ([priced(Price("1 EUR"))], "5 USD", "lookup geo is billed in EUR; name that currency"),
         ([priced()], "5 USD", "no lookup has a price in force"),
@@ -60,16 +60,16 @@ def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
         ([priced(Price("1 USD", since="2100-01-01"))], "5 USD", "no lookup has a price in force"),
     ],
 )
-def test_money_that_cannot_be_compared_with_a_price_is_refused(lookups, most, said):
-    with pytest.raises(DeclarationError, match=said):
+def test_money_that_cannot_be_compared_with_a_price_is_refused(lookups, most, message):
+    with pytest.raises(DeclarationError, match=message):
         cap_on_cost(lookups, most, 1)
 
 
 def test_a_run_has_one_cap_written_as_money():
     with pytest.raises(DeclarationError, match="max-cost is '5'; it must be an amount and a currency"):
-        RunRules(max_cost="5")
+        RunOptions(max_cost="5")
     with pytest.raises(DeclarationError, match="a run has one cap"):
-        RunRules(max_cost="5 USD", max_calls=1)
+        RunOptions(max_cost="5 USD", max_calls=1)
 
 
 @pytest.mark.parametrize(

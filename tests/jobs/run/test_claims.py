@@ -18,7 +18,7 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.plan import LedgerPlan
 from jobs.run.by_row import begin_deciding, decided
 from jobs.run.claims import Claims
-from jobs.run.hits import begin_run, end_run, folder_of, run_of_keys
+from jobs.run.hits import folder_of, register_run, run_of_keys, unregister_run
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def ask_at_once(*runs):
 
 def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan):
     one, two = plan("one"), plan("two")
-    others = begin_run(one), begin_run(two)
+    others = register_run(one), register_run(two)
     assert others == ([], ["one"])
     first, second = ask_at_once((one, range(2000), others[0]), (two, range(800, 2800), others[1]))
     assert len(set(first)) == len(first)
@@ -100,17 +100,17 @@ def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan
 
 def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
     one, two = plan("one"), plan("two")
-    begin_run(one)
-    others = begin_run(two)
+    register_run(one)
+    others = register_run(two)
     ask(one, range(300))
-    end_run(one)
+    unregister_run(one)
     assert sorted(ask(two, range(200, 400), others)) == sorted(f"[{key}]" for key in range(300, 400))
 
 
 def test_an_answer_that_holds_for_no_time_is_asked_by_every_run(plan):
     one, two = plan("one", ttl=Ttl(ok=dt.timedelta(0))), plan("two", ttl=Ttl(ok=dt.timedelta(0)))
-    begin_run(one)
-    others = begin_run(two)
+    register_run(one)
+    others = register_run(two)
     ask(one, range(50))
     assert len(ask(two, range(50), others)) == 50
 
@@ -118,35 +118,39 @@ def test_an_answer_that_holds_for_no_time_is_asked_by_every_run(plan):
 @pytest.mark.parametrize("seconds", [-60, 3600])  # the clock was put back by an hour after it died
 def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
     dead, alive = plan("dead"), plan("alive")
-    begin_run(dead)
+    register_run(dead)
     for share in range(256):
         folder_of(dead).write(f"runs/dead/claims/{share:03d}-0", b"{}")
     last_beat = time.time() + seconds
     os.utime(f"{folder_of(dead).path}/runs/dead/run.json", (last_beat, last_beat))
-    assert len(ask(alive, range(100), begin_run(alive))) == 100
+    assert len(ask(alive, range(100), register_run(alive))) == 100
 
 
+@pytest.mark.process
 def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     dead, alive = plan("dead"), plan("alive")
-    begin = "from jobs.run.hits import begin_run; import sys, pickle; begin_run(pickle.loads(sys.stdin.buffer.read()))"
+    begin = (
+        "from jobs.run.hits import register_run; import sys, pickle; "
+        "register_run(pickle.loads(sys.stdin.buffer.read()))"
+    )
     subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
     folder_of(dead).write("runs/dead/claims/007-0", b"{}")
     folder_of(dead).write("runs/dead/index-1.arrow", b"")
-    assert begin_run(alive) == ["dead"]
+    assert register_run(alive) == ["dead"]
     assert folder_of(dead).names("runs/dead") == []
-    assert begin_run(alive) == []  # a run after that need not look at its keys first
+    assert register_run(alive) == []  # a run after that need not look at its keys first
     folder_of(dead).write("runs/dead/claims/008-0", b"{}")  # by a task that outlived its driver
-    begin_run(alive)
-    assert begin_run(alive) == []
-    begin_run(dead)  # by this very process, which lives
-    begin_run(alive)
+    register_run(alive)
+    assert register_run(alive) == []
+    register_run(dead)  # by this very process, which lives
+    register_run(alive)
     assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
 
 
 def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
     slow, quick = plan("slow"), plan("quick")
-    begin_run(slow)
-    others = begin_run(quick)
+    register_run(slow)
+    others = register_run(quick)
     for share in range(256):
         folder_of(slow).write(f"runs/slow/claims/{share:03d}-0", b"{}")
 
@@ -183,10 +187,12 @@ def later(*steps, seconds=0.4):
 def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_or_ended(plan):
     rows, keys = plan("rows"), plan("keys")
     begin_deciding(rows)
-    begin_run(rows)
+    register_run(rows)
     decided(rows, np.arange(60), "bigint")
-    others = begin_run(keys)
-    going = later(lambda: answer(rows, range(30)), lambda: answer(rows, range(30, 59), "0-0-1"), lambda: end_run(rows))
+    others = register_run(keys)
+    going = later(
+        lambda: answer(rows, range(30)), lambda: answer(rows, range(30, 59), "0-0-1"), lambda: unregister_run(rows)
+    )
     asked = ask(keys, range(100), others)
     going.join()
     assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))  # 59 was an error, which is not stored
@@ -195,10 +201,10 @@ def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_
 def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
     rows, keys = plan("rows"), plan("keys")
     begin_deciding(rows)
-    begin_run(rows)
-    others = begin_run(keys)
+    register_run(rows)
+    others = register_run(keys)
     going = later(
-        lambda: decided(rows, np.arange(10), "bigint"), lambda: answer(rows, range(10)), lambda: end_run(rows)
+        lambda: decided(rows, np.arange(10), "bigint"), lambda: answer(rows, range(10)), lambda: unregister_run(rows)
     )
     asked = ask(keys, range(20), others)
     going.join()
@@ -208,10 +214,10 @@ def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
 def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_them(plan):
     rows, keys = plan("rows"), plan("keys")
     begin_deciding(rows)
-    begin_run(rows)
+    register_run(rows)
     decided(rows, np.arange(1000, 1010), "int")
-    others = begin_run(keys)
-    going = later(lambda: answer(rows, range(10)), lambda: end_run(rows))
+    others = register_run(keys)
+    going = later(lambda: answer(rows, range(10)), lambda: unregister_run(rows))
     asked = ask(keys, range(20), others)
     going.join()
     assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
@@ -219,6 +225,6 @@ def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_t
 
 def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
     rows, keys = plan("rows", ttl=Ttl(ok=dt.timedelta(0))), plan("keys", ttl=Ttl(ok=dt.timedelta(0)))
-    begin_run(rows)
+    register_run(rows)
     decided(rows, np.arange(50), "bigint")
-    assert len(ask(keys, range(50), begin_run(keys))) == 50
+    assert len(ask(keys, range(50), register_run(keys))) == 50

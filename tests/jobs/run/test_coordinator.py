@@ -19,6 +19,8 @@ from jobs.task.driver_link import Lines, connected
 from jobs.task.progress import TaskProgress
 from tests.jobs.task.test_driver_link import Run
 
+pytestmark = pytest.mark.process
+
 WRITE_FIRST = "write it first, then read what was written"
 
 
@@ -110,14 +112,16 @@ def test_the_tasks_of_a_stage_that_ended_are_told_to_stop_and_others_are_not(dri
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "said"),
+    ("error", "raised", "message"),
     [
         (RowFailed("lookup w: a row ended as error"), RowFailed, "lookup w: a row ended as error"),
         (KeyError("no such town"), TaskFailed, "KeyError: 'no such town'"),
         (ValueError("x" * 10_000 + "\n"), TaskFailed, "ValueError: xxx"),
     ],
 )
-def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_same_words(driver, error, raised, said):
+def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_same_words(
+    driver, error, raised, message
+):
     address = driver.register(once=False)
     other = connected(address, run := Run(), partition=1, stage=7, task=1)
     fails = connected(address, Run(), partition=0, stage=7, task=0)
@@ -125,9 +129,9 @@ def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_
     fails.close()
     assert run.happened.wait(30)
     assert type(run.error) is raised
-    assert str(run.error).startswith(said)
+    assert str(run.error).startswith(message)
     other.close()
-    with pytest.raises(raised, match=said[:20]):
+    with pytest.raises(raised, match=message[:20]):
         connected(address, Run(), partition=0, stage=7, task=0)
     still_serves(driver.register(once=False))
 
@@ -186,12 +190,12 @@ STRANGE = [
 ]
 
 
-@pytest.mark.parametrize("said", STRANGE, ids=lambda said: repr(said[:20]))
-def test_who_does_not_know_the_secret_is_not_answered_and_disturbs_nobody(driver, said):
+@pytest.mark.parametrize("message", STRANGE, ids=lambda message: repr(message[:20]))
+def test_who_does_not_know_the_secret_is_not_answered_and_disturbs_nobody(driver, message):
     address = driver.register(once=False)
     with connection(address) as stranger:
         with contextlib.suppress(ConnectionError):
-            stranger.sendall(said)
+            stranger.sendall(message)
         assert closed(stranger)
     still_serves(address)
 
@@ -214,27 +218,27 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize("said", MISFITS, ids=lambda said: repr(said[:30]))
-def test_a_message_that_does_not_fit_ends_its_own_connection_only(driver, said):
+@pytest.mark.parametrize("message", MISFITS, ids=lambda message: repr(message[:30]))
+def test_a_message_that_does_not_fit_ends_its_own_connection_only(driver, message):
     address = driver.register(once=False, progress=driver.listen(TaskProgress.of_message))
     other = connected(address, stays := Run(), partition=1, stage=7, task=1)
     with connection(address) as task:
         task.sendall(hello(address))
         assert json.loads(task.recv(1000))["kind"] == "go"
         with contextlib.suppress(ConnectionError):
-            task.sendall(said)
+            task.sendall(message)
         assert closed(task)
     still_serves(address)
     assert not stays.happened.is_set()
     other.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"0" * 10, "secret", "half a hello"])
-def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, said):
+@pytest.mark.parametrize("message", [b"", b"0" * 10, "secret", "half a hello"])
+def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, message):
     address = driver.register(once=False)
-    said = {"secret": address.secret.encode() + b"\n", "half a hello": hello(address)[:-5]}.get(said, said)
+    message = {"secret": address.secret.encode() + b"\n", "half a hello": hello(address)[:-5]}.get(message, message)
     with connection(address) as stranger:
-        stranger.sendall(said)
+        stranger.sendall(message)
         still_serves(address)
         stranger.settimeout(0.3)
         with pytest.raises(TimeoutError):
@@ -311,7 +315,7 @@ class Task:
             self._messages = self.lines.read()
         message = self._messages.pop(0)
         if message["share"]:
-            self.says("since", since=self.run.widen(message["share"]))
+            self.says("since", since=self.run.grow(message["share"]))
         return message["kind"], message["share"]
 
     _messages = ()
@@ -406,11 +410,11 @@ def test_a_task_that_had_ended_and_comes_again_waits_until_another_ends(driver, 
     other = task(address, 0)
     task(address, 1).end(500)
     assert other.hears() == ("share", [4])
-    again = task(address, 1)
-    assert again.run.shares == []
-    assert not again.is_told_more()
+    needs_retry = task(address, 1)
+    assert needs_retry.run.shares == []
+    assert not needs_retry.is_told_more()
     other.end(600)
-    assert again.hears() == ("go", [4])
+    assert needs_retry.hears() == ("go", [4])
 
 
 def test_a_task_that_had_ended_and_comes_again_goes_at_once_where_no_other_works(driver, task):
@@ -425,11 +429,11 @@ def test_that_a_task_that_may_come_yet_has_less_is_known_before_another_has_more
     task(address, 1).end(500)
     assert dies.hears() == ("share", [4])
     dies.lines.socket.close()
-    again, next_attempt = task(address, 1, waits=True), task(address, 0)
-    assert (again.run.shares, next_attempt.run.shares) == ([[1]], [[3]])
+    needs_retry, next_attempt = task(address, 1, waits=True), task(address, 0)
+    assert (needs_retry.run.shares, next_attempt.run.shares) == ([[1]], [[3]])
     next_attempt.end(600)
-    assert again.hears() == ("share", [4])
-    again.end(700)
+    assert needs_retry.hears() == ("share", [4])
+    needs_retry.end(700)
     together, most = {0: 2, 1: 2}, 0
     for one in driver.given(address):
         together[one.task] = one.shares[0]

@@ -67,9 +67,9 @@ def test_all_lookups_of_a_service_together_never_have_more_calls_than_it_allows(
     assert min(found) >= 1
     per_service = iter(found)
     for members, total in groups:
-        mine = list(itertools.islice(per_service, members))
-        assert sum(mine) == total
-        assert sum(sum(shares(one, tasks)) for one in mine) == total
+        own = list(itertools.islice(per_service, members))
+        assert sum(own) == total
+        assert sum(sum(shares(one, tasks)) for one in own) == total
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_columns_may_be_spelt_in_any_case(things, service):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"keys": {"k": "idd"}}, "lookup weather: keys.k: no column 'idd'"),
         ({"keys": {"k": "no_such_function(id)"}}, "keys: Spark refuses them: [UNRESOLVED_ROUTINE]"),
@@ -230,10 +230,10 @@ def test_columns_may_be_spelt_in_any_case(things, service):
         ({"returns": "id DOUBLE", "paths": {}}, "'id' exists in the input"),
     ],
 )
-def test_a_declaration_that_does_not_fit_the_frame_is_refused_before_any_task_runs(things, change, said):
+def test_a_declaration_that_does_not_fit_the_frame_is_refused_before_any_task_runs(things, change, message):
     with pytest.raises(DeclarationError) as refused:
         enrich(things, enrichment(lookup(**change)))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -354,10 +354,10 @@ def test_a_run_that_is_stopped_in_a_task_is_told_in_its_own_words(things, servic
     prepared, plan = prepare(things, enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=2))))
     with pytest.raises(Exception, match="refuses us") as failed:
         carry_out(prepared, dataclasses.replace(plan, progress=None)).collect()
-    said = own_words(failed.value)
-    assert isinstance(said, AccessRefused)
-    assert said.state == "stopped: credentials"  # which nobody may try again by himself
-    assert str(said) == f"w at {service.url} refuses us: 403 Forbidden."
+    message = own_words(failed.value)
+    assert isinstance(message, AccessRefused)
+    assert message.state == "stopped: credentials"  # which nobody may try again by himself
+    assert str(message) == f"w at {service.url} refuses us: 403 Forbidden."
 
 
 @pytest.mark.spark
@@ -374,6 +374,6 @@ def test_what_a_function_of_the_users_raises_in_a_task_is_told_and_not_that_pyth
     )
     with pytest.raises(Exception, match="nobody listens") as failed:
         enrich(things, enrichment(asks)).collect()
-    said = own_words(failed.value)  # by the driver link, or by Spark: whichever comes first
-    told = str(said) if isinstance(said, TidegateError) else sentence_of(said)
-    assert told.startswith("ConnectionError: nobody listens")
+    message = own_words(failed.value)  # by the driver link, or by Spark: whichever comes first
+    reported = str(message) if isinstance(message, TidegateError) else sentence_of(message)
+    assert reported.startswith("ConnectionError: nobody listens")

@@ -67,10 +67,10 @@ def test_a_day_is_written_counted_and_recorded_and_nothing_is_published(project,
     published = publishing.publish(record)
     assert DeltaTable("data/published/flights_enriched").to_pyarrow_table().num_rows == given.num_rows
     assert published.published_version == 1
-    again = run("--run-id", "r1")
-    assert again.returncode == 2
-    assert "run-id 'r1' was used before" in last_line(again)
-    assert "Traceback" not in again.stderr
+    needs_retry = run("--run-id", "r1")
+    assert needs_retry.returncode == 2
+    assert "run-id 'r1' was used before" in last_line(needs_retry)
+    assert "Traceback" not in needs_retry.stderr
 
 
 @pytest.mark.proof
@@ -91,7 +91,7 @@ column = dataclasses.replace(flights, lookups=[wrong])
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"enrichment": "enrichments.flights:nights"}, "enrichments.flights has no Enrichment called 'nights'"),
         ({"enrichment": "no.such.module:x"}, "no.such.module cannot be loaded"),
@@ -102,7 +102,7 @@ column = dataclasses.replace(flights, lookups=[wrong])
         ({"WEATHER_URL": ""}, "lookup weather: WEATHER_URL is not set"),
     ],
 )
-def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(project, monkeypatch, given, said):
+def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(project, monkeypatch, given, message):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
     Path("wrong_things.py").write_text(WRONG)
     Path("zero_calls.py").write_text(
@@ -110,7 +110,7 @@ def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(projec
     )
     ended = run(**given)
     assert ended.returncode == 2
-    assert said in last_line(ended)
+    assert message in last_line(ended)
     assert "Traceback" not in ended.stderr
     assert "Spark" not in ended.stderr.replace("Spark SQL", "")
     assert not Path("data/published").exists()
@@ -153,9 +153,9 @@ flights = dataclasses.replace(flights, lookups=[dataclasses.replace(weather, ser
         stopped = main(["--enrichment", "short_patience:flights", "--day", DAY, "--run-id", "down"])
         ended.set()
         killer.join(30)
-    said = capsys.readouterr().err
-    assert stopped == 3, said[-3000:]
-    last = said.strip().splitlines()[-1]
+    message = capsys.readouterr().err
+    assert stopped == 3, message[-3000:]
+    last = message.strip().splitlines()[-1]
     assert last.startswith("weather_api at ")
     assert "stopped answering at " in last
     assert last.endswith("gave up.")

@@ -10,7 +10,7 @@ from jobs.commands.plan import plan
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
-from jobs.ledger.request_manifest import write_note
+from jobs.ledger.request_manifest import write_request_manifest
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from tidegate import Enrichment, HttpLookup, Input, Output, Price, Service
@@ -42,7 +42,7 @@ def declare(service, *, request="GET /score/{k}", prices=(), version=1):
 def store(enrichment, keys, *, outcome="ok", days_ago=0.0):
     (lookup,) = enrichment.lookups
     folder = LedgerFolder("data/ledger", lookup.name, request_fingerprint(lookup))
-    write_note(folder, lookup)
+    write_request_manifest(folder, lookup)
     at = int((time.time() - days_ago * 86_400) * 1e6)
     response = b'{"temp_c":1.0}' if outcome == "ok" else None
     answers = [StoredAnswer(key_text((key,)), outcome, response, at, "earlier") for key in keys]
@@ -62,10 +62,10 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
     assert (lookup.cost, lookup.price) == ("0.2800", "0.0040 USD per item")
     assert lookup.later_price == "0.0046 USD per item from 2100-01-01"
     assert lookup.seconds is None
-    said = estimate.render()
-    assert "asked anew       70   because: ttl run out 10, version 1 -> 2 10, never asked 50" in said
-    assert "cost               0.2800 USD at 0.0040 USD per item; 0.0046 USD per item from 2100-01-01" in said
-    assert "unknown: no earlier run measured a call" in said
+    message = estimate.render()
+    assert "asked anew       70   because: ttl run out 10, version 1 -> 2 10, never asked 50" in message
+    assert "cost               0.2800 USD at 0.0040 USD per item; 0.0046 USD per item from 2100-01-01" in message
+    assert "unknown: no earlier run measured a call" in message
     assert service.log == []
     assert not (folder / "data/runs").exists()
 

@@ -28,7 +28,7 @@ def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, m
         for share, calls in ((4, 200), (10, 500)):
             wait_for(lambda calls=calls: function.calls > calls)
             seen.append(function.highest)
-            run.widen([share])
+            run.grow([share])
             wait_for(lambda share=share: function.highest == share)
 
     giving = threading.Thread(target=give)
@@ -45,7 +45,7 @@ def test_the_share_that_comes_with_the_first_rows_holds_from_the_first_call(shar
     run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 1)
 
     def given():
-        run.widen([share])
+        run.grow([share])
         yield from batches(100)
 
     assert sum(found.num_rows for found in in_time(lambda: list(run.run(given())))) == 100
@@ -65,21 +65,21 @@ def test_a_share_on_its_way_when_a_task_says_what_it_needs_is_not_beyond_what_it
     quick, slow = Function(), Function(seconds=lambda key: 0.02)
     planned = plan(lookup(quick, "a"), lookup(slow, "b"))
     run = PartitionRun(dataclasses.replace(planned, shares=((4, 4), (4, 4)), driver=DIVIDED), 0, 0)
-    said = []
+    message = []
 
     def given():
-        run.widen([4, 4])
+        run.grow([4, 4])
         yield from batches(150)
 
     class Hears(ToDriver):
         def say_needs(self, calls):
-            if not said:
-                run.widen([8, 8])  # the driver gave it before it heard this, and keeps the lesser of the two
-            said.append(calls)
+            if not message:
+                run.grow([8, 8])  # the driver gave it before it heard this, and keeps the lesser of the two
+            message.append(calls)
 
     rows = in_time(lambda: sum(found.num_rows for found in run.run(given(), Hears())))
     assert rows == 150
-    assert said[0][0] <= 2
-    assert slow.highest <= min(8, said[0][1])
-    for before, after in itertools.pairwise(said):
+    assert message[0][0] <= 2
+    assert slow.highest <= min(8, message[0][1])
+    for before, after in itertools.pairwise(message):
         assert all(now <= then for now, then in zip(after, before, strict=True))

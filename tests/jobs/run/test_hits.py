@@ -29,6 +29,6 @@ def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
     folder.write_part(run_of_keys("r"), "0-0-0", [StoredAnswer("[3]", "ok", b"2", now, "r-keys")])
     folder.write_part("other", "0-0-0", [StoredAnswer(key, "ok", b"3", now, "other") for key in ("[2]", "[4]")])
     known = as_answers(with_own_answers(Hits(plan, ("k",), None, wanted, begun, SCORE)))
-    said = {one.key: one.response for one in known}
-    assert said == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
+    message = {one.key: one.response for one in known}
+    assert message == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
     assert len(known) == 4

@@ -11,7 +11,7 @@ from aiohttp import web
 from jobs.declare.services import Retry
 from jobs.errors import RunStopped
 from jobs.run.enrich_day import run_day
-from jobs.run.options import RunRules
+from jobs.run.options import RunOptions
 from tidegate import Enrichment, HttpLookup, Input, Output, Price, Service, Tolerance
 
 pytestmark = pytest.mark.spark
@@ -32,10 +32,8 @@ def give_input(folder, keys, files=4, day=DAY):
     raw = folder / "raw" / f"date={day}"
     raw.mkdir(parents=True)
     for number in range(files):
-        mine = keys[number::files]
-        table = pa.table(
-            {"n": pa.array(range(len(mine))), "k": pa.array(mine, pa.int64()), "pad": ["x" * 40] * len(mine)}
-        )
+        own = keys[number::files]
+        table = pa.table({"n": pa.array(range(len(own))), "k": pa.array(own, pa.int64()), "pad": ["x" * 40] * len(own)})
         pq.write_table(table, raw / f"part-{number}.parquet", compression="none")
 
 
@@ -96,9 +94,9 @@ def test_each_key_is_asked_once_and_its_call_stands_at_one_row(folder, service):
     assert (figures.calls, figures.rows_called, figures.stored) == (1000, 1000, 990)
     assert (figures.billed.units, figures.billed.lost, figures.billed.cost) == (1000, 10, "4.0000")
 
-    again = run_day(declare(service), DAY, "r2")
+    needs_retry = run_day(declare(service), DAY, "r2")
     assert len(service.log) == 1010  # errors are not kept: their keys are asked again, once each
-    assert again.figures.lookups[0].from_ledger == 19_800
+    assert needs_retry.figures.lookups[0].from_ledger == 19_800
     assert list(folder.glob("data/ledger/score/*/runs/*")) == []
     assert not list(folder.glob("published/runs/*-keys"))
 
@@ -156,7 +154,7 @@ def test_keys_of_one_row_are_asked_by_row_and_those_of_more_rows_before_them(fol
 def test_a_cap_stops_the_run_keeps_what_came_and_the_next_run_asks_the_rest(folder, service):
     give_input(folder, [n % 60 for n in range(600)])
     with pytest.raises(RunStopped, match="max_calls 40 is used up"):
-        run_day(declare(service), DAY, "r1", rules=RunRules(max_calls=40))
+        run_day(declare(service), DAY, "r1", rules=RunOptions(max_calls=40))
     assert 20 <= len(service.log) <= 40
     run_day(declare(service), DAY, "r2")
     assert len(service.log) == len(set(service.log)) == 60

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from jobs.run.enrich_day import run_day
 from jobs.run.estimate import estimate
-from jobs.run.options import RunRules
+from jobs.run.options import RunOptions
 from tidegate import (
     AsyncFunctionLookup,
     Batch,
@@ -74,9 +74,9 @@ def counted(spark, postgres, tmp_path_factory):
     database = postgres.new_database()
     postgres.execute("CREATE SEQUENCE asked", database)
     log = tmp_path_factory.mktemp("function") / "log"
-    told = {"FUNCTION_LOG": str(log), "ASKED_URL": postgres.url(database)}
+    reported = {"FUNCTION_LOG": str(log), "ASKED_URL": postgres.url(database)}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in told.items():
+        for name, value in reported.items():
             patch.setenv(name, value)
             patch.setitem(spark.sparkContext.environment, name, value)
         yield log, lambda statement: postgres.execute(statement, database)
@@ -219,7 +219,7 @@ def test_a_cap_of_what_plan_says_lets_the_day_end_however_unevenly_the_tasks_sha
     declared = declare([single(service)], ledger=ledger)
     (planned,) = estimate(spark, declared, [DAY]).lookups
     assert (planned.requests, planned.cost) == (120, "1.20")
-    record = run_day(declared, DAY, "r1", rules=RunRules(max_cost="1.20 USD"))
+    record = run_day(declared, DAY, "r1", rules=RunOptions(max_cost="1.20 USD"))
     assert sorted(log["http"]) == list(range(120))
     assert record.figures.lookups[0].billed.cost == planned.cost
 

@@ -113,6 +113,8 @@ def test_a_driver_killed_while_keys_are_asked_repeats_few_calls_when_the_day_is_
         time.sleep(0.005)
     kill_tree(first.pid)
     first.communicate()
-    again = subprocess.run(**program("plain", sys.executable), capture_output=True, text=True, timeout=580, check=False)
-    assert again.returncode == 0, again.stderr[-3000:]
+    needs_retry = subprocess.run(
+        **program("plain", sys.executable), capture_output=True, text=True, timeout=580, check=False
+    )
+    assert needs_retry.returncode == 0, needs_retry.stderr[-3000:]
     held(service, keys)

@@ -19,10 +19,10 @@ from aiohttp import web
 
 from demo.killing import kill_tree
 from jobs import schema
-from jobs.errors import AccessRefused, BudgetSpent
+from jobs.errors import AccessRefused, BudgetExhausted
 from jobs.ledger.store import LedgerFolder
 from jobs.run.enrich_day import run_day
-from jobs.run.options import RunRules, ledger_of
+from jobs.run.options import RunOptions, ledger_of
 from jobs.tables import run_records
 from tidegate import Ttl
 
@@ -197,23 +197,23 @@ def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_
     service.answer = answers = Answers(0.1)
     killed = killed_in_the_middle("both", service, "answer", rows * share)
     lost, unsettled = (answers.lost_by_a_kill(killed, lookup) for lookup in ("answer", "order"))
-    again = run_day(night.both, DAY, "again")
+    needs_retry = run_day(night.both, DAY, "again")
     calls = calls_of(service, "answer")
     assert len(calls) == rows
     assert calls.total() - rows <= lost
-    assert answers_of(again) == expected(rows)
-    found = figures_of(again)
+    assert answers_of(needs_retry) == expected(rows)
+    found = figures_of(needs_retry)
     assert found.from_ledger + found.rows_called == rows
     assert found.from_ledger >= rows * share - lost
     assert found.stored == found.answered == found.rows_called
 
     orders = calls_of(service, "order")  # which must not be made twice
     assert set(orders.values()) == {1}
-    unknown = [row for row in rows_of(again) if row["order_status"] == "unknown"]
-    assert len(unknown) == figures_of(again, "order").outcomes["unknown"] <= unsettled
+    unknown = [row for row in rows_of(needs_retry) if row["order_status"] == "unknown"]
+    assert len(unknown) == figures_of(needs_retry, "order").outcomes["unknown"] <= unsettled
     assert len(orders) >= rows - len(unknown)  # a mark may be stored, and the kill come before its call
     assert all(row[schema.source("order")] is None and "asked at" in row[schema.error("order")] for row in unknown)
-    assert sum(figures_of(again, "order").outcomes.values()) == rows
+    assert sum(figures_of(needs_retry, "order").outcomes.values()) == rows
     print(f"{calls.total() - rows} calls repeated of {lost}, {len(unknown)} rows unknown of {unsettled}")
 
     made = len(service.log)
@@ -310,7 +310,7 @@ def test_a_new_version_or_an_old_answer_is_asked_again_and_changed_columns_and_l
     old = Ttl(ok=timedelta(0))
     assert changed(3, ttl=old)[1] == 80 + 36  # misses hold a day, as declared
     held = dataclasses.replace(night.night, lookups=[dataclasses.replace(night.answer, ttl=old)])
-    run_day(held, DAY, "old", rules=RunRules(ignore_ttl=True))
+    run_day(held, DAY, "old", rules=RunOptions(ignore_ttl=True))
     assert len(service.log) == 116
 
 
@@ -322,17 +322,17 @@ def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, 
     service.answer = refuse
     with pytest.raises(AccessRefused, match=r"geo at \S*127\.0\.0\.1:[0-9]+ refuses us: 401"):
         run_day(night.night, DAY, "expired")
-    ledger = ledger_of(night.night, night.answer, "expired", RunRules())
+    ledger = ledger_of(night.night, night.answer, "expired", RunOptions())
     assert LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts() == []
 
 
 def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is_not_asked(night, service, spark):
     given(100)
-    with pytest.raises(BudgetSpent, match="max_calls 30 is used up"):
-        run_day(night.night, DAY, "capped", rules=RunRules(max_calls=30))
+    with pytest.raises(BudgetExhausted, match="max_calls 30 is used up"):
+        run_day(night.night, DAY, "capped", rules=RunOptions(max_calls=30))
     assert 15 <= len(service.log) <= 30  # one task has used up its part; Spark ends the other one
     made = len(service.log)
-    record = run_day(night.night, DAY, "remapped", rules=RunRules(may_call=False))
+    record = run_day(night.night, DAY, "remapped", rules=RunOptions(may_call=False))
     outcomes = figures_of(record).outcomes
     assert outcomes["not_asked"] == 100 - outcomes["ok"] - outcomes["miss"] > 0
     assert len(service.log) == made
@@ -357,7 +357,7 @@ def test_a_declared_error_is_asked_anew_and_mended_by_a_remap_without_a_call(nig
         night.night, lookups=[dataclasses.replace(night.answer, error_when=["$.error"], required=["twice"])]
     )
     service.log.clear()
-    remapped = run_day(strict, DAY, "remapped", rules=RunRules(may_call=False, ignore_ttl=True))
+    remapped = run_day(strict, DAY, "remapped", rules=RunOptions(may_call=False, ignore_ttl=True))
     assert figures_of(remapped).outcomes == figures_of(lenient).outcomes | {"ok": 30, "error": 10}
     assert service.log == []
     errors = {row[schema.error("answer")] for row in rows_of(remapped)} - {None}
@@ -365,7 +365,7 @@ def test_a_declared_error_is_asked_anew_and_mended_by_a_remap_without_a_call(nig
     run_day(strict, DAY, "again")
     assert sorted(service.log) == sorted(f"/answer/{number}" for number in range(40) if number % 4 == 3)
     service.log.clear()
-    mended = run_day(night.night, DAY, "mended", rules=RunRules(may_call=False, ignore_ttl=True))
+    mended = run_day(night.night, DAY, "mended", rules=RunOptions(may_call=False, ignore_ttl=True))
     assert figures_of(mended).outcomes["ok"] == 40
     assert service.log == []
 

@@ -8,11 +8,11 @@ import pytest
 from asyncio_core import Gate
 from asyncio_core.testing import run_virtual
 from jobs.run.limiting_factor import TaskLoad, limited_by, with_limits
-from jobs.schema import DayFigures, LookupFigures
-from jobs.task.circuit_breaker import OutageWatch
+from jobs.schema import DayMetrics, LookupMetrics
+from jobs.task.circuit_breaker import CircuitBreaker
 from tidegate import Outage
 
-SMOOTH = LookupFigures(
+SMOOTH = LookupMetrics(
     name="weather", outcomes={}, calls=1000, retried=0, wall_s=100.0, limit_s=99.0, latency_p50_ms=50.0,
     latency_p99_ms=200.0,
 )  # fmt: skip
@@ -34,25 +34,25 @@ def test_the_limit_is_what_to_change_first(changes, loop_busy, limit):
     assert limited_by(replace(SMOOTH, **changes), loop_busy) == limit
 
 
-def said(partition, **fields):
+def message(partition, **fields):
     return {"partition": partition, "attempt": 0} | fields
 
 
 def test_the_tasks_last_words_become_the_figures():
     tasks = [
-        said(0, calls=5, seconds=10.0, loop_s=1.0, throttled_s={"weather": 4.0}, down_s={"weather": 0.0}),
-        said(1, calls=5, seconds=30.0, loop_s=9.0, throttled_s={"weather": 0.0}, down_s={"weather": 60.0}),
-        said(1, calls=0, seconds=50.0, loop_s=50.0, throttled_s={"weather": 0.0}, down_s={"weather": 0.0}),
+        message(0, calls=5, seconds=10.0, loop_s=1.0, throttled_s={"weather": 4.0}, down_s={"weather": 0.0}),
+        message(1, calls=5, seconds=30.0, loop_s=9.0, throttled_s={"weather": 0.0}, down_s={"weather": 60.0}),
+        message(1, calls=0, seconds=50.0, loop_s=50.0, throttled_s={"weather": 0.0}, down_s={"weather": 0.0}),
     ]
-    figures = with_limits(DayFigures(1, 1, 0, (SMOOTH,)), TaskLoad.of(tasks))
+    figures = with_limits(DayMetrics(1, 1, 0, (SMOOTH,)), TaskLoad.of(tasks))
     (weather,) = figures.lookups
     assert (weather.throttled_s, weather.down_s, weather.limited_by) == (2.0, 30.0, "outage")
     assert figures.loop_busy == 0.25
-    assert DayFigures.from_json(figures.to_json()) == figures
+    assert DayMetrics.from_json(figures.to_json()) == figures
 
 
 def test_a_run_of_which_no_task_said_anything_is_judged_by_its_files():
-    (weather,) = with_limits(DayFigures(1, 1, 0, (SMOOTH,)), TaskLoad.of([])).lookups
+    (weather,) = with_limits(DayMetrics(1, 1, 0, (SMOOTH,)), TaskLoad.of([])).lookups
     assert weather.limited_by == "concurrency"
 
 
@@ -60,7 +60,7 @@ def test_a_closed_gate_counts_for_what_closed_it():
     async def main():
         loop = asyncio.get_running_loop()
         gate = Gate()
-        watch = OutageWatch(Outage(after=1), "weather", gate, lambda: int(loop.time() * 1e6))
+        watch = CircuitBreaker(Outage(after=1), "weather", gate, lambda: int(loop.time() * 1e6))
         watch.throttled("later", 5.0)
         await asyncio.sleep(6)
         assert watch.closed_seconds() == (5.0, 0.0)

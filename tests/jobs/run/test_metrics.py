@@ -34,11 +34,11 @@ def paid(spark, tmp_path, monkeypatch, service):
 
 
 def test_the_record_counts_what_was_throttled_what_the_ledger_saved_and_how_old_its_answers_are(paid, service):
-    weather, told = service.answer, []
+    weather, reported = service.answer, []
 
     async def not_at_first(request):
-        told.append(request.path)
-        return web.Response(status=429, headers={"Retry-After": "0"}) if len(told) == 1 else await weather(request)
+        reported.append(request.path)
+        return web.Response(status=429, headers={"Retry-After": "0"}) if len(reported) == 1 else await weather(request)
 
     service.answer = not_at_first
     first = run_day(paid, DAY, "r1")
@@ -46,11 +46,11 @@ def test_the_record_counts_what_was_throttled_what_the_ledger_saved_and_how_old_
     assert (asked.throttled, asked.calls, len(service.log)) == (1, KEYS + 1, KEYS + 1)
     assert (asked.billed.cost, asked.billed.saved, asked.from_ledger) == ("3.50", "0", 0)
 
-    again = run_day(paid, DAY, "r2")
-    (known,) = again.figures.lookups
+    needs_retry = run_day(paid, DAY, "r2")
+    (known,) = needs_retry.figures.lookups
     assert (known.calls, known.from_ledger, known.throttled) == (0, ROWS, 0)
     assert (known.billed.cost, known.billed.saved) == ("0.00", "3.00")  # each key once, though it stands in two rows
     answered = dt.datetime.fromisoformat(known.oldest_answer_at)
     started, finished = (dt.datetime.fromisoformat(time) for time in (first.facts.started_at, first.facts.finished_at))
     assert started.replace(microsecond=0) <= answered <= finished
-    assert again.figures.ledger_bytes == sum(path.stat().st_size for path in Path("data/ledger").rglob("*.*"))
+    assert needs_retry.figures.ledger_bytes == sum(path.stat().st_size for path in Path("data/ledger").rglob("*.*"))

@@ -17,6 +17,8 @@ from jobs.declare.lookup import columns_in
 from jobs.run.preflight import check_columns, preflight
 from tidegate import Bearer, DeclarationError, Env, EventTime, HttpLookup, Input, Output, RunStopped, Service
 
+pytestmark = pytest.mark.process
+
 DAY = "2013-01-10"
 
 
@@ -64,9 +66,9 @@ def closed_port():
 def sentence(enrichment=flights, day=DAY, raises=DeclarationError):
     with pytest.raises(raises) as refused:
         preflight(enrichment, day)
-    said = str(refused.value)
-    assert "\n" not in said
-    return said
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
 
 
 def of(*lookups, **fields):
@@ -92,7 +94,7 @@ def test_an_unknown_column_is_named_with_the_one_that_was_meant(project, listene
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"input": Input(path="data/raw/flights", row_id=["carrier", "fligt"])}, "input: row_id: no column 'fligt'"),
         (
@@ -103,9 +105,9 @@ def test_an_unknown_column_is_named_with_the_one_that_was_meant(project, listene
         ({"event_time": EventTime("carrier", max_out_of_orderness=timedelta(0))}, "'carrier' is string; it must be"),
     ],
 )
-def test_every_place_that_names_a_column_is_looked_at(project, listener, fields, said):
-    assert f"flights_enriched: {said.split(':')[0]}" in sentence(of(**fields)) or said in sentence(of(**fields))
-    assert said in sentence(of(**fields))
+def test_every_place_that_names_a_column_is_looked_at(project, listener, fields, message):
+    assert f"flights_enriched: {message.split(':')[0]}" in sentence(of(**fields)) or message in sentence(of(**fields))
+    assert message in sentence(of(**fields))
 
 
 def test_columns_are_found_whatever_their_case(project, listener):
@@ -149,7 +151,9 @@ def test_an_input_column_that_means_something_else_to_spark_or_a_run_is_refused(
 
 
 def test_columns_that_are_one_name_to_spark_are_refused():
-    with pytest.raises(DeclarationError, match=r"input: 'Origin' and 'ORIGIN' are one name to Spark\. Rename one\."):
+    with pytest.raises(
+        DeclarationError, match=r"input: 'Origin' and 'ORIGIN' differ only in case, which Spark ignores\. Rename one\."
+    ):
         check_columns(flights, ["Origin", "ORIGIN", "dest"])
 
 
@@ -174,9 +178,9 @@ def test_an_input_that_the_table_cannot_take_is_refused_before_a_service_hears_o
     table = pq.ParquetFile(f"data/raw/flights/date={DAY}/part-00000.parquet").read()
     clocks = pa.nulls(table.num_rows, pa.time64("us"))
     pq.write_table(table.append_column("boarding", clocks), folder / "part.parquet")
-    said = sentence(of(input=Input(path=str(tmp_path / "raw"), row_id=flights.input.row_id)))
-    assert said.startswith("flights_enriched: input: 'boarding' in ")
-    assert said.endswith("/part.parquet is a time of day, which a Delta table does not hold. Write it as text.")
+    message = sentence(of(input=Input(path=str(tmp_path / "raw"), row_id=flights.input.row_id)))
+    assert message.startswith("flights_enriched: input: 'boarding' in ")
+    assert message.endswith("/part.parquet is a time of day, which a Delta table does not hold. Write it as text.")
     assert listener.connections == 0
 
 
@@ -198,19 +202,19 @@ def test_a_missing_secret_of_a_database_is_named_with_its_lookup(project, listen
 
 def test_a_secret_that_is_no_address_is_named(project, monkeypatch):
     monkeypatch.setenv("WEATHER_URL", "weather:8088")
-    said = sentence()
-    assert said.startswith(
+    message = sentence()
+    assert message.startswith(
         "flights_enriched: service weather_api: url is Env('WEATHER_URL'), whose value is not an http:"
     )
-    assert "weather:8088" not in said
+    assert "weather:8088" not in message
 
 
 def test_a_secret_that_no_header_can_hold_is_named_before_a_service_hears_of_it(project, listener, monkeypatch):
     monkeypatch.setenv("WEATHER_KEY", "key-of-a-file\n")
     known = dataclasses.replace(weather.service, auth=Bearer(Env("WEATHER_KEY")))
-    said = sentence(of(dataclasses.replace(weather, service=known)))
-    assert said.startswith("flights_enriched: lookup weather: WEATHER_KEY holds a line break")
-    assert "key-of-a-file" not in said
+    message = sentence(of(dataclasses.replace(weather, service=known)))
+    assert message.startswith("flights_enriched: lookup weather: WEATHER_KEY holds a line break")
+    assert "key-of-a-file" not in message
     assert listener.connections == 0
 
 
@@ -224,11 +228,11 @@ def test_a_service_that_refuses_the_connection_is_tried_three_times_and_nothing_
     project, monkeypatch, closed_port
 ):
     monkeypatch.setenv("WEATHER_URL", f"http://127.0.0.1:{closed_port}")
-    said = sentence(raises=RunStopped)
+    message = sentence(raises=RunStopped)
     assert re.fullmatch(
         rf"flights_enriched: service weather_api: http://127.0.0.1:{closed_port} refused the connection "
         r"\(3 tries in \d+\.\d s\)\. Nothing was called, nothing was written\.",
-        said,
+        message,
     )
     assert not Path("data/published").exists()
     assert not Path("data/runs").exists()
@@ -241,13 +245,13 @@ def test_of_an_address_in_the_environment_scheme_host_and_port_are_shown(project
 
 def test_a_host_that_nobody_knows_is_said_so(project):
     unknown = Service(name="weather_api", url="http://no-such-host.invalid", max_concurrency=1)
-    said = sentence(of(dataclasses.replace(weather, service=unknown)), raises=RunStopped)
-    assert "service weather_api: http://no-such-host.invalid cannot be reached: " in said
-    assert said.endswith("Nothing was called, nothing was written.")
+    message = sentence(of(dataclasses.replace(weather, service=unknown)), raises=RunStopped)
+    assert "service weather_api: http://no-such-host.invalid cannot be reached: " in message
+    assert message.endswith("Nothing was called, nothing was written.")
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("sqlite+aiosqlite:///data/demo/plains.db", "there is no file data/demo/plains.db. Nothing was called."),
         ("sqlite:///data/demo/planes.db", "url is not one that SQLAlchemy can use with asyncio"),
@@ -258,11 +262,11 @@ def test_a_host_that_nobody_knows_is_said_so(project):
         ("sqlite+aiosqlite://", "has no table 'planes'"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_said_so(project, listener, monkeypatch, url, said):
+def test_a_database_that_cannot_be_used_is_said_so(project, listener, monkeypatch, url, message):
     monkeypatch.setenv("PLANES_URL", url)
     refused = sentence()
     assert refused.startswith("flights_enriched: lookup plane: ")
-    assert said in refused
+    assert message in refused
 
 
 def test_a_read_only_database_can_be_used(project, listener, monkeypatch):
@@ -283,8 +287,8 @@ def test_a_missing_table_is_named(project, listener):
 
 @pytest.mark.parametrize("fields", [{"returns": "maker STRING", "ranges": {}}, {"keys": {"maker": "tail_number"}}])
 def test_a_missing_column_of_a_table_is_named_with_those_it_has(project, listener, fields):
-    said = sentence(of(weather, dataclasses.replace(plane, **fields)))
-    assert "flights_enriched: lookup plane: no column 'maker' in table planes. It has: tailnum, year, type," in said
+    message = sentence(of(weather, dataclasses.replace(plane, **fields)))
+    assert "flights_enriched: lookup plane: no column 'maker' in table planes. It has: tailnum, year, type," in message
 
 
 def test_a_day_without_a_folder_is_named(project, listener):
@@ -298,8 +302,8 @@ def test_a_folder_without_parquet_files_is_named(project, listener, tmp_path):
     folder.mkdir(parents=True)
     for name in ("_SUCCESS", "notes.txt", "._part.parquet", "_part.parquet"):
         (folder / name).write_text("x")
-    said = sentence(of(input=Input(path=str(tmp_path / "raw"))))
-    assert said.endswith(f"date={DAY} holds no .parquet file.")
+    message = sentence(of(input=Input(path=str(tmp_path / "raw"))))
+    assert message.endswith(f"date={DAY} holds no .parquet file.")
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "empty"])
@@ -309,8 +313,8 @@ def test_a_corrupt_file_is_named(project, listener, tmp_path, damage):
     whole = Path(f"data/raw/flights/date={DAY}/part-00000.parquet").read_bytes()
     (folder / "part-0.parquet").write_bytes(whole)
     (folder / "part-1.parquet").write_bytes({"text": b"no Parquet at all", "cut": whole[:-9], "empty": b""}[damage])
-    said = sentence(of(input=Input(path=str(tmp_path / "raw"))))
-    assert f"date={DAY}/part-1.parquet is no readable Parquet file: " in said
+    message = sentence(of(input=Input(path=str(tmp_path / "raw"))))
+    assert f"date={DAY}/part-1.parquet is no readable Parquet file: " in message
 
 
 @pytest.mark.parametrize(
@@ -369,9 +373,9 @@ def test_a_column_of_the_files_that_tells_where_a_row_came_from_is_refused(towns
 @pytest.mark.parametrize("name", ["a*b", "a?b", "a[b", "a]b", "a{b}", "a\\b"])
 @pytest.mark.parametrize("where", ["raw", "out", "file"])
 def test_a_path_that_spark_takes_for_a_pattern_is_refused(towns, where, name):
-    said = sentence(towns(**{where: f"{name}.parquet"}))
-    assert f"flights_enriched: {'output' if where == 'out' else 'input'}: /" in said
-    assert said.endswith(f"has {name[1]!r}, which Spark takes for a pattern. Rename it.")
+    message = sentence(towns(**{where: f"{name}.parquet"}))
+    assert f"flights_enriched: {'output' if where == 'out' else 'input'}: /" in message
+    assert message.endswith(f"has {name[1]!r}, which Spark takes for a pattern. Rename it.")
 
 
 def test_an_output_that_delta_would_write_elsewhere_is_refused(towns, tmp_path):

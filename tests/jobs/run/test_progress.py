@@ -34,10 +34,11 @@ def to_driver(driver):
         link.close()
 
 
+@pytest.mark.process
 def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(driver, to_driver, wait_for):
     with RunProgress(driver, 1000, lambda _: None) as progress:
         task = to_driver(progress)
-        progress.asking_keys(50)
+        progress.prefetching_keys(50)
         keys = TaskProgress(0, 0, rows=50, calls=52, retries=2, unit="keys")
         keys.answered([100_000])
         task.say_progress(keys)
@@ -45,7 +46,7 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(dr
         assert {name: progress.figures()[name] for name in ("rows", "rows_total", "unit")} == {
             "rows": 50, "rows_total": 50, "unit": "keys",
         }  # fmt: skip
-        progress.asking_keys(None)
+        progress.prefetching_keys(None)
         task.say_progress(TaskProgress(1, 0, rows=30, unit="keys"))  # a word of the phase before that comes late
         task.say_progress(TaskProgress(0, 0, rows=400))
         wait_for(lambda: progress.figures()["rows"] == 400)
@@ -55,11 +56,12 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(dr
         assert figures["p50_ms"] is not None
 
 
+@pytest.mark.process
 def test_the_last_word_of_a_task_counts_all_its_rows(driver, to_driver, wait_for):
-    told = []
-    with RunProgress(driver, 30, told.append) as progress:
+    reported = []
+    with RunProgress(driver, 30, reported.append) as progress:
         quick = replace(plan(lookup(Function())), progress=progress.number)  # ends before the first word is due
         rows = PartitionRun(quick, 0, 0).run(iter([batch(0, 30)]), to_driver(progress))
         assert sum(found.num_rows for found in rows) == 30
         wait_for(lambda: progress.figures()["rows"] == 30)
-    assert told[-1]["rows"] == 30
+    assert reported[-1]["rows"] == 30

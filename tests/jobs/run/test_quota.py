@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.run.quota import Division, shares
+from jobs.run.quota import Quota, shares
 
 
 @given(total=st.integers(1, 10_000), parts=st.integers(1, 500))
@@ -19,7 +19,7 @@ def test_shares_never_exceed_the_total_and_are_as_even_as_whole_calls_can_be(tot
 @given(total=st.integers(1, 200), data=st.data())
 def test_shares_of_all_together_are_never_too_many_and_only_its_own_word_makes_that_of_one_at_work_smaller(total, data):
     tasks = data.draw(st.integers(1, min(total, 8)))
-    division, works = Division((total,), tasks), Counter()
+    division, works = Quota((total,), tasks), Counter()
     had = {}
     for _ in range(data.draw(st.integers(1, 40))):
         task = data.draw(st.integers(0, tasks - 1))
@@ -49,7 +49,7 @@ def test_shares_of_all_together_are_never_too_many_and_only_its_own_word_makes_t
 
 
 def test_the_last_task_at_work_has_all():
-    division = Division((10, 3), 3)
+    division = Quota((10, 3), 3)
     for task in range(3):
         division.begin(task)
     assert division.leave(0, ended=True)
@@ -59,7 +59,7 @@ def test_the_last_task_at_work_has_all():
 
 
 def test_of_a_task_that_runs_twice_nothing_is_given_before_both_have_left():
-    division = Division((4,), 2)
+    division = Quota((4,), 2)
     for task in (0, 1, 1):
         division.begin(task)
     assert not division.leave(1, ended=True)
@@ -69,7 +69,7 @@ def test_of_a_task_that_runs_twice_nothing_is_given_before_both_have_left():
 
 
 def test_what_a_task_with_few_rows_left_needs_no_more_the_others_have():
-    division = Division((10, 6), 3)
+    division = Quota((10, 6), 3)
     for task in range(3):
         division.begin(task)
     assert division.reduce(2, (1, 0))
@@ -79,7 +79,7 @@ def test_what_a_task_with_few_rows_left_needs_no_more_the_others_have():
 
 
 def test_a_task_of_which_one_lookup_is_through_is_given_more_for_the_other():
-    division = Division((4, 4), 2)
+    division = Quota((4, 4), 2)
     for task in range(2):
         division.begin(task)
     assert division.reduce(0, (1, 50))
@@ -89,7 +89,7 @@ def test_a_task_of_which_one_lookup_is_through_is_given_more_for_the_other():
 
 
 def test_a_task_that_died_after_it_needed_few_begins_with_these_and_is_the_first_to_have_more():
-    division = Division((9,), 3)
+    division = Quota((9,), 3)
     for task in range(3):
         division.begin(task)
     division.reduce(0, (1,))
@@ -101,7 +101,7 @@ def test_a_task_that_died_after_it_needed_few_begins_with_these_and_is_the_first
 
 
 def test_of_two_attempts_at_once_neither_can_say_what_the_task_needs():
-    division = Division((4,), 2)
+    division = Quota((4,), 2)
     for task in (0, 1, 1):
         division.begin(task)
     assert not division.reduce(1, (1,))

@@ -14,8 +14,8 @@ from aiohttp import web
 from jobs.clients.request_counter import DAY as SECONDS
 from jobs.clients.request_counter import RequestCounts
 from jobs.run.enrich_day import run_day
-from jobs.run.request_metrics import SentRequests
-from jobs.schema import Billed, DayFigures, LookupFigures
+from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.schema import Billed, DayMetrics, LookupMetrics
 from jobs.tables import run_records
 from tidegate import Batch, Enrichment, HttpLookup, Input, Output, Price, Retry, Service
 
@@ -104,11 +104,11 @@ def test_what_was_sent_is_paid_by_the_price_of_its_day(spark, per, billed):
         sent=Counter({november: 4, november + 1: 1}), items=Counter({november: 20}), answered=4,
         units={"token": Counter({november: 800, november + 1: 100})}, lost=Counter(token=200),
     )  # fmt: skip
-    sent = SentRequests(spark)
-    sent._told.add([(0, {"location": counts}), (1, {"location": RequestCounts(items=Counter({november + 1: 10}))})])
-    before = LookupFigures(
+    sent = RequestMetricsCollector(spark)
+    sent._reported.add([(0, {"location": counts}), (1, {"location": RequestCounts(items=Counter({november + 1: 10}))})])
+    before = LookupMetrics(
         "location", {}, 0, 0, 0.0, 0.0, None, None, answered=26, billed=Billed(0, 0, per, "0", "USD")
     )
-    figures = sent.in_figures(DayFigures(0, 0, 0, (before,)), facts)
+    figures = sent.in_figures(DayMetrics(0, 0, 0, (before,)), facts)
     units, lost, cost = billed
     assert figures.lookups[0].billed == Billed(units, lost, per, cost, "USD")

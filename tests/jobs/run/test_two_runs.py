@@ -50,11 +50,11 @@ def backfill(tmp_path, monkeypatch, service):
         named = [f"2026-11-{number + 1:02d}" for number in range(count)]
         for number, day in enumerate(named):
             first = 1_000_000 * (number + 1)
-            mine = [*range(common), *range(first, first + keys - common)] * rows
+            own = [*range(common), *range(first, first + keys - common)] * rows
             folder = tmp_path / "raw" / f"date={day}"
             folder.mkdir(parents=True)
             for file in range(2):  # a task each
-                pq.write_table(pa.table({"k": pa.array(mine[file::2], pa.int64())}), folder / f"part-{file}.parquet")
+                pq.write_table(pa.table({"k": pa.array(own[file::2], pa.int64())}), folder / f"part-{file}.parquet")
         with ThreadPoolExecutor(2) as pool:
             ended = list(pool.map(run, named))
         assert [one.returncode for one in ended] == [0] * count, ended[0].stderr

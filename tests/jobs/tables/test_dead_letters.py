@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from jobs import schema
 from jobs.errors import PublishConflict
 from jobs.ledger.keys import key_text
-from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, LookupFigures, Verdict
+from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, LookupMetrics, Verdict
 from jobs.tables import dead_letters, publishing, run_records
 
 TABLE = "data/published/flights"
@@ -76,7 +76,7 @@ def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, hi
         finished_at=f"{day}T02:16:00+00:00",
     )  # fmt: skip
     outcomes = {outcome: statuses.count(outcome) for outcome in schema.OUTCOMES}
-    figures = DayFigures(count, count, 0, (LookupFigures("weather", outcomes, count, 0, 1.0, 1.0, None, None),))
+    figures = DayMetrics(count, count, 0, (LookupMetrics("weather", outcomes, count, 0, 1.0, 1.0, None, None),))
     return DayRecord(facts, figures, verdicts)
 
 

@@ -33,15 +33,15 @@ def last_entry():
 
 
 def wrong(package="declared"):
-    return [said for _, said, right in check_package(package) if not right]
+    return [message for _, message, right in check_package(package) if not right]
 
 
 def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_mends_it(towns):
     assert wrong() == []
     last_entry().write_bytes(b"")  # as a power cut leaves it
     assert [str(day["date"]) for day in DeltaTable(TABLE).partitions()] == [FIRST]
-    (said,) = wrong()
-    assert said == (
+    (message,) = wrong()
+    assert message == (
         f"{SECOND} was published as version 2 by run run-{SECOND}, and readers of {TABLE} do not see that (its entry "
         "in the log is empty). Run the day again: nothing that the ledger has is asked."
     )
@@ -52,7 +52,7 @@ def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_
 def test_a_day_that_was_published_again_by_an_entry_that_is_empty_now_is_named_too(towns):
     towns.publish(FIRST, [1, 2, 9], run_id="again")
     last_entry().write_bytes(b"")
-    assert [f"{FIRST} was published as version 3 by run again" in said for said in wrong()] == [True]
+    assert [f"{FIRST} was published as version 3 by run again" in message for message in wrong()] == [True]
 
 
 def test_a_table_that_somebody_deleted_is_named_and_a_day_without_a_row_is_not(towns):
@@ -71,15 +71,15 @@ def test_a_damaged_log_is_told_in_one_sentence_with_table_file_and_cure(towns, d
         lambda: published_days(towns.enrichment, FIRST),
         lambda: towns.publish(FIRST, [1], run_id="next"),
     ):
-        with pytest.raises(TidegateError) as told:
+        with pytest.raises(TidegateError) as reported:
             work()
-        said = str(told.value)
-        assert said.startswith(f"table {TABLE}: its log, {TABLE}/_delta_log, cannot be read: ")
-        assert said.endswith("run its days again: nothing that the ledger has is asked.")
-        assert "unknown" not in said
-        assert "\n" not in said
-    (said,) = wrong()
-    assert said.startswith(f"table {TABLE}: its log")
+        message = str(reported.value)
+        assert message.startswith(f"table {TABLE}: its log, {TABLE}/_delta_log, cannot be read: ")
+        assert message.endswith("run its days again: nothing that the ledger has is asked.")
+        assert "unknown" not in message
+        assert "\n" not in message
+    (message,) = wrong()
+    assert message.startswith(f"table {TABLE}: its log")
 
 
 def test_all_that_readers_of_a_published_day_need_is_on_the_disk_before_its_record_says_published(towns, monkeypatch):

@@ -47,6 +47,7 @@ def test_a_table_whose_folder_cannot_be_written_is_said_in_a_sentence(tmp_path):
         leased(str(tmp_path / "file" / "table"), DAY, "first").__enter__()
 
 
+@pytest.mark.process
 def test_the_day_is_free_only_when_what_a_killed_run_started_has_ended(table):
     stays = f"{DEAF}; time.sleep(600)"
     step = subprocess.Popen(
@@ -62,6 +63,7 @@ def test_the_day_is_free_only_when_what_a_killed_run_started_has_ended(table):
             assert step.stdout.read() == ""  # nobody has the pipe any more: the command is gone
 
 
+@pytest.mark.process
 def test_the_guarded_command_itself_holds_the_day(table):
     """Also the guard may be killed."""
     with leased(table, DAY, "first", wait=0) as lease:

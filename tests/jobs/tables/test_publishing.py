@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.errors import PublishConflict, TidegateError
-from jobs.schema import DayFacts, DayFigures, DayRecord, DeclaredFacts, LookupFacts, Verdict
+from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, Verdict
 from jobs.tables import audit, publishing, run_records
 from jobs.tables.old_files import vacuum
 from jobs.tables.summaries import summarize
@@ -83,7 +83,7 @@ def run(run_id, day=FIRST, flights=(1, 2, 3), *, answers=None, returns=(), verdi
         declared=declared(*returns), day=day, run_id=run_id, input_files=(), input_columns=("flight",),
         folder=str(folder), files=files, shares=((10,),), started_at=f"{day}T02:15:00", finished_at=f"{day}T02:16:00",
     )  # fmt: skip
-    figures = DayFigures(rows_in=len(flights), rows_out=len(flights), rows_late=0, lookups=())
+    figures = DayMetrics(rows_in=len(flights), rows_out=len(flights), rows_late=0, lookups=())
     return DayRecord(dataclasses.replace(day_facts, **facts), figures, tuple(verdicts))
 
 
@@ -313,9 +313,9 @@ def no_file_of_more_than(size):
 def test_what_the_disk_refuses_is_told_in_one_sentence_and_the_same_again_publishes(size):
     publishing.publish(run("a", FIRST, [1, 2]))
     second = run("b", FIRST, [1, 9])
-    with no_file_of_more_than(size), pytest.raises(TidegateError, match="flights or a table beside it") as told:
+    with no_file_of_more_than(size), pytest.raises(TidegateError, match="flights or a table beside it") as reported:
         publishing.publish(second)
-    assert str(told.value).isprintable()
+    assert str(reported.value).isprintable()
     assert published() == [1, 2]
     publishing.publish(second)
     assert published() == [1, 9]
@@ -342,8 +342,8 @@ def test_the_audit_has_the_row_identity_and_every_audit_column_of_the_published_
 
 def test_the_audit_finds_a_row_id_whatever_its_case():
     record = run("a")
-    spelt = dataclasses.replace(record.facts.declared, row_id=("FLIGHT",))
-    publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=spelt)))
+    by_lower_name = dataclasses.replace(record.facts.declared, row_id=("FLIGHT",))
+    publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=by_lower_name)))
     assert audited() == [("a", 1), ("a", 2), ("a", 3)]
 
 
@@ -378,10 +378,10 @@ def test_a_vacuum_that_the_disk_refuses_is_told_in_one_sentence_and_the_same_aga
     publishing.publish(run("b", FIRST, [2]))
     with (
         no_file_of_more_than(0),
-        pytest.raises(TidegateError, match=r"cannot be written: .* error: .*too large") as told,
+        pytest.raises(TidegateError, match=r"cannot be written: .* error: .*too large") as reported,
     ):
         vacuum(TABLE, older_than=dt.timedelta(0))
-    assert str(told.value).isprintable()
+    assert str(reported.value).isprintable()
     assert vacuum(TABLE, older_than=dt.timedelta(0)).old == 1
     assert published() == [2]
 

@@ -9,7 +9,7 @@ from data_quality.history import earlier_days
 from jobs.commands.check import check_package
 from jobs.commands.remap import last_published
 from jobs.errors import TidegateError
-from jobs.schema import DayFigures
+from jobs.schema import DayMetrics
 from jobs.tables import run_records
 from tests.jobs.commands.conftest import towns_in
 from tidegate.__main__ import main
@@ -50,7 +50,7 @@ def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(old_r
     assert set(earlier_days("towns", "2013-01-12")) == {FIRST, SECOND}
     old_record.write_bytes(data)
     found = earlier_days("towns", "2013-01-12")
-    assert {day: type(figures) for day, figures in found.items()} == {SECOND: DayFigures}
+    assert {day: type(figures) for day, figures in found.items()} == {SECOND: DayMetrics}
     assert str(old_record) in caplog.text
 
 
@@ -59,8 +59,8 @@ def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, m
     towns.write_input("2013-01-12", [1])
     assert [right for _, _, right in check_package("declared")] == [True]
     old_record.write_bytes(b"")
-    said = [(said, right) for _, said, right in check_package("declared")]
-    assert said[1:] == [
+    message = [(message, right) for _, message, right in check_package("declared")]
+    assert message[1:] == [
         (f"record {old_record} is torn and says nothing of its run. Delete it; a published day stays published.", False)
     ]
 

@@ -58,10 +58,10 @@ def made(sql, **fields):
 
 
 def unmade(sql):
-    with pytest.raises(TidegateError) as told:
+    with pytest.raises(TidegateError) as reported:
         made(sql)
-    assert str(told.value).isprintable()
-    return str(told.value)
+    assert str(reported.value).isprintable()
+    return str(reported.value)
 
 
 def check(sql, rows=None, **fields):
@@ -87,11 +87,12 @@ def refusal(sql, rows=None):
 
 def test_sql_that_fails_on_the_rows_says_so_in_one_sentence_and_that_the_day_is_published():
     publish()
-    said = unmade("SELECT CAST(town AS INT) AS number FROM things")
-    assert said.startswith(f"things: summary s of {DAY} is not made: ")
-    assert "Cannot cast string" in said
+    message = unmade("SELECT CAST(town AS INT) AS number FROM things")
+    assert message.startswith(f"things: summary s of {DAY} is not made: ")
+    assert "Cannot cast string" in message
     assert (
-        "The day itself is published: mend what its sql says, then run the same again, which asks for nothing" in said
+        "The day itself is published: mend what its sql says, then run the same again, which asks for nothing"
+        in message
     )
 
 
@@ -144,7 +145,7 @@ def test_a_partition_column_in_capitals_is_found():
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "message"),
     [
         ("SELECT nosuch FROM things", "Schema error: No field named nosuch."),
         ("SELECT id FROM thing", "table 'datafusion.public.thing' not found."),
@@ -160,10 +161,10 @@ def test_a_partition_column_in_capitals_is_found():
         ),
     ],
 )
-def test_wrong_sql_is_found_before_anything_is_called(sql, said):
+def test_wrong_sql_is_found_before_anything_is_called(sql, message):
     refused = refusal(sql)
     assert refused.startswith("things: summary s: its sql is wrong: ")
-    assert said in refused
+    assert message in refused
     assert "bug report" not in refused
     assert "0: " not in refused
 

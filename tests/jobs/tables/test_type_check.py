@@ -50,14 +50,14 @@ def publish(published, **columns):
 
 
 def test_a_column_that_is_all_null_needs_a_type(tmp_path, published):
-    said = "things: input: 'c' has no type in /part.parquet, as all of it is null there. Write it with its type"
-    assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{said}."
+    message = "things: input: 'c' has no type in /part.parquet, as all of it is null there. Write it with its type"
+    assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{message}."
     assert refusal(tmp_path, published, id=[1], c=pa.array([[None]])) == (
         "things: input: something in 'c' has no type in /part.parquet, as it is null or empty in all rows there. Write "
         "it with its type."
     )
     publish(published, c=[1.5])
-    assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{said}, double in /published."
+    assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{message}, double in /published."
 
 
 def test_a_column_without_a_type_may_join_one_of_the_type_that_spark_takes_it_for(tmp_path, published):

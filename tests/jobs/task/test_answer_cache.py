@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from jobs.errors import DeclarationError
-from jobs.task.shared_calls import WEIGHED_EACH, KeptAnswers
+from jobs.task.shared_calls import WEIGHED_EACH, AnswerCache
 from tidegate import Cache
 
 
@@ -17,7 +17,7 @@ def put(kept, answers):
 
 def test_1500_answers_of_900_kb_take_no_more_than_declared():
     tracemalloc.start()
-    kept = KeptAnswers(Cache(max_bytes=64 << 20), lambda: 0)
+    kept = AnswerCache(Cache(max_bytes=64 << 20), lambda: 0)
     put(kept, ((float(number), "x" * 900_000) for number in range(1_500)))
     now, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -35,7 +35,7 @@ def test_1500_answers_of_900_kb_take_no_more_than_declared():
 def test_answers_of_any_kind_and_mixed_sizes_are_bounded(make):
     draw = random.Random(1)
     tracemalloc.start()
-    kept = KeptAnswers(Cache(max_bytes=8 << 20), lambda: 0)
+    kept = AnswerCache(Cache(max_bytes=8 << 20), lambda: 0)
     put(kept, (make(draw.choice([100, 1_000, 200_000])) for _ in range(2_000)))
     now, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -44,13 +44,13 @@ def test_answers_of_any_kind_and_mixed_sizes_are_bounded(make):
 
 
 def test_small_answers_are_bounded_by_their_number_only():
-    kept = KeptAnswers(Cache(max_entries=10_000), lambda: 0)
+    kept = AnswerCache(Cache(max_entries=10_000), lambda: 0)
     put(kept, ((1.5, "street", None, True) for _ in range(20_000)))
     assert len(kept) == 10_000
 
 
 def test_an_answer_put_again_or_dropped_counts_no_more():
-    kept = KeptAnswers(Cache(max_entries=40, max_bytes=2 << 20), lambda: 0)
+    kept = AnswerCache(Cache(max_entries=40, max_bytes=2 << 20), lambda: 0)
     for _ in range(50):
         put(kept, (("x" * 20_000,) for _ in range(30)))
     assert len(kept) >= 30

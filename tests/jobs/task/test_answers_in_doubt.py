@@ -19,10 +19,12 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.enrich import without_doubt
-from jobs.task.runner import PartitionRun
+from jobs.task.runner import PartitionRun, run_partition
 from tests.jobs.task.test_runner import batches, collected, plan
 from tests.support.disorderly_service import DROPPED, FAULTS, GREETING, HARMLESS, SHIFTING, DisorderlyService
 from tidegate import Batch, HttpLookup, Pages, Retry, Service
+
+pytestmark = pytest.mark.process
 
 MODES = ("ordered", "unordered", "key_ordered")
 WITH_BODY = {"request": "POST /v/{k}", "body": {"text": "x"}}
@@ -157,7 +159,7 @@ def test_an_echo_asks_nothing_anew():
 
 
 @pytest.mark.parametrize(
-    ("declared", "said"),
+    ("declared", "message"),
     [
         ({"echo": {"customer": "$.k"}}, "echo: 'customer' is no key; the keys are k."),
         ({"echo": {"k": "$..k"}}, "echo: k: '$..k' may pick several values; name the one."),
@@ -169,8 +171,8 @@ def test_an_echo_asks_nothing_anew():
         ),
     ],
 )  # fmt: skip
-def test_an_echo_that_cannot_be_is_refused(declared, said):
-    with pytest.raises(DeclarationError, match=re.escape(said)):
+def test_an_echo_that_cannot_be_is_refused(declared, message):
+    with pytest.raises(DeclarationError, match=re.escape(message)):
         asked("http://x", **declared)
 
 
@@ -251,9 +253,9 @@ def test_a_retried_task_asks_again_for_what_its_dead_attempt_had_in_doubt(folder
         assert doubted
         service.fault = lambda number: None
         before = len(service.log)
-        again = list(PartitionRun(planned, 0, 1).run(iter(batches(60))))
+        needs_retry = list(PartitionRun(planned, 0, 1).run(iter(batches(60))))
         assert len(service.log) - before == doubted
-    rows = [row for one in again for row in one.to_pylist()]
+    rows = [row for one in needs_retry for row in one.to_pylist()]
     assert [row["first_status"] for row in rows] == ["ok"] * 60
     assert wrong(rows) == []
 
@@ -282,9 +284,9 @@ def test_rows_that_no_check_judges_fail_their_task_when_answers_are_in_doubt():
     with DisorderlyService(value, fault=once("a second one", 5)) as service:
         planned = plan(asked(service.url), share=8)
         with pytest.raises(TidegateError, match=r"^lookup first: \d+ answers are in doubt, as their "):
-            list(without_doubt(planned, iter(batches(60))))
+            list(without_doubt(run_partition(planned, iter(batches(60)))))
         service.fault = lambda number: None
-        assert sum(len(rows) for rows in without_doubt(planned, iter(batches(60)))) == 60
+        assert sum(len(rows) for rows in without_doubt(run_partition(planned, iter(batches(60))))) == 60
 
 
 def mixture(seed):

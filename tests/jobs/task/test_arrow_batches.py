@@ -14,7 +14,7 @@ from jobs import schema
 from jobs.declare.answer_types import read_ddl
 from jobs.input.arrow_keys import keys_of, values_of
 from jobs.task.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch
-from jobs.task.lookup_state import Asked, Row
+from jobs.task.lookup_state import LookupState, Row
 
 MILLISECONDS = st.integers(-(10**6), 10**6)
 ROWS = 60
@@ -34,13 +34,13 @@ def cut(values, cuts):
 def model(times, bound_ms):
     """What one row at a time, with the core's own generator, says of these event times."""
     generator = WatermarkStrategy.for_bounded_out_of_orderness(bound_ms / 1000).create_watermark_generator()
-    emitted, told = 0, []
+    emitted, reported = 0, []
     for time in times:
         segment, late = emitted, generator.is_late(time)
         watermark = generator.on_record(time)
         emitted += watermark is not None
-        told.append((time, None if watermark is None else watermark.timestamp, segment, late))
-    return told
+        reported.append((time, None if watermark is None else watermark.timestamp, segment, late))
+    return reported
 
 
 @given(
@@ -50,14 +50,14 @@ def model(times, bound_ms):
 )
 def test_batches_cut_anywhere_give_the_watermarks_segments_and_late_rows_of_the_core(times, bound, cuts):
     event_times = EventTimes(bound)
-    told = []
+    reported = []
     for batch in cut(times, cuts):
         stamps, marks, segments, late = event_times.read(micros(batch), len(batch))
         if stamps is None:
             assert batch == []
             continue
-        told += zip(stamps, marks, segments.tolist(), late.tolist(), strict=True)
-    assert told == model(times, bound)
+        reported += zip(stamps, marks, segments.tolist(), late.tolist(), strict=True)
+    assert reported == model(times, bound)
 
 
 DAY = dt.datetime(1970, 1, 2, tzinfo=dt.UTC)
@@ -159,7 +159,7 @@ def input_batches():
 
 def finished(batch, index, number):
     """A row that has been asked; what was answered shows which row it was."""
-    asked = Asked((number,))
+    asked = LookupState((number,))
     asked.status, asked.source = ("ok", "call") if number % 3 else ("miss", "call")
     asked.answer = (float(number), [str(number)]) if number % 3 else None
     asked.attempts = [(number, number + 5, bool(number % 2))] * (number % 3)
@@ -196,9 +196,9 @@ def check(order, cuts):
     assert out.column("tags2").to_pylist() == [[str(n)] if n % 3 else None for n in numbers]
     assert out.column("weather_status").to_pylist() == ["ok" if n % 3 else "miss" for n in numbers]
     assert [len(a) for a in out.column("_weather_attempts").to_pylist()] == [n % 3 for n in numbers]
-    told = model([None if t is None else t // 1000 for t in TABLE.column("zoned").cast(pa.int64()).to_pylist()], 0)
-    assert out.column(schema.SEGMENT).to_pylist() == [told[n][2] for n in numbers]
-    assert out.column(schema.LATE).to_pylist() == [told[n][3] for n in numbers]
+    reported = model([None if t is None else t // 1000 for t in TABLE.column("zoned").cast(pa.int64()).to_pylist()], 0)
+    assert out.column(schema.SEGMENT).to_pylist() == [reported[n][2] for n in numbers]
+    assert out.column(schema.LATE).to_pylist() == [reported[n][3] for n in numbers]
 
 
 def test_an_error_is_written_for_timeouts_and_errors_only_and_times_only_where_something_was_asked():
@@ -212,7 +212,7 @@ def test_an_error_is_written_for_timeouts_and_errors_only_and_times_only_where_s
             ("skipped", None, []),
         ]
     ):
-        asked = Asked((index,))
+        asked = LookupState((index,))
         asked.status, asked.error, asked.attempts, asked.paused, asked.finished = status, error, attempts, 0.25, 3005
         rows.append(Row(batch, index, (asked,)))
     out = Assembler(LAYOUT, 0).batch(rows).to_pydict()

@@ -36,8 +36,8 @@ def test_every_key_is_found_with_all_that_became_of_it(tmp_path):
         [*reversed(keys), None, '["none"]', keys[1]]
     )
     assert found[-1] == found[998]
-    said = "it said 500"
-    assert found[998] == AskedKey("error", said, ((1, 6, False),), 0.5, 0.0, "file:///day/1.parquet", 1, 7, None)
+    message = "it said 500"
+    assert found[998] == AskedKey("error", message, ((1, 6, False),), 0.5, 0.0, "file:///day/1.parquet", 1, 7, None)
     assert (found[1].outcome, found[1].answer) == ("ok", (249.5, ["998"]))
     assert found[0].source_row == 999
     assert found[1000:1002] == [None, None]

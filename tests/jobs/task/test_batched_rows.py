@@ -9,11 +9,11 @@ from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, expo
 from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching
 from jobs.clients.client import CallFailed, Throttled
-from jobs.task.circuit_breaker import OutageWatch
-from jobs.task.lookup_function import wants_to_come_again
-from jobs.task.lookup_state import Asked, Row
+from jobs.task.circuit_breaker import CircuitBreaker
+from jobs.task.lookup_function import needs_retry
+from jobs.task.lookup_state import LookupState, Row
 from jobs.task.progress import AttemptCounts
-from jobs.task.single_flight import SharedAsking
+from jobs.task.single_flight import SingleFlightLookupFunction
 from tidegate import Batch, HttpLookup, Outage, Retry, Service
 
 ITEMS = 5
@@ -57,7 +57,7 @@ class Together:
 
 
 def ask(steps, keys, *, share=1, every=0.0, **fields):
-    """Rows with these keys through the operator; their Asked as they left, in input order, and the caller."""
+    """Rows with these keys through the operator; their LookupState as they left, in input order, and the caller."""
     standard = {
         "name": "place",
         "service": Service(name="geo", url="http://geo", max_concurrency=share),
@@ -78,9 +78,9 @@ def ask(steps, keys, *, share=1, every=0.0, **fields):
         def now_us():
             return int(loop.time() * 1e6)
 
-        asking = SharedAsking(
+        asking = SingleFlightLookupFunction(
             declared, caller, cache=declared.cache, place=0, gate=gate,
-            watch=OutageWatch(declared.outage_rule, "geo", gate, now_us, batch_size=declared.batch_size),
+            watch=CircuitBreaker(declared.outage_rule, "geo", gate, now_us, batch_size=declared.batch_size),
             now_us=now_us, attempts=AttemptCounts(),
         )  # fmt: skip
         left = []
@@ -88,14 +88,14 @@ def ask(steps, keys, *, share=1, every=0.0, **fields):
             asking, left.append, mode=OutputMode.ORDERED, timeout=declared.timeout, capacity=16 * share * ITEMS,
             concurrency=share * ITEMS, gate=gate,
             retry_strategy=exponential_backoff(
-                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_exception=wants_to_come_again
+                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_exception=needs_retry
             ),
         )  # fmt: skip
-        asking.step_aside = operator.step_aside
+        asking.yield_slot = operator.yield_slot
         await operator.open()
         try:
             for index, key in enumerate(keys):
-                await operator.process_element(StreamRecord(Row(None, index, (Asked((key,)),))))
+                await operator.process_element(StreamRecord(Row(None, index, (LookupState((key,)),))))
                 if every:
                     await asyncio.sleep(every)
             await operator.end_input()

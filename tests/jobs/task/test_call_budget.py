@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from jobs.errors import BudgetSpent
+from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
 from jobs.ledger.store import LedgerFolder
 from jobs.task.runner import PartitionRun
@@ -30,6 +30,6 @@ def test_a_second_attempt_may_spend_again_what_the_first_one_did_not_store(tmp_p
     if has_ledger:
         planned = with_ledger(planned, LedgerFolder(str(tmp_path), "first", "f" * 16))
     for attempt, calls in enumerate((PART, PART + second)):
-        with pytest.raises(BudgetSpent):
+        with pytest.raises(BudgetExhausted):
             in_time(lambda number=attempt: list(PartitionRun(planned, 0, number).run(iter(batches(500)))))
         assert function.calls == calls

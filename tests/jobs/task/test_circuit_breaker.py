@@ -8,7 +8,7 @@ import pytest
 from asyncio_core import Gate
 from asyncio_core.testing import run_virtual
 from jobs.errors import RunStopped
-from jobs.task.circuit_breaker import OutageWatch
+from jobs.task.circuit_breaker import CircuitBreaker
 from tidegate import Outage
 
 RULE = Outage(after=3, probe_every=timedelta(seconds=30), wait_at_most=timedelta(seconds=100))
@@ -17,7 +17,7 @@ RULE = Outage(after=3, probe_every=timedelta(seconds=30), wait_at_most=timedelta
 class Watched:
     def __init__(self, rule=RULE):
         self.gate = Gate()
-        self.watch = OutageWatch(rule, "geo at http://geo.example", self.gate, self.now_us)
+        self.watch = CircuitBreaker(rule, "geo at http://geo.example", self.gate, self.now_us)
 
     @staticmethod
     def now_us():

@@ -32,7 +32,7 @@ class Run:
         self.error = error
         self.happened.set()
 
-    def widen(self, shares):
+    def grow(self, shares):
         self.shares.append(shares)
         return 100 + len(self.shares)
 
@@ -68,7 +68,7 @@ def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_pat
 def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_that_died(spoils):
     class Hears(ToDriver):
         def say_failed(self, error):
-            said.append(str(error))
+            message.append(str(error))
 
     def broken():
         yield from batches(10)
@@ -77,12 +77,12 @@ def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_tha
     def no_such_town(key):
         raise KeyError(key)
 
-    said = []
+    message = []
     function = Function(answer=no_such_town) if spoils == "call" else Function()
     run = PartitionRun(plan(lookup(function, on_error="fail")), 0, 0)
     with pytest.raises((RowFailed, EOFError)) as failed:
         in_time(lambda: list(run.run(broken() if spoils == "input" else iter(batches(10)), Hears())))
-    assert said == ([str(failed.value)] if spoils == "call" else [])
+    assert message == ([str(failed.value)] if spoils == "call" else [])
 
 
 def test_a_run_that_is_stopped_before_it_begins_calls_nothing():
@@ -126,7 +126,7 @@ def driver():
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("message", "reason"),
     [
         (b'{"kind": "stop"}\n', "Spark wants this stage no more"),
         (b"", "the connection to the driver ended"),
@@ -135,8 +135,8 @@ def driver():
         (b"[" * 60_000 + b"\n", "the connection to the driver ended"),
     ],
 )
-def test_a_driver_that_says_stop_or_is_gone_or_says_what_does_not_fit_stops_the_task(driver, said, reason):
-    driver.says(said)
+def test_a_driver_that_says_stop_or_is_gone_or_says_what_does_not_fit_stops_the_task(driver, message, reason):
+    driver.says(message)
     driver.ends()
     assert driver.run.happened.wait(30)
     assert driver.run.reason == reason

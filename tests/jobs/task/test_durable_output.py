@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.task import durable_output
-from jobs.task.durable_output import safe_batches
+from jobs.task.durable_output import durable_batches
 from jobs.task.read_ahead import InputWindow
 
 TEN_ROWS = pa.record_batch({"a": range(10)})
@@ -47,7 +47,7 @@ def leaving(monkeypatch):
 
     def begin(finished, window):
         left = []
-        threads.append(threading.Thread(target=lambda: left.extend(safe_batches(finished, window))))
+        threads.append(threading.Thread(target=lambda: left.extend(durable_batches(finished, window))))
         threads[-1].start()
         return left
 

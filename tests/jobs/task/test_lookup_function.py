@@ -19,11 +19,11 @@ from asyncio_core.testing import run_virtual
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
 from jobs.errors import DeclarationError, RowFailed, RunStopped
-from jobs.task.circuit_breaker import OutageWatch
-from jobs.task.lookup_function import Asking, wants_to_come_again
-from jobs.task.lookup_state import Asked, Row
+from jobs.task.circuit_breaker import CircuitBreaker
+from jobs.task.lookup_function import LookupFunction, needs_retry
+from jobs.task.lookup_state import LookupState, Row
 from jobs.task.progress import AttemptCounts
-from jobs.wording import in_one_line
+from jobs.wording import one_line
 from tidegate import AsyncFunctionLookup, Outage, Retry
 
 
@@ -99,7 +99,7 @@ def lookup(function, **fields):
 
 
 def ask(function, *keys, concurrency=4, after=None, **fields):
-    """Rows with these keys through the real operator; their Asked afterwards, in the order in which they left."""
+    """Rows with these keys through the real operator; their LookupState afterwards, in the order in which they left."""
     declared = lookup(function, **fields)
 
     async def main():
@@ -109,16 +109,16 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
             return int(loop.time() * 1e6)
 
         gate = Gate()
-        watch = OutageWatch(declared.outage_rule, declared.service_name, gate, now_us)
-        told = AttemptCounts()
-        asking = Asking(
+        watch = CircuitBreaker(declared.outage_rule, declared.service_name, gate, now_us)
+        reported = AttemptCounts()
+        asking = LookupFunction(
             declared, client_for(declared, concurrency), place=0, gate=gate, watch=watch, now_us=now_us,
-            attempts=told,
+            attempts=reported,
         )  # fmt: skip
         left = []
         strategy = exponential_backoff(
             max_retries=10**9, initial_delay=declared.retry.initial_delay, max_delay=declared.retry.max_delay,
-            multiplier=declared.retry.multiplier, on_exception=wants_to_come_again,
+            multiplier=declared.retry.multiplier, on_exception=needs_retry,
         )  # fmt: skip
         operator = AsyncWaitOperator(
             asking, left.append, mode=OutputMode.UNORDERED, timeout=declared.timeout, capacity=64,
@@ -127,14 +127,14 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
         await operator.open()
         try:
             for index, key in enumerate(keys):
-                asked = Asked(None if key is None else (key,))
+                asked = LookupState(None if key is None else (key,))
                 await operator.process_element(StreamRecord(Row(None, index, (asked,))))
             await operator.end_input()
             if after:
                 await asyncio.sleep(after)
         finally:
             await operator.close()
-        ask.told = told
+        ask.reported = reported
         return [record.value.asked[0] for record in left]
 
     return run_virtual(main)
@@ -154,9 +154,9 @@ def test_an_answer_taken_in_one_step_leaves_what_it_leaves_step_by_step(monkeypa
         "throttled": [fail(Throttled("slow down", 3.0)), reply({"score": 2.0}, after=1.0)], "miss": [reply()],
         "meanwhile": [reply({"score": 3.0}, after=2.0)],  # the gate closes and opens while it is under way
     }  # fmt: skip
-    quick = [asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.told
-    monkeypatch.setattr(Asking, "_took_at_once", lambda *_: False)
-    assert ([asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.told) == quick
+    quick = [asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.reported
+    monkeypatch.setattr(LookupFunction, "_took_at_once", lambda *_: False)
+    assert ([asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.reported) == quick
     assert any(row["paused"] > 0 for row in quick[0])
 
 
@@ -206,18 +206,18 @@ def test_what_the_function_raises_is_tried_again_and_then_an_error():
 def test_a_retry_that_succeeds_leaves_no_error():
     (row,) = ask(Scripted({"a": [fail(OSError("broken")), reply({"score": 1.0})]}), "a")
     assert (row.status, row.error, len(row.attempts)) == ("ok", None, 2)
-    assert ask.told == AttemptCounts(answered_us=[100_000], unanswered=1, retries=1)
+    assert ask.reported == AttemptCounts(answered_us=[100_000], unanswered=1, retries=1)
 
 
 def test_an_error_is_kept_in_one_line_that_a_file_can_hold():
     (row,) = ask(Scripted({"a": [fail(OSError("broken\n  pipe \ud800"))]}), "a", retry=Retry(retries=0))
     assert row.error == "OSError: broken pipe ?"
-    assert in_one_line("a\r\n\tb\udcff") == "a b?"
+    assert one_line("a\r\n\tb\udcff") == "a b?"
 
 
 def test_an_error_is_bounded_and_shows_control_characters_as_escapes():
-    said = "\x1b[2J\x00 red\u202e" + "x" * 900_000
-    (row,) = ask(Scripted({"a": [fail(OSError(said))]}), "a", retry=Retry(retries=0))
+    message = "\x1b[2J\x00 red\u202e" + "x" * 900_000
+    (row,) = ask(Scripted({"a": [fail(OSError(message))]}), "a", retry=Retry(retries=0))
     assert row.error.startswith("OSError: \\x1b[2J\\x00 red\\u202exxx")
     assert row.error.endswith(" characters)")
     assert len(row.error) < 2_050
@@ -271,18 +271,18 @@ def boom():
 
 
 @pytest.mark.parametrize(
-    ("fallback", "said"),
+    ("fallback", "message"),
     [
         (lambda: [{"score": 1.0}, {"score": 2.0}], "its fallback: the function gave 2 answers for one row"),
         (lambda: "x", "its fallback: the function gave str; it must give a list of dicts"),
         (boom, "its fallback: ZeroDivisionError: no way"),
     ],
 )
-def test_a_fallback_that_breaks_leaves_a_timeout_that_says_so(fallback, said):
+def test_a_fallback_that_breaks_leaves_a_timeout_that_says_so(fallback, message):
     (row,) = ask(Scripted({"a": [hang]}, {"a": fallback}), "a", timeout=5.0)
     assert row.status == "timeout"
     assert row.error.startswith("no answer within 5.0 s, 1 attempts; ")
-    assert said in row.error
+    assert message in row.error
 
 
 def test_a_fallback_that_does_not_fit_is_an_error():
@@ -376,18 +376,18 @@ def test_rows_that_run_out_of_time_tell_of_an_outage_too_but_each_failure_is_tol
 
 
 @pytest.mark.parametrize(
-    ("policy", "script", "said"),
+    ("policy", "script", "message"),
     [
         ("on_miss", [reply()], "lookup mood: a row ended as miss (None); on_miss is 'fail'."),
         ("on_timeout", [hang], "a row ended as timeout (no answer within 10.0 s, 1 attempts); on_timeout is 'fail'."),
         ("on_error", [fail(CallFailed("gone", passing=False))], "a row ended as error"),
     ],
 )
-def test_a_policy_that_says_fail_fails_the_run_in_one_sentence(policy, script, said):
+def test_a_policy_that_says_fail_fails_the_run_in_one_sentence(policy, script, message):
     with pytest.raises(AsyncInvokeError) as failed:
         ask(Scripted({"a": script}), "a", retry=Retry(retries=0), **{policy: "fail"})
     assert isinstance(failed.value.__cause__, RowFailed)
-    assert said in str(failed.value.__cause__)
+    assert message in str(failed.value.__cause__)
 
 
 def test_a_null_key_fails_the_run_where_that_is_declared():

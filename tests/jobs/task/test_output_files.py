@@ -100,6 +100,7 @@ def test_an_attempt_that_fails_removes_what_it_wrote(tmp_path, monkeypatch, erro
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.process
 def test_a_full_disk_is_told_in_one_sentence(tmp_path):
     mounted = tmp_path / "small"
     mounted.mkdir()
@@ -107,9 +108,9 @@ def test_a_full_disk_is_told_in_one_sentence(tmp_path):
         pytest.skip("this machine lets nobody mount a small disk")
     try:
         much = pa.RecordBatch.from_pydict({"n": [hash((n, n)) for n in range(50_000)]}, schema=ROW)
-        with pytest.raises(TidegateError, match=r"small: the rows cannot be written: .*No space left") as told:
+        with pytest.raises(TidegateError, match=r"small: the rows cannot be written: .*No space left") as reported:
             list(TaskFiles(str(mounted), ROW).written(iter([much])))
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reported.value)
         assert not list(mounted.iterdir())
     finally:
         subprocess.run(["umount", mounted], check=True)
@@ -124,12 +125,12 @@ def test_spark_reads_the_files_as_those_that_it_writes_itself(spark, service, tm
     enrich(made, declared).write.parquet(str(tmp_path / "spark"))
     files = write_out(*prepare(made, declared), str(tmp_path / "tasks")).files
     assert all(Path(file).parent == tmp_path / "tasks" for file in files)
-    by_spark, by_tasks = spark.read.parquet(str(tmp_path / "spark")), spark.read.parquet(*files)
-    assert by_tasks.schema == by_spark.schema
+    spark_field, by_tasks = spark.read.parquet(str(tmp_path / "spark")), spark.read.parquet(*files)
+    assert by_tasks.schema == spark_field.schema
     own = [name for name in made.columns if name != "counts"]  # a map cannot be sorted by
     expected, found = (
         sorted(frame.select(*(f"`{name}`" for name in [*own, "counts"])).collect(), key=lambda row: row["id"])
-        for frame in (by_spark, by_tasks)
+        for frame in (spark_field, by_tasks)
     )
     assert found == expected
     assert pq.read_schema(files[0]).field("span").type == pa.int64()  # as in Spark's own: Delta knows no interval

@@ -12,11 +12,11 @@ from asyncio_core.testing import run_virtual
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
 from jobs.errors import DeclarationError, RunStopped
-from jobs.task.circuit_breaker import OutageWatch
-from jobs.task.lookup_function import wants_to_come_again
-from jobs.task.lookup_state import Asked, Row
+from jobs.task.circuit_breaker import CircuitBreaker
+from jobs.task.lookup_function import needs_retry
+from jobs.task.lookup_state import LookupState, Row
 from jobs.task.progress import AttemptCounts
-from jobs.task.single_flight import SharedAsking
+from jobs.task.single_flight import SingleFlightLookupFunction
 from tidegate import AsyncFunctionLookup, Cache, Outage, Retry
 
 LIMIT_US = 1_000_000
@@ -37,7 +37,7 @@ class Service:
         start = loop.time()
         made = sum(1 for called, _, _ in self.calls if called == key)
         self.calls.append((key, start, None))
-        mine = len(self.calls) - 1
+        own = len(self.calls) - 1
         self.in_flight += 1
         self.highest_in_flight = max(self.highest_in_flight, self.in_flight)
         steps = self.script.get(str(key), [self.default])
@@ -46,7 +46,7 @@ class Service:
             await asyncio.sleep(seconds)
         finally:
             self.in_flight -= 1
-            self.calls[mine] = (key, start, loop.time())
+            self.calls[own] = (key, start, loop.time())
         if isinstance(outcome, Exception):
             raise outcome
         return [] if outcome is None else [outcome]
@@ -69,7 +69,7 @@ class Throttling:
 
 
 def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every=0.0, **fields):
-    """Rows with these keys, one `every` so many seconds, through the sharing operator; their Asked as they left."""
+    """Rows with these keys, one `every` so many seconds, through the sharing operator; their states as they left."""
     standard = {
         "name": "mood",
         "keys": {"k": "k"},
@@ -88,9 +88,9 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
         def now_us():
             return int(loop.time() * 1e6)
 
-        asking = SharedAsking(
+        asking = SingleFlightLookupFunction(
             declared, Throttling(client_for(declared, share)), cache=declared.cache, place=0, gate=gate,
-            watch=OutageWatch(declared.outage_rule, "mood", gate, now_us), now_us=now_us,
+            watch=CircuitBreaker(declared.outage_rule, "mood", gate, now_us), now_us=now_us,
             attempts=AttemptCounts(),
         )  # fmt: skip
         left = []
@@ -98,15 +98,15 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
             asking, left.append, mode=mode, timeout=declared.timeout, capacity=capacity or 16 * share,
             concurrency=min(share, capacity or share), gate=gate,
             retry_strategy=exponential_backoff(
-                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_exception=wants_to_come_again
+                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_exception=needs_retry
             ),
         )  # fmt: skip
-        asking.step_aside = operator.step_aside
+        asking.yield_slot = operator.yield_slot
         await operator.open()
         try:
             for index, key in enumerate(keys):
                 await operator.process_element(
-                    StreamRecord(Row(None, index, (Asked(None if key is None else (key,)),)))
+                    StreamRecord(Row(None, index, (LookupState(None if key is None else (key,)),)))
                 )
                 if every:
                     await asyncio.sleep(every)

@@ -13,7 +13,7 @@ from aiohttp import web
 from jobs import schema
 from jobs.declare.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
-from jobs.errors import AccessRefused, BudgetSpent, LedgerError
+from jobs.errors import AccessRefused, BudgetExhausted, LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.index import write_index
 from jobs.ledger.keys import key_text
@@ -199,10 +199,10 @@ def test_a_cap_on_calls_stops_the_run_and_keeps_what_was_answered(folder, cache)
     function = Function(seconds=lambda key: 0.01)
     cap = CallCap("max_calls 60", parts=(50.0, 10.0), weights=(1.0,))
     planned = dataclasses.replace(with_ledger(plan(lookup(function, **cache)), folder), cap=cap)
-    with pytest.raises(BudgetSpent, match="max_calls 60 is used up: what was answered is kept"):
+    with pytest.raises(BudgetExhausted, match="max_calls 60 is used up: what was answered is kept"):
         collected(planned, batches(500))
     assert function.calls == 50 == len(kept(folder))
-    with pytest.raises(BudgetSpent):  # Spark tries again: it may not spend its part a second time
+    with pytest.raises(BudgetExhausted):  # Spark tries again: it may not spend its part a second time
         in_time(lambda: list(PartitionRun(planned, 0, 1).run(iter(batches(500)))))
     assert function.calls == 50
 
@@ -270,8 +270,8 @@ def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_
     rows = collected(with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["ok", "timeout"]
     assert sorted(answer.key for answer in kept(folder)) == ["[0]", "[1]"]
-    again = collected(with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]).to_pylist()
-    assert [(row["first_status"], row[schema.source("first")]) for row in again] == [("ok", "ledger")] * 2
+    needs_retry = collected(with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]).to_pylist()
+    assert [(row["first_status"], row[schema.source("first")]) for row in needs_retry] == [("ok", "ledger")] * 2
     assert len(service.log) == 2
 
 

@@ -23,7 +23,7 @@ class Joining(AsyncFunction):
     async def async_invoke(self, value):
         key, seconds = value
         if key in self._first:
-            with self.operator.step_aside():
+            with self.operator.yield_slot():
                 await self._first[key].wait()
             return [("joined", key)]
         over = self._first[key] = asyncio.Event()

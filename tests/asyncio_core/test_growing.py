@@ -17,7 +17,7 @@ def test_calls_that_waited_for_the_concurrency_start_at_once_and_no_more_than_th
         async with opened(slow(10), capacity=10, concurrency=2) as run:
             await run.put(*range(10))
             await asyncio.sleep(0.5)
-            run.operator.widen(capacity=10, concurrency=5)
+            run.operator.grow(capacity=10, concurrency=5)
             await run.operator.end_input()
             return run.times, run.function.peak
 
@@ -30,7 +30,7 @@ def test_a_producer_that_waits_for_a_place_goes_on_at_once(opened):
             await run.put(0)
             waiting = asyncio.create_task(run.put(1, 2))
             await asyncio.sleep(0.5)
-            run.operator.widen(capacity=3, concurrency=3)
+            run.operator.grow(capacity=3, concurrency=3)
             await waiting
             taken = asyncio.get_running_loop().time(), run.operator.statistics().queued
             await run.operator.end_input()
@@ -45,7 +45,7 @@ def test_the_end_of_the_input_waits_for_everything_all_the_same(opened):
             await run.put(0, 1, 2)
             ending = asyncio.create_task(run.operator.end_input())
             await asyncio.sleep(0.5)
-            run.operator.widen(capacity=4, concurrency=2)
+            run.operator.grow(capacity=4, concurrency=2)
             await ending
             return run.times
 
@@ -58,7 +58,7 @@ def test_it_may_come_from_within_the_output_and_no_order_changes(opened):
 
             def take(element):
                 run.take(element)
-                run.operator.widen(capacity=2 + len(run.emitted), concurrency=2 + len(run.emitted) // 2)
+                run.operator.grow(capacity=2 + len(run.emitted), concurrency=2 + len(run.emitted) // 2)
 
             run.operator._output = take
             await run.put(0, 1, Watermark(1), 2, 3, 4, 5, Watermark(2), 6, 7)
@@ -73,8 +73,8 @@ def test_it_is_made_no_narrower(opened, narrower):
     async def main():
         async with opened({}, capacity=4, concurrency=2) as run:
             with pytest.raises(ValueError, match="an operator is made no narrower, and it has 4 and 2"):
-                run.operator.widen(**narrower)
+                run.operator.grow(**narrower)
             with pytest.raises(ValueError, match=r"from 1 to capacity \(5\), got 6"):
-                run.operator.widen(capacity=5, concurrency=6)
+                run.operator.grow(capacity=5, concurrency=6)
 
     run_virtual(main)
