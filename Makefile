@@ -1,4 +1,4 @@
-# Every command sets up what it needs in .venv by itself. `make` alone prints this list.
+# Every command sets up what it needs in .venv. `make` alone prints this list.
 .DEFAULT_GOAL := help
 SHELL := bash
 PYTHON ?= python3

@@ -47,7 +47,7 @@ class Gate:
         ValueError, 0 does nothing. Needs the running loop.
         """
         if seconds is not None and not seconds >= 0:
-            raise ValueError(f"a gate closes for 0 or more seconds, or for None, got {seconds!r}")
+            raise ValueError(f"seconds must be None or at least 0, got {seconds!r}")
         if seconds == 0:
             return
         loop = self._bind()

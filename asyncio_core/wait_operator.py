@@ -211,7 +211,7 @@ class AsyncWaitOperator:
         """
         if capacity < self._queue.capacity or concurrency < self._concurrency:
             raise ValueError(
-                f"capacity={capacity!r}, concurrency={concurrency!r}: an operator is made no narrower, and it has "
+                f"capacity={capacity!r}, concurrency={concurrency!r}: capacity and concurrency can only grow; they are "
                 f"{self._queue.capacity} and {self._concurrency}"
             )
         self._concurrency = check_concurrency(concurrency, capacity)

@@ -141,10 +141,10 @@ class DayRun:
         if worker is None or os.getppid() == worker.pid:
             return (
                 "cancelled",
-                "somebody cancelled the run; its Spark is ended.",
+                "somebody cancelled the run; its Spark application was stopped.",
                 f"To have the day, {run_again(self.declared)}",
             )
-        reason = "the process of the run was killed, as by a lack of memory; its Spark is ended."
+        reason = "the process of the run was killed, as by a lack of memory; its Spark application was stopped."
         tags = self.context.run.tags
         if "dagster/backfill" in tags or "dagster/retry_number" in tags:
             return "failed", reason, f"To have the day, {run_again(self.declared)}"
@@ -207,7 +207,7 @@ class DayRun:
 
     def _after(self, ended: ProgramResult) -> str:
         if ended.crashed and self.context.retry_number == 0:
-            return "Nothing: it is tried once more by itself."
+            return "Nothing: it is retried automatically once."
         if ended.state != RunStopped.state:
             return f"{CURES.get(ended.state, 'Once that is mended')}, {run_again(self.declared)}"
         start = next_start(self.declared, self.day, dt.datetime.now(dt.UTC))

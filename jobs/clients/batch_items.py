@@ -171,4 +171,4 @@ def dumped(value: Any) -> bytes:
 def _number(value: Any) -> Any:
     if isinstance(value, decimal.Decimal):
         return orjson.Fragment(str(value).encode())
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not valid JSON")

@@ -80,7 +80,7 @@ class Request:
         self._left_at = time.monotonic()
 
     def frees_its_connection(self) -> None:
-        """The next request may leave on it, before whoever made this one has his turn to say that it ended."""
+        """The next request may leave on it, before the maker of this one can say that it ended."""
         if self._in_flight:
             self._in_flight = False
             self._counts.in_flight -= 1

@@ -37,7 +37,7 @@ class JsonTemplate:
     """
 
     def __init__(self, where: str, template: Any) -> None:
-        """Raises DeclarationError for what is no JSON, and for braces that are no placeholder."""
+        """Raises DeclarationError for what is not valid JSON, and for braces that are no placeholder."""
         self.variables: list[Env] = []
         self._template = self._read(where, template)
         self.names = {name for name, _ in _places(self._template)}
@@ -56,8 +56,8 @@ class JsonTemplate:
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
             return {name: self._read(f"{where}.{name}", item) for name, item in value.items()}
         raise DeclarationError(
-            f"{where}: {value!r} is no JSON; write dicts with text as names, lists, text, finite numbers, true, false "
-            "and null."
+            f"{where}: {value!r} is not valid JSON; write dicts with text as names, lists, text, finite numbers, "
+            "true, false and null."
         )
 
     def filled(self, values: Mapping[str, Any]) -> Any:
@@ -125,7 +125,7 @@ def as_text(value: Any) -> str:
 def as_json(value: Any) -> Any:
     """A key's value as JSON has it; what JSON has no type for is text, as `as_text` writes it."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no JSON number")
+        raise ValueError(f"{value} is not a JSON number")
     if value is None or isinstance(value, bool | int | float | str | decimal.Decimal):
         return value
     if isinstance(value, list | tuple):

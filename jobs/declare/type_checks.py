@@ -18,7 +18,7 @@ from jobs.errors import DeclarationError
 UNSAID = frozenset(
     {"auth", "headers", "proxy", "token_url", "url"}
 )  # what is written there in its stead may be a secret
-NAMES: dict[Any, str] = {bool: "True or False", float: "a number", int: "a whole number", str: "a text"}
+NAMES: dict[Any, str] = {bool: "True or False", float: "a number", int: "a whole number", str: "a string"}
 NAMES |= {types.NoneType: "None", Callable: "a function", Mapping: "a dict", Sequence: "a list", tuple: "a list"}
 EXAMPLES = {
     "ApiKey": 'ApiKey(Env("NAME"))',

@@ -154,7 +154,7 @@ def _footer(file: Path) -> pq.FileMetaData:
     try:
         return pq.read_metadata(file)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DeclarationError(f"input: {file} is no readable Parquet file: {error}") from error
+        raise DeclarationError(f"input: {file} is not a readable Parquet file: {error}") from error
 
 
 def _join(columns: dict[str, InputColumn], of_file: Sequence[InputColumn]) -> None:

@@ -40,8 +40,8 @@ def write_keyed(path: str, table: pa.Table) -> None:
             file.write_batch(batch)
     except (pa.ArrowException, OSError) as error:
         raise LedgerError(
-            f"ledger: a file of this run cannot be written to {path!r}: {one_line(error)}. Make room there and start "
-            "again."
+            f"ledger: a file of this run cannot be written to {path!r}: {one_line(error)}. Free some space "
+            "there and start again."
         ) from error
 
 

@@ -131,8 +131,8 @@ class LedgerFolder:
 
     def _not_stored(self, error: Exception) -> LedgerError:
         return LedgerError(
-            f"ledger {self.root!r}: answers cannot be stored: {one_line(error)}. Make room there or allow writing, "
-            "and start again: what was stored before is kept and used."
+            f"ledger {self.root!r}: answers cannot be stored: {one_line(error)}. Free some space or fix the "
+            "permissions, then rerun: what was stored before is kept and used."
         )
 
     def delete(self, name: str) -> None:
@@ -261,7 +261,7 @@ class LedgerFolder:
         file = pq.ParquetFile(source, page_checksum_verification=True)
         written = (file.metadata.metadata or {}).get(FORMAT_KEY)
         if written is None or not written.isdigit():
-            raise Foreign("no part of a ledger")
+            raise Foreign("not a Tidegate ledger file")
         if int(written) > FORMAT:
             raise LedgerError(
                 f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads up to {FORMAT}: "

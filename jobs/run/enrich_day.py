@@ -59,7 +59,7 @@ AGAIN = "run the same day again once that is mended; days published before stay 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the days from the command line. Never raises what a person would see as a traceback of ours."""
+    """Run the days from the command line. Never lets an exception of ours reach the user as a traceback."""
     options = _options(arguments)
     reports: list[Report] = [terminal]
     status = WROTE
@@ -106,7 +106,7 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str, common: list[Re
         status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
         return status, isinstance(error, DeclarationError | RowFailed)
     except Exception as error:
-        logging.getLogger("tidegate").exception("a bug, or something outside that Tidegate does not know")
+        logging.getLogger("tidegate").exception("unexpected error")
         _all_of(reports)({"kind": "failed", "day": day, "reason": _with_log(sentence_of(error)), "next_step": AGAIN})
         return FAILED, False
     return WROTE, True

@@ -76,7 +76,7 @@ class CircuitBreaker:
         if waited > at_most or seconds > max(at_most, PATIENCE):
             since = dt.datetime.fromtimestamp(self._throttled_since_us / 1e6, dt.UTC)
             raise RunStopped(
-                f"{self._service} asks for patience since {since:%H:%M:%S} UTC ({reason}), "
+                f"{self._service} has been throttling us since {since:%H:%M:%S} UTC ({reason}), "
                 f"now for {seconds:.0f} s more; waited {waited:.0f} s, gave up."
             )
         self._gate.close(seconds)

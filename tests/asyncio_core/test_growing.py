@@ -72,7 +72,7 @@ def test_it_may_come_from_within_the_output_and_no_order_changes(opened):
 def test_it_is_made_no_narrower(opened, narrower):
     async def main():
         async with opened({}, capacity=4, concurrency=2) as run:
-            with pytest.raises(ValueError, match="an operator is made no narrower, and it has 4 and 2"):
+            with pytest.raises(ValueError, match="capacity and concurrency can only grow; they are 4 and 2"):
                 run.operator.grow(**narrower)
             with pytest.raises(ValueError, match=r"from 1 to capacity \(5\), got 6"):
                 run.operator.grow(capacity=5, concurrency=6)

@@ -112,7 +112,7 @@ def add_days(parser: argparse.ArgumentParser) -> None:
     """--day, or --from and --to; read them with `days_of`."""
     parser.add_argument("--day", metavar="YYYY-MM-DD")
     parser.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day of several")
-    parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day, it too; by default --from alone")
+    parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day, inclusive (default: --from)")
 
 
 def days_of(options: argparse.Namespace) -> list[str]:

@@ -13,7 +13,7 @@ from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, en
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
-    parser.add_argument("--rows", type=int, default=20, help="of the day, from its first (20)")
+    parser.add_argument("--rows", type=int, default=20, help="number of rows to preview (default: 20)")
     parser.add_argument("--day", metavar="YYYY-MM-DD", help="by default the last one that the input has")
     parser.add_argument("--lookup", metavar="NAME", help="this one only; by default every lookup, one after the other")
     parser.add_argument("--show-personal", action="store_true", help="show keys made of columns declared as pii too")

@@ -85,7 +85,7 @@ def test_a_post_without_a_body_is_one(service, heard):
 def test_a_key_that_json_cannot_hold_is_an_error_of_its_row_and_nothing_is_sent(service, heard):
     declared = lookup(service.url, request="POST /v2", body={"q": "{q}"})
     (failure, answer) = ask(declared, (float("nan"),), (1.0,))
-    assert str(failure) == "nan is no JSON number"
+    assert str(failure) == "nan is not a JSON number"
     assert not failure.passing
     assert answer == (40.6,)
     assert len(heard) == 1

@@ -47,7 +47,7 @@ def test_arrays_and_structs_are_sent_as_json_has_them():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("nan")], "\ud800"])
 def test_what_json_cannot_hold_is_refused_and_not_changed(value):
-    with pytest.raises(ValueError, match=r"is no JSON number|cannot be written as JSON"):
+    with pytest.raises(ValueError, match=r"is not a JSON number|cannot be written as JSON"):
         sent({"k": "{k}"}, k=value)
 
 
@@ -56,9 +56,9 @@ def test_what_json_cannot_hold_is_refused_and_not_changed(value):
     [
         ("{k", "a brace stands alone"),
         ({"a": ["{k!r}"]}, "{k} has a format"),
-        ({"a": float("nan")}, "body.a: nan is no JSON"),
-        ({"a": {1, 2}}, "is no JSON"),
-        ({1: "a"}, "is no JSON"),
+        ({"a": float("nan")}, "body.a: nan is not valid JSON"),
+        ({"a": {1, 2}}, "is not valid JSON"),
+        ({1: "a"}, "is not valid JSON"),
     ],
 )
 def test_what_is_no_json_is_refused_with_its_place(template, message):

@@ -136,7 +136,7 @@ def test_somebody_elses_parquet_file_is_skipped_with_a_warning(folder, caplog):
     folder.write_part("run-1", "0-0", ANSWERS)
     pq.write_table(as_table(ANSWERS), path_of(folder, "run-1/export.parquet"))
     assert as_answers(folder.read(folder.parts())) == ANSWERS
-    assert "no part of a ledger" in caplog.text
+    assert "not a Tidegate ledger file" in caplog.text
 
 
 def test_a_newer_format_stops_with_a_sentence(folder, monkeypatch):
@@ -212,7 +212,7 @@ def test_a_file_that_grows_too_large_is_said_and_what_was_stored_before_stands(t
     parts, message = written_until_full([sys.executable, "-c", WRITING, str(tmp_path)], preexec_fn=limit)
     assert message.startswith(f"ledger {str(tmp_path)!r}: answers cannot be stored: ")
     assert message.endswith(
-        "Make room there or allow writing, and start again: what was stored before is kept and used."
+        "Free some space or fix the permissions, then rerun: what was stored before is kept and used."
     )
     folder = LedgerFolder(str(tmp_path), "weather", "f")
     assert len(folder.parts()) == parts >= 1

@@ -314,7 +314,7 @@ def test_a_corrupt_file_is_named(project, listener, tmp_path, damage):
     (folder / "part-0.parquet").write_bytes(whole)
     (folder / "part-1.parquet").write_bytes({"text": b"no Parquet at all", "cut": whole[:-9], "empty": b""}[damage])
     message = sentence(of(input=Input(path=str(tmp_path / "raw"))))
-    assert f"date={DAY}/part-1.parquet is no readable Parquet file: " in message
+    assert f"date={DAY}/part-1.parquet is not a readable Parquet file: " in message
 
 
 @pytest.mark.parametrize(
