@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import tempfile
@@ -35,6 +34,7 @@ def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = la
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -48,7 +48,8 @@ def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = la
             with tempfile.TemporaryFile() as output, _stderr_to(output.fileno()):
                 spark = session(name)
                 spark.sparkContext.setLogLevel("OFF")
-            logging.getLogger("SQLQueryContextLogger").disabled = True  # PySpark's: the JVM's stack trace, as JSON
+            # the stack trace of the JVM, as JSON; made by PySpark, as its own calls need a logger of its own class
+            PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
         yield active or spark  # type: ignore[misc]  # one of them there is
     except (PySparkException, Py4JError) as error:
         raise SparkFailed(f"Spark could not {purpose}: {sentence_of(error)}") from error

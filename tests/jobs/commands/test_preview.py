@@ -1,7 +1,6 @@
 """`tidegate try`: real calls for a few rows, against a real service and a real database, without a ledger."""
 
 import datetime as dt
-import logging
 import re
 import sqlite3
 import subprocess
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
+from pyspark.logger import PySparkLogger
 
 from tidegate.__main__ import main
 
@@ -271,7 +271,7 @@ def test_without_java_an_expression_is_one_sentence_before_the_first_call(projec
 @pytest.fixture
 def quiet(spark, monkeypatch):
     """The session of the tests, as silent as one that the command starts."""
-    monkeypatch.setattr(logging.getLogger("SQLQueryContextLogger"), "disabled", True)
+    monkeypatch.setattr(PySparkLogger.getLogger("SQLQueryContextLogger"), "disabled", True)
 
 
 @pytest.mark.spark
