@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, rows: int | None = None) -> None:
     """rows: of the frame, as a day's run knows them from the footers of its files."""
-    rows, plan = prepare(frame, declared)
+    prepared, plan = prepare(frame, declared)
     plan = apply_options(plan, declared, uuid.uuid4().hex, RunOptions())
-    with prepare_ledger(rows, plan, scratch=Path(f"{out}-keys"), rows=rows) as run:
-        write_out(rows, run.plan, str(out))
+    with prepare_ledger(prepared, plan, scratch=Path(f"{out}-keys"), rows=rows) as run:
+        write_out(prepared, run.plan, str(out))
