@@ -16,40 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import tidegate
-from tidegate import (
-    ApiKey,
-    AsyncFunctionLookup,
-    Basic,
-    Batch,
-    Bearer,
-    Cache,
-    CoroutineLookup,
-    Enrichment,
-    Env,
-    EventTime,
-    HttpLookup,
-    Input,
-    Ledger,
-    Lookup,
-    OAuth2ClientCredentials,
-    Outage,
-    Output,
-    Pages,
-    Price,
-    Retry,
-    Service,
-    SqlLookup,
-    Summary,
-    Tolerance,
-    Ttl,
-)  # fmt: skip
 
 PAGE = Path("docs/reference.md")
-SECTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
-    ("The enrichment", (Enrichment, Input, Output, EventTime, Tolerance, Summary)),
-    ("Lookups", (Lookup, HttpLookup, Batch, Pages, SqlLookup, CoroutineLookup, AsyncFunctionLookup)),
-    ("Services", (Service, ApiKey, Bearer, Basic, OAuth2ClientCredentials, Price, Outage, Retry, Env)),
-    ("What is kept", (Ledger, Ttl, Cache)),
+SECTIONS = (
+    ("The enrichment", "Enrichment Input Output EventTime Tolerance Summary"),
+    ("Lookups", "Lookup HttpLookup Batch Pages SqlLookup CoroutineLookup AsyncFunctionLookup"),
+    ("Services", "Service ApiKey Bearer Basic OAuth2ClientCredentials Price Outage Retry Env"),
+    ("What is kept", "Ledger Ttl Cache"),
 )
 HEAD = """# Reference: every field of a declaration
 
@@ -68,11 +41,16 @@ REQUIRED = "required"
 def page() -> str:
     """The whole page, as Markdown."""
     lines = [HEAD]
-    for title, declared in SECTIONS:
+    for title, names in SECTIONS:
         lines.append(f"## {title}\n")
-        for one in declared:
-            lines += _section(one)
+        for name in names.split():
+            lines += _section(getattr(tidegate, name))
     return "\n".join(lines)
+
+
+def declared_classes() -> list[type]:
+    """Every class that a declaration is made of, in the order of the page."""
+    return [getattr(tidegate, name) for _, names in SECTIONS for name in names.split()]
 
 
 def described(declared: type) -> dict[str, str]:
@@ -158,7 +136,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 def main() -> None:
     PAGE.write_text(page())
-    print(f"{PAGE}: {sum(len(declared) for _, declared in SECTIONS)} of {len(tidegate.__all__)} names of tidegate")
+    print(f"{PAGE}: {len(declared_classes())} of {len(tidegate.__all__)} names of tidegate")
 
 
 if __name__ == "__main__":

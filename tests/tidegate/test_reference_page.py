@@ -10,7 +10,7 @@ import tidegate
 from tidegate import reference
 
 PAGE = Path(__file__).parents[2] / reference.PAGE
-DECLARED = [declared for _, section in reference.SECTIONS for declared in section]
+DECLARED = reference.declared_classes()
 
 
 def test_the_page_is_as_the_declarations_are():
