@@ -1,18 +1,16 @@
-"""Finds what is declared: every Enrichment in every module of a package."""
+"""One enrichment as Dagster knows it: the names of its assets, its jobs and its days."""
 
 import hashlib
-import importlib
 import os
-import pkgutil
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 
 import dagster as dg
 
+from jobs.declare.discovery import Discovered, discover
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
@@ -96,25 +94,15 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
     return [replace(declared, input_name=name(folders[declared.name])) for declared in all_declared]
 
 
-def enrichments_in(package: ModuleType) -> list[Declared]:
-    """Every Enrichment at the top level of the package's modules, by name.
+def enrichments_in(package: str) -> list[Declared]:
+    """Every enrichment of the package's modules, by name.
 
     Raises:
-        DeclarationError: two of them have one name, or write into one table.
+        DeclarationError: Two of them have one name, or write into one table.
     """
-    found: dict[str, Declared] = {}
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        for name, value in vars(module).items():
-            if isinstance(value, Enrichment) and not any(value is declared.enrichment for declared in found.values()):
-                _add(found, Declared(f"{module.__name__}:{name}", value))
-    return sorted(found.values(), key=lambda declared: declared.name)
-
-
-def _add(found: dict[str, Declared], new: Declared) -> None:
-    message = find_conflict(
-        (new.reference, new.enrichment), [(old.reference, old.enrichment) for old in found.values()]
-    )
-    if message:
-        raise DeclarationError(message)
-    found[new.name] = new
+    found: list[Discovered] = []
+    for one in discover(package):
+        if message := find_conflict(one, found):
+            raise DeclarationError(message)
+        found.append(one)
+    return sorted((Declared(*one) for one in found), key=lambda declared: declared.name)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-import enrichments
 from orchestration.alerts import alerts
 from orchestration.assets import dead_letters_asset, enriched_asset, raw_asset, summary_asset
 from orchestration.dead_runs import dead_runs_sensor, signing_executor
@@ -60,4 +59,4 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
     )
 
 
-defs = definitions_of(enrichments_in(enrichments), spark_program())
+defs = definitions_of(enrichments_in("enrichments"), spark_program())

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from jobs.declare.discovery import Discovered, declared_in, modules_of
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, TidegateError
@@ -18,32 +17,25 @@ from jobs.tables import run_records
 from jobs.wording import counted
 
 
-def check_package(name: str, day: str | None = None) -> Iterator[tuple[str, str, bool]]:
+def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, str, bool]]:
     """What was checked, what is to be said of it, and whether it is right; one after another, whatever is wrong.
 
     day: of the input; by default the last one that each enrichment has. Raises DeclarationError without such a package.
     """
-    try:
-        package = importlib.import_module(name)
-    except ImportError as error:
-        raise DeclarationError(f"there is no package {name!r} here: {error}.") from error
-    checked: list[tuple[str, Enrichment]] = []
-    for info in sorted(pkgutil.iter_modules(getattr(package, "__path__", [])), key=lambda info: info.name):
-        module = f"{name}.{info.name}"
+    checked: list[Discovered] = []
+    for module in modules_of(package):
         try:
-            named = vars(importlib.import_module(module)).items()
-            found = [(f"{module}:{key}", value) for key, value in named if isinstance(value, Enrichment)]
-        except Exception as error:  # noqa: BLE001  # a declaration is code: whatever it raises is what is wrong with it
-            message = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
-            yield module, f"cannot be loaded: {message}", False
+            found = declared_in(module)
+        except DeclarationError as error:
+            yield module, str(error).removeprefix(f"{module} "), False
             continue
-        for reference, enrichment in found:
-            if not any(enrichment is other for _, other in checked):
-                message = find_conflict((reference, enrichment), checked)
-                checked.append((reference, enrichment))
-                yield from ((enrichment.name, *one) for one in _checked(enrichment, day, [message] if message else []))
-                for wrong in _lost(enrichment):
-                    yield enrichment.name, wrong, False
+        for one in found:
+            if not any(one.enrichment is other.enrichment for other in checked):
+                message = find_conflict(one, checked)
+                checked.append(one)
+                name = one.enrichment.name
+                yield from ((name, *line) for line in _checked(one.enrichment, day, [message] if message else []))
+                yield from ((name, wrong, False) for wrong in _lost(one.enrichment))
 
 
 def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Iterator[tuple[str, bool]]:

@@ -58,10 +58,10 @@ def tidegate(*arguments: str) -> None:
 
 def mark_expired(town: str) -> None:
     from jobs.commands import ledgers, marks
+    from jobs.declare.discovery import discover
     from jobs.ledger.keys import key_text
-    from tidegate.commands.command import all_declared
 
-    (kept,) = ledgers.named(all_declared("declared"), "weather")
+    (kept,) = ledgers.named(discover("declared"), "weather")
     marks.mark_expired(kept.folder, [key_text((town,), hidden=False)])
 
 

@@ -11,7 +11,7 @@ from jobs.process.day_pipeline import DayOutcome
 from jobs.schema import DayFacts, DayMetrics, DayRecord, LookupMetrics
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS
-from tidegate.commands.command import Command, add_days, add_enrichment, days_of, enrichment_of, named
+from tidegate.commands.command import Command, add_days, add_enrichment, days_of, named
 from tidegate.commands.days import line
 from tidegate.commands.stages import Stages
 
@@ -25,7 +25,7 @@ def parsed(*arguments):
 
 @pytest.mark.parametrize("called", ["flights", "flights_enriched", "enrichments.flights:flights"])
 def test_an_enrichment_is_found_by_its_name_its_file_or_its_reference(called):
-    assert enrichment_of(parsed("of", called)).name == "flights_enriched"
+    assert named(parsed("of", called)).enrichment.name == "flights_enriched"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_name_of_an_enrichment_holds_over_that_of_another_ones_file(package)
 
 def test_an_unknown_enrichment_is_told_with_those_that_there_are():
     with pytest.raises(DeclarationError, match=r"no enrichment is called 'fligths'\. There are: .*flights_enriched"):
-        enrichment_of(parsed("of", "fligths"))
+        named(parsed("of", "fligths"))
 
 
 def test_days_are_one_or_a_range_with_both_ends():

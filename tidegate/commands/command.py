@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime as dt
-import importlib
-import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.declare.enrichment import Enrichment, load, require_day
+from jobs.declare.discovery import Discovered, discover_named
+from jobs.declare.enrichment import require_day
 from jobs.errors import DeclarationError
 
 RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/run/enrich_day.py
@@ -30,7 +28,7 @@ class Command:
 
 
 def add_enrichment(parser: argparse.ArgumentParser) -> None:
-    """The enrichment that a command is about; read it with `enrichment_of`."""
+    """The enrichment that a command is about; read it with `named`."""
     parser.add_argument("enrichment", metavar="ENRICHMENT", help="its name, the name of its file, or module:name")
     add_package(parser)
 
@@ -39,73 +37,9 @@ def add_package(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--package", default="enrichments", help="holds the declarations (enrichments)")
 
 
-def all_declared(package: str) -> list[tuple[str, Enrichment]]:
-    """Every enrichment of a package, once, with its module:name."""
-    found: list[tuple[str, Enrichment]] = []
-    for _, reference, enrichment in declared(package):
-        if not any(enrichment is other for _, other in found):
-            found.append((reference, enrichment))
-    return found
-
-
-def enrichment_of(options: argparse.Namespace) -> Enrichment:
+def named(options: argparse.Namespace) -> Discovered:
     """The one that was named. Raises DeclarationError when none or several are called so."""
-    return named(options)[1]
-
-
-def named(options: argparse.Namespace) -> tuple[str, Enrichment]:
-    """The same, with its module:name before it."""
-    if ":" in options.enrichment:
-        return options.enrichment, load(options.enrichment)
-    found: dict[str, Enrichment] = {}  # reference -> enrichment, each under one reference
-    known = []
-    for names, reference, enrichment in declared(options.package):
-        known.append(enrichment.name)
-        if options.enrichment in names and not any(enrichment is other for other in found.values()):
-            found[reference] = enrichment
-    called_so = {reference: one for reference, one in found.items() if one.name == options.enrichment}
-    found = called_so or found  # its own name holds over that of a file or a variable
-    if len(found) == 1:
-        return next(iter(found.items()))
-    if found:
-        raise DeclarationError(f"{options.enrichment!r} names several; write one of: {', '.join(sorted(found))}.")
-    there = f"There are: {', '.join(sorted(set(known)))}." if known else f"{options.package} holds none."
-    raise DeclarationError(f"no enrichment is called {options.enrichment!r}. {there}")
-
-
-def declared(package: str) -> Iterator[tuple[tuple[str, ...], str, Enrichment]]:
-    """Every enrichment of a package: what it may be called, its module:name, itself."""
-    for module in _modules(package):
-        yield from _declared_in(package, module)
-
-
-def beside(reference: str, enrichment: Enrichment) -> list[tuple[str, Enrichment]]:
-    """The other enrichments of the package that this one's module:name is in; files that cannot be loaded have none."""
-    package = reference.partition(":")[0].rpartition(".")[0]
-    found: dict[str, Enrichment] = {}
-    for module in _modules(package) if package else ():
-        with contextlib.suppress(DeclarationError):
-            found |= {name: other for _, name, other in _declared_in(package, module) if other is not enrichment}
-    return [*found.items()]
-
-
-def _modules(package: str) -> list[str]:
-    try:
-        path = getattr(importlib.import_module(package), "__path__", [])
-    except ImportError as error:
-        raise DeclarationError(f"there is no package {package!r} here: {error}.") from error
-    return sorted(info.name for info in pkgutil.iter_modules(path))
-
-
-def _declared_in(package: str, module: str) -> Iterator[tuple[tuple[str, ...], str, Enrichment]]:
-    name = f"{package}.{module}"
-    try:
-        loaded = importlib.import_module(name)
-    except Exception as error:
-        raise DeclarationError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
-    for key, value in vars(loaded).items():
-        if isinstance(value, Enrichment):
-            yield (value.name, module, key), f"{name}:{key}", value
+    return discover_named(options.package, options.enrichment)
 
 
 def add_days(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from jobs.declare.discovery import discover
 from jobs.wording import counted
-from tidegate.commands.command import RIGHT, Command, add_package, all_declared
+from tidegate.commands.command import RIGHT, Command, add_package
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +17,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import compact, ledgers
 
-    declared = all_declared(options.package)
+    declared = discover(options.package)
     kept = ledgers.named(declared, options.lookup) if options.lookup else ledgers.kept_by(declared)
     compacted = compact.compact(kept)
     if not compacted:

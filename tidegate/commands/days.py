@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.declare.discovery import beside
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, TidegateError
 from jobs.process.day_pipeline import DayOutcome, Quality
@@ -16,7 +17,7 @@ from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.tables.leases import WAIT
 from jobs.wording import counted
-from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, beside, named
+from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named
 from tidegate.commands.stages import CLEAR, Stages
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ def target_of(options: argparse.Namespace) -> Target:
     """The enrichment that was named. Raises DeclarationError when none or several are called so, and when another one
     of the package has its name, or writes into its tables.
     """
-    reference, enrichment = named(options)
-    if message := find_conflict((reference, enrichment), beside(reference, enrichment)):
+    found = named(options)
+    if message := find_conflict(found, beside(found)):
         raise DeclarationError(message)
-    return target(reference, enrichment, wait=options.wait)
+    return target(*found, wait=options.wait)
 
 
 def target(reference: str, enrichment: Enrichment, *, wait: float) -> Target:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from jobs.declare.discovery import discover
 from jobs.errors import DeclarationError
 from jobs.wording import counted
-from tidegate.commands.command import RIGHT, Command, add_package, all_declared
+from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.days import quality
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import forget, forgotten_keys, ledgers
 
-    declared = all_declared(options.package)
+    declared = discover(options.package)
     kept = ledgers.named(declared, options.lookup)
     lookup = kept[0].lookup
     if (options.key_file is None) == (options.key is None):

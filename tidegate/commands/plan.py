@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tidegate.commands.command import RIGHT, Command, add_days, add_enrichment, days_of, enrichment_of
+from tidegate.commands.command import RIGHT, Command, add_days, add_enrichment, days_of, named
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands.plan import plan
 
-    print(plan(enrichment_of(options), days_of(options)).render())
+    print(plan(named(options).enrichment, days_of(options)).render())
     return RIGHT
 
 

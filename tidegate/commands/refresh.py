@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from jobs.declare.discovery import discover
 from jobs.declare.enrichment import require_day
 from jobs.wording import counted
-from tidegate.commands.command import RIGHT, Command, add_package, all_declared
+from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.days import add_wait, target, tell
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def _run(options: argparse.Namespace) -> int:
     first = options.answered_from and require_day(options.answered_from, "--answered-from")
     last = options.answered_to and require_day(options.answered_to, "--answered-to")
     status = RIGHT
-    for kept in ledgers.named(all_declared(options.package), options.lookup):
+    for kept in ledgers.named(discover(options.package), options.lookup):
         matched = refresh.find(kept, options.where, first=first, last=last)
         _say(options.lookup, matched)
         if not options.do:

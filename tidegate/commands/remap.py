@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from jobs.declare.discovery import discover
 from jobs.declare.enrichment import Enrichment, require_day
 from jobs.errors import DeclarationError
 from jobs.wording import counted
-from tidegate.commands.command import RIGHT, Command, add_package, all_declared
+from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.days import add_wait, target, tell
 
 
@@ -38,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _named(options: argparse.Namespace) -> list[tuple[str, Enrichment]]:
-    declared = all_declared(options.package)
+    declared = discover(options.package)
     found = [
         (reference, enrichment)
         for reference, enrichment in declared

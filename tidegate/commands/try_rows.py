@@ -8,7 +8,7 @@ import sys
 
 from jobs.declare.enrichment import require_day
 from jobs.errors import DeclarationError
-from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, enrichment_of
+from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, named
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands.preview_keys import keys_of
     from jobs.run.preflight import preflight
 
-    enrichment = enrichment_of(options)
+    enrichment = named(options).enrichment
     if options.rows < 1:
         raise DeclarationError(f"--rows is {options.rows}; it must be at least 1.")
     lookups = [lookup for lookup in enrichment.lookups if options.lookup in (None, lookup.name)]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from jobs.errors import DeclarationError
 from jobs.wording import counted
-from tidegate.commands.command import RIGHT, Command, add_enrichment, enrichment_of
+from tidegate.commands.command import RIGHT, Command, add_enrichment, named
 
 DAYS = 7
 
@@ -28,7 +28,7 @@ def _run(options: argparse.Namespace) -> int:
         raise DeclarationError(f"--keep-days is {options.keep_days}; it must be 0 or more.")
     from jobs.commands import vacuum
 
-    for one in vacuum.vacuum(enrichment_of(options), older_than=timedelta(days=options.keep_days)):
+    for one in vacuum.vacuum(named(options).enrichment, older_than=timedelta(days=options.keep_days)):
         old, runs = counted(one.removed.old, "old file"), counted(one.removed.runs, "unpublished run")
         print(f"{one.table}: {old} and {runs} removed", flush=True)
     return RIGHT

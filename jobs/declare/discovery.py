@@ -1,0 +1,94 @@
+"""Finds the enrichments that the modules of a package declare. One that has several names is found once."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from jobs.declare.enrichment import Enrichment, load
+from jobs.errors import DeclarationError, TidegateError
+
+
+class Discovered(NamedTuple):
+    """One enrichment and where it is declared. reference: module:name, by which the Spark program finds it."""
+
+    reference: str
+    enrichment: Enrichment
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """What a user may call it: its own name, that of its file, that of its variable."""
+        module, _, variable = self.reference.partition(":")
+        return self.enrichment.name, module.rpartition(".")[2], variable
+
+
+def modules_of(package: str) -> list[str]:
+    """The full names of the package's modules, sorted. Raises DeclarationError when there is no such package."""
+    try:
+        path = getattr(importlib.import_module(package), "__path__", [])
+    except ImportError as error:
+        raise DeclarationError(f"there is no package {package!r} here: {error}.") from error
+    return sorted(f"{package}.{info.name}" for info in pkgutil.iter_modules(path))
+
+
+def declared_in(module: str) -> list[Discovered]:
+    """The enrichments at the top level of a module. Raises DeclarationError when it cannot be loaded."""
+    try:
+        loaded = importlib.import_module(module)
+    except Exception as error:
+        reason = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
+        raise DeclarationError(f"{module} cannot be loaded: {reason}") from error
+    return [
+        Discovered(f"{module}:{key}", value) for key, value in vars(loaded).items() if isinstance(value, Enrichment)
+    ]
+
+
+def discover(package: str) -> list[Discovered]:
+    """Every enrichment of a package, in the order of its modules.
+
+    Raises:
+        DeclarationError: There is no such package, or one of its modules cannot be loaded.
+    """
+    return _once(one for module in modules_of(package) for one in declared_in(module))
+
+
+def discover_named(package: str, name: str) -> Discovered:
+    """The enrichment of the package that is called so; for `module:name` the one there, in whatever package.
+
+    Raises:
+        DeclarationError: None or several are called so.
+    """
+    if ":" in name:
+        return Discovered(name, load(name))
+    every = [one for module in modules_of(package) for one in declared_in(module)]
+    found = _once(one for one in every if name in one.names)
+    # its own name holds over that of a file or a variable
+    found = [one for one in found if one.enrichment.name == name] or found
+    if len(found) == 1:
+        return found[0]
+    if found:
+        references = ", ".join(sorted(one.reference for one in found))
+        raise DeclarationError(f"{name!r} names several; write one of: {references}.")
+    known = ", ".join(sorted({one.enrichment.name for one in every}))
+    there = f"There are: {known}." if known else f"{package} holds none."
+    raise DeclarationError(f"no enrichment is called {name!r}. {there}")
+
+
+def beside(one: Discovered) -> list[Discovered]:
+    """The other enrichments of its package; modules that cannot be loaded have none."""
+    package = one.reference.partition(":")[0].rpartition(".")[0]
+    found: list[Discovered] = []
+    for module in modules_of(package) if package else ():
+        with contextlib.suppress(DeclarationError):
+            found += [other for other in declared_in(module) if other.enrichment is not one.enrichment]
+    return found
+
+
+def _once(discovered: Iterable[Discovered]) -> list[Discovered]:
+    found: dict[int, Discovered] = {}
+    for one in discovered:
+        found.setdefault(id(one.enrichment), one)
+    return list(found.values())
