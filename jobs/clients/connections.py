@@ -132,10 +132,11 @@ class WatchedConnection(ResponseHandler):
             self._watch_on()
 
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """Count a response as the parser finds it; interim ones (1xx) are none, nor is the end of an idle time."""
+        """Count a response as the parser finds it; an interim one (1xx) of a request is none, nor is a goodbye."""
         message, self._payload_of_last = data
-        is_goodbye = message.code == IDLE_TIMEOUT and self._responses == self._requests
-        self._responses += not (is_goodbye or 100 <= message.code < 200)
+        is_owed = self._responses < self._requests
+        is_interim, is_goodbye = 100 <= message.code < 200, message.code == IDLE_TIMEOUT
+        self._responses += not (is_interim if is_owed else is_goodbye)
         super().feed_data(data, size)
 
     def _is_owed_nothing(self) -> bool:
@@ -210,7 +211,7 @@ class WatchedConnection(ResponseHandler):
 
     def _drop_payload(self) -> None:
         """Nobody reads what comes: without this the parser stops reading after a while."""
-        if self._payload_of_last is not None:
+        if self._payload_of_last is not None and not self._payload_of_last.is_eof():
             self._payload_of_last._read_nowait(-1)  # noqa: SLF001  # read_nowait raises what the reader was left with
 
     def end_watch(self) -> None:

@@ -25,13 +25,13 @@ def in_chunks(content):
 class DisorderlyService:
     """Answers the requests of a connection one after another, each by `answer(path, body)`, an object for JSON.
 
-    fault(requests so far on this connection): what it does wrong at this request, one of FAULTS, or None. Requests that
-    it heard are in `log`, what it did in `done`. slow(path): s before that answer.
+    fault(requests so far on this connection): what it does wrong at this request, one of FAULTS, or None. The paths of
+    requests that it heard are in `log`, their heads in `heads`, what it did in `done`. slow(path): s before an answer.
     """
 
     def __init__(self, answer, *, fault=lambda number: None, slow=lambda path: 0.0, seed=0):
         self.answer, self.fault, self.slow = answer, fault, slow
-        self.log, self.done = [], []
+        self.log, self.heads, self.done = [], [], []
         self._random = random.Random(seed)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -78,6 +78,7 @@ class DisorderlyService:
                 else:  # it needs a body to know the key: by a header of the test's
                     body = re.search(rb"(?i)x-body: *(.*)\r", head)[1] if b"x-body" in head.lower() else b""
                 self.log.append(path)
+                self.heads.append(head)
                 await asyncio.sleep(self.slow(path) or self._random.random() * LATENCY)
                 await self._respond(fault, self.answer(path, body), reader, writer, later)
                 if left and fault == "early":
@@ -87,7 +88,7 @@ class DisorderlyService:
                     writer.write(response({"error": "no request"}, status="400 Bad Request"))
                 if writer.is_closing():
                     return
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # the last: the service ends
             return
         finally:
             for task in later:

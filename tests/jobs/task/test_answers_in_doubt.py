@@ -1,6 +1,7 @@
 """A service that sends a response too many: no row has another key's answer unnoticed, and the ledger keeps none."""
 
 import dataclasses
+import gc
 import itertools
 import json
 import random
@@ -10,6 +11,7 @@ import time
 import pytest
 
 from jobs.clients import request_counter
+from jobs.clients.authorizing import forget_tokens
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.errors import DeclarationError, TidegateError
 from jobs.ledger.answers import as_answers
@@ -22,7 +24,7 @@ from jobs.run.enrich import without_doubt
 from jobs.task.runner import PartitionRun, run_partition
 from tests.jobs.task.test_runner import batches, collected, plan
 from tests.support.disorderly_service import DROPPED, FAULTS, GREETING, HARMLESS, SHIFTING, DisorderlyService
-from tidegate import Batch, HttpLookup, Pages, Retry, Service
+from tidegate import Batch, Env, HttpLookup, OAuth2ClientCredentials, Pages, Retry, Service
 
 pytestmark = pytest.mark.process
 
@@ -110,6 +112,17 @@ def test_what_shifts_no_answer_puts_none_in_doubt(folder, fault):
     assert in_doubt == 0
     assert [row["first_status"] for row in rows] == ["ok"] * 60
     assert wrong(rows) == []
+
+
+def test_a_connection_whose_call_was_left_after_an_interim_response_is_judged_and_closed(folder):
+    """100 Continue, sent behind an answer, comes when the next request is out: the last that was read has no body."""
+    with DisorderlyService(
+        value, fault=once("100 after", 1), slow=lambda path: 0.0 if path.endswith("/0") else 3 * LIMIT
+    ) as service:
+        lookup = asked(service.url, timeout=LIMIT)
+        rows, _ = run(folder, lookup, 2, run_id="r1", mode="ordered", share=1)
+        gc.collect()  # an open connection that nobody holds is a warning of aiohttp's
+    assert [row["first_status"] for row in rows] == ["ok", "timeout"]
 
 
 def test_an_answer_that_comes_before_any_request_is_no_answer(folder):
@@ -300,6 +313,67 @@ def mixture(seed):
         return draw.choice((*FAULTS, *SHIFTING)) if number else GREETING
 
     return fault
+
+
+class Tokens:
+    """Answers and faults of a token service, which hears one request on each connection. `fine`: tokens that it gave on
+    connections with no response too many.
+    """
+
+    def __init__(self, seed):
+        self._draw = random.Random(f"tokens {seed}")
+        self._fault, self._bad, self._given = None, 0, 0
+        self.fine = set()
+
+    def fault(self, number):
+        if (
+            number == 0
+        ):  # a connection begins; of three that follow each other one is in order: more tries there are not
+            wants = self._draw.choice((None, *HARMLESS, *DROPPED, *SHIFTING, GREETING)) if self._bad < 2 else None
+            self._fault = wants
+            self._bad = self._bad + 1 if wants in (*SHIFTING, GREETING) else 0
+            return wants if wants == GREETING else None
+        return self._fault if number == 1 and self._fault != GREETING else None
+
+    def answer(self, path, body):
+        self._given += 1
+        token = f"token-{self._given}"
+        if not self._bad:
+            self.fine.add(token)
+        return {"access_token": token, "token_type": "Bearer", "expires_in": 0.3}
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 30))])
+def test_no_token_is_sent_that_came_with_a_response_too_many(folder, monkeypatch, seed):
+    """Both misbehave: the service of the tokens, which are renewed all the time, and the one that is asked."""
+    monkeypatch.setenv("CLIENT", "me")
+    monkeypatch.setenv("SECRET", "s3cr3t")
+    forget_tokens()
+    tokens = Tokens(seed)
+
+    def declared(service, server):
+        auth = OAuth2ClientCredentials(
+            token_url=f"{server.url}/token", client_id=Env("CLIENT"), client_secret=Env("SECRET")
+        )
+        limited = Service(name="shop", url=service.url, max_concurrency=8, auth=auth)
+        return asked(service.url, service=limited, **(WITH_BODY if seed % 2 else {}))
+
+    with DisorderlyService(tokens.answer, fault=tokens.fault, seed=seed) as server:
+        with DisorderlyService(value, fault=mixture(seed), seed=seed, slow=lambda path: 0.02) as service:
+            written, in_doubt = run(folder, declared(service, server), 500, run_id="r1")
+        sent = {re.search(rb"Authorization: Bearer (\S+)", head)[1].decode() for head in service.heads}
+        assert sent <= tokens.fine
+        assert len(sent) > 1
+        assert set(server.done) & {*SHIFTING, GREETING}
+        assert in_doubt or not wrong(written)
+        assert wrong_in(folder, 500) == []
+        with DisorderlyService(value, slow=lambda path: 0.02) as service:
+            written, in_doubt = run(folder, declared(service, server), 500, run_id="r2")
+        sent = {re.search(rb"Authorization: Bearer (\S+)", head)[1].decode() for head in service.heads}
+        assert sent <= tokens.fine
+    assert in_doubt == 0
+    assert {row["first_status"] for row in written} == {"ok"}
+    assert wrong(written) == []
 
 
 @pytest.mark.proof
