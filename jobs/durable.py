@@ -29,6 +29,19 @@ def write(path: Path, data: bytes) -> None:
         raise
 
 
+def write_new(path: Path, data: bytes | memoryview) -> None:
+    """Write a file of a new name; when this returns, it survives a power cut. Until then a reader may see a part of it.
+
+    Its folder is made where there is none. Raises OSError.
+    """
+    make_folder(path.parent)
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    sync(path.parent)
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder, and those above it, whose names survive a power cut."""
     missing = [folder] if not folder.is_dir() else []

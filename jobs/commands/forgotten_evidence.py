@@ -82,6 +82,10 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
             quality.keep(new)
             run_records.save(new)  # last: while it is not done, this is done again
             cleaned += 1
+    for run in run_records.unwritten(enrichment.name):  # no files tell which rows it had
+        if run.reason != FORGOTTEN:
+            run_records.save_unwritten(dataclasses.replace(run, reason=FORGOTTEN))
+            cleaned += 1
     return cleaned
 
 

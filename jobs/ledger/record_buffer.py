@@ -42,6 +42,11 @@ class Columns:
     def __len__(self) -> int:
         return len(self._outcomes)
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether a record marks a call that must not be made twice."""
+        return _CODES["asked"] in self._outcomes
+
     def append(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
         """A record, as StoredAnswer has it but for its key. Raises TypeError for a key that has no text."""
         self._keys += joined([key])

@@ -84,21 +84,32 @@ class LedgerFolder:
         return self._opened[1]
 
     # -- writing -------------------------------------------------------------------------------------------------------
-    def write_part(self, run_id: str, name: str, answers: Sequence[StoredAnswer] | pa.Table) -> str:
+    def write_part(
+        self, run_id: str, name: str, answers: Sequence[StoredAnswer] | pa.Table, *, lasting: bool = False
+    ) -> str:
         """Store the answers as one part, with one write; gives its name as `parts` does. `name` must be new.
 
-        When it returns they are stored (on a local disk: with the operating system, as after any write). Raises
-        LedgerError with a sentence, as for a full disk; nothing of the part is believed then.
+        When it returns they are stored (on a local disk: with the operating system, as after any write; on the disk
+        itself when `lasting`). Raises LedgerError with a sentence, as for a full disk; nothing of the part is believed
+        then.
         """
         table = answers if isinstance(answers, pa.Table) else as_table(answers)
         part = f"{run_id}/{name}.parquet"
-        self.write(f"{PARTS}/{part}", as_parquet(table, rows_per_group=max(1, len(table))))  # it is read as a whole
+        data = as_parquet(table, rows_per_group=max(1, len(table)))  # it is read as a whole
+        self.write(f"{PARTS}/{part}", data, lasting=lasting)
         return part
 
-    def write(self, name: str, data: bytes | pa.Buffer) -> None:
-        """One whole object under a new name. Raises LedgerError; what a failed write left is taken away."""
+    def write(self, name: str, data: bytes | pa.Buffer, *, lasting: bool = False) -> None:
+        """One whole object under a new name. Raises LedgerError; what a failed write left is taken away.
+
+        lasting: when this returns, it survives a power cut, on a local disk as on an object store.
+        """
+        path = f"{self.path}/{name}"
         try:
-            self._put(f"{self.path}/{name}", data)
+            if lasting and self.filesystem.type_name == "local":
+                durable.write_new(Path(path), memoryview(data))
+            else:
+                self._put(path, data)
         except (pa.ArrowException, OSError) as error:
             with contextlib.suppress(LedgerError):
                 self.delete(name)

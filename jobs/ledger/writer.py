@@ -158,7 +158,8 @@ class LedgerWriter:
         failure = None
         try:
             table = answers.table(self._run_id, hidden=self._hidden)
-            self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", table)
+            # a mark is for what a power cut would make us do again; answers that it takes are only paid again
+            self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", table, lasting=answers.has_marks)
         except LedgerError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it

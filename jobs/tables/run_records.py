@@ -5,12 +5,12 @@ A record that is torn, as by a power cut, says nothing: it is passed over with a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import overload
 
 from jobs import durable
 from jobs.errors import TidegateError
@@ -78,7 +78,9 @@ def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
 
 def torn(enrichment: str) -> list[Path]:
     """The files of records that say nothing: empty or torn. What they said of their runs is lost."""
-    return [path for path in sorted(_files(enrichment)) if durable.is_there(path) and _read(path) is None]
+    records = [path for path in _files(enrichment) if durable.is_there(path) and _read(path) is None]
+    ends = [path for path in _ends(enrichment) if durable.is_there(path) and _read(path, UnwrittenRun) is None]
+    return sorted([*records, *ends])
 
 
 def _files(enrichment: str, day: str | None = None) -> Iterator[Path]:
@@ -87,10 +89,18 @@ def _files(enrichment: str, day: str | None = None) -> Iterator[Path]:
             yield path
 
 
-def _read(path: Path) -> DayRecord | None:
+def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
+    return (path for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}") if path.name[0] != ".")
+
+
+@overload
+def _read(path: Path) -> DayRecord | None: ...
+@overload
+def _read(path: Path, kind: type[UnwrittenRun]) -> UnwrittenRun | None: ...
+def _read(path: Path, kind: type[DayRecord | UnwrittenRun] = DayRecord) -> DayRecord | UnwrittenRun | None:
     """None for a record that is torn, or gone. Raises TidegateError when it cannot be read."""
     try:
-        return DayRecord.from_json(path.read_text())
+        return kind.from_json(path.read_text())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -119,13 +129,10 @@ def hold_back(record: DayRecord, reason: str) -> DayRecord:
 
 def save_unwritten(run: UnwrittenRun) -> None:
     """Keep how a run ended that wrote no files, over what was known of its end before."""
-    replace(folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}", run.to_json())
+    durable.write(folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}", run.to_json().encode())
 
 
 def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
     """All runs of an enrichment, or of one day of it, that ended without files, oldest first."""
-    found = []
-    for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}"):
-        with contextlib.suppress(OSError, ValueError, TypeError):  # torn, it says nothing: the day is as without it
-            found.append(UnwrittenRun.from_json(path.read_text()))
+    found = [run for path in _ends(enrichment, day) if (run := _read(path, UnwrittenRun)) is not None]
     return sorted(found, key=lambda run: (run.day, run.ended_at))

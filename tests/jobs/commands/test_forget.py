@@ -24,7 +24,7 @@ from jobs.ledger.compaction import compact
 from jobs.ledger.keys import key_text
 from jobs.ledger.request_manifest import write_request_manifest
 from jobs.ledger.selection import select
-from jobs.schema import Verdict
+from jobs.schema import UnwrittenRun, Verdict
 from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_records
 from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
@@ -116,6 +116,12 @@ def stored(towns, request):
     run_records.hold_back(towns.written(SECOND, [2, NUMBER], "held", {}), "held back")
     log = run_records.spark_log("towns", FIRST, f"run-{FIRST}")
     log.write_text(f"a row of {GONE}")
+    ended = "2013-01-11T04:00:00+00:00"
+    died = UnwrittenRun("towns", SECOND, "died", "failed", f"lookup weather: {GONE} is refused.", "", ended, ended)
+    run_records.save_unwritten(died)
+    run_records.save_unwritten(dataclasses.replace(died, run_id="torn"))
+    torn = Path("data/runs/towns", SECOND, "torn.unwritten")
+    torn.write_text(torn.read_text()[:-20])
     for day in (FIRST, SECOND):
         summarize(towns.enrichment, towns.enrichment.summaries[0], day)
     towns.hidden = hidden

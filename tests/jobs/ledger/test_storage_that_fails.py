@@ -143,14 +143,25 @@ class FailingStorage(fs.FileSystemHandler):
     delete_dir_contents = delete_root_dir_contents = copy_file = open_append_stream = _not_needed
 
 
+class Filesystem(fs.PyFileSystem):
+    """It names its type as the handler does: Arrow puts a "py::" before that, so that none would be a local one."""
+
+    @property
+    def type_name(self):
+        return self.handler.get_type_name()
+
+
 @pytest.fixture
 def failing(request, monkeypatch):
     """Every ledger lies on it; what is written to last goes through it too."""
     storage = FailingStorage(*request.param)
-    filesystem, written = fs.PyFileSystem(storage), durable.write
+    filesystem = Filesystem(storage)
     for module in (store, keyed_file):
         monkeypatch.setattr(module, "open_root", lambda root: (filesystem, root))
-    monkeypatch.setattr(durable, "write", lambda path, data: storage.step("lasting", lambda: written(path, data)))
+    for name in ("write", "write_new"):
+        work = getattr(durable, name)
+        lasting = lambda path, data, work=work: storage.step("lasting", lambda: work(path, data))  # noqa: E731
+        monkeypatch.setattr(durable, name, lasting)
     return storage
 
 

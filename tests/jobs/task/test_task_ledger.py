@@ -3,8 +3,10 @@
 import asyncio
 import dataclasses
 import itertools
+import os
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -225,6 +227,36 @@ def test_a_call_that_must_not_be_made_twice_is_marked_before_it_is_made(folder):
     assert seen == [True] * 60
     assert {row["first_status"] for row in rows} == {"ok"}
     assert len(folder.parts(RUN)) < 60  # marks of calls that wait at the same time go into one part
+
+
+def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not_waited_for(folder, monkeypatch):
+    """A power cut takes what only the operating system has: the call would be made again."""
+    synced, sync, lasting = [], os.fsync, []
+
+    def noted(handle):
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+
+    class Once(Function):
+        async def async_invoke(self, value):
+            text = key_text((value["k"],))
+            (part,) = [
+                part for part in folder.parts(RUN)
+                if {"asked"} == {one.outcome for one in as_answers(folder.read([part])) if one.key == text}
+            ]  # fmt: skip
+            file = Path(folder.path, "parts", part)
+            lasting.append({str(file), *map(str, list(file.parents)[:6])} <= set(synced))
+            return await super().async_invoke(value)
+
+    asked = lookup(Once(seconds=lambda key: 0.01), retry=NO_RETRY, idempotent=False)
+    collected(with_ledger(plan(asked), folder), batches(20))
+    assert lasting == [True] * 20
+    synced.clear()
+    collected(with_ledger(plan(lookup(Function())), folder, run_id="r2"), batches(20))
+    assert folder.parts("r2")
+    assert synced == []
 
 
 def test_a_mark_without_an_answer_is_unknown_is_not_asked_and_says_who_asked(folder):
