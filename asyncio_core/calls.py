@@ -52,10 +52,10 @@ class Calls:
         on_completed: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self.pool = WorkerPool(concurrency, self._work, self._worker_left)
-        self.backlog: deque[Entry] = deque()  # never called yet; the operator appends
+        self._pool = WorkerPool(concurrency, self._work, self._worker_left)
+        self._backlog: deque[Entry] = deque()  # never called yet
         self._abandoned = 0
-        self.producer_due = False  # records are about to be added: a worker need not park
+        self._records_due = False  # see expect_records
         self.retries = self.timeouts = self.failures = self.cancelled = self.waiting_for_retry = 0
         self._invoke = function.async_invoke
         self._handle_timeout = timeout_handler(function)
@@ -87,28 +87,31 @@ class Calls:
         self._stood_still = self._gate.closed_seconds
         self._may_start = self._gate.is_open
 
-    def wake(self) -> None:
-        """Call a worker to the work, if there is any. To be called after adding to the backlog.
+    def add(self, entry: Entry) -> None:
+        """Call the function for this record as soon as fewer than `concurrency` calls run and the gate is open."""
+        self._backlog.append(entry)
+        pool = self._pool
+        if pool.spare and not pool.looking:
+            self._wake()
 
-        Where it matters, callers ask the pool first: without a spare worker, or with one on its way, nothing happens.
-        """
-        if self._may_start and (self.backlog or self._due):
-            self.pool.wake()
+    def expect_records(self, expected: bool) -> None:  # noqa: FBT001 - a setter
+        """Whether records are about to be added: a worker without work then looks again before it parks."""
+        self._records_due = expected
 
     def grow(self, concurrency: int) -> None:
         """So many calls at once from now on, no fewer than before."""
-        self.pool.grow(concurrency)
-        self.wake()
+        self._pool.grow(concurrency)
+        self._wake()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """The running call does not count meanwhile; see AsyncWaitOperator.yield_slot."""
-        self.pool.spare += 1
-        self.wake()
+        self._pool.spare += 1
+        self._wake()
         try:
             yield
         finally:
-            self.pool.spare -= 1
+            self._pool.spare -= 1
 
     def stop(self) -> None:
         """Start no attempt any more, and let no time limit expire. Calls under way go on until close()."""
@@ -117,14 +120,18 @@ class Calls:
 
     def never_called(self) -> int:
         """How many of the records added still wait for their first call, or did so when everything was cancelled."""
-        return len(self.backlog) + self._abandoned
+        return len(self._backlog) + self._abandoned
 
     def running(self) -> int:
-        return self.pool.busy()
+        return self._pool.busy()
+
+    def runs_in(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this task is one of the workers'."""
+        return task in self._pool
 
     def outstanding(self) -> int:
         """Records without an outcome, and calls that go on for such that have one."""
-        return len(self.backlog) + len(self._undecided) + sum(worker.decided for worker in self.pool)
+        return len(self._backlog) + len(self._undecided) + sum(worker.decided for worker in self._pool)
 
     async def close(self) -> asyncio.CancelledError | None:
         """Cancel everything and wait for the calls to end; see WorkerPool.close for what it returns."""
@@ -140,13 +147,17 @@ class Calls:
                 self.cancelled += 1
             elif holder.timer is not None:
                 holder.timer.cancel()
-        interruption = await self.pool.close()
-        self._abandoned = len(self.backlog)
-        self.backlog.clear()
+        interruption = await self._pool.close()
+        self._abandoned = len(self._backlog)
+        self._backlog.clear()
         self._due.clear()
         self._undecided.clear()
         self.waiting_for_retry = 0
         return interruption
+
+    def _wake(self) -> None:
+        if self._may_start and (self._backlog or self._due):
+            self._pool.wake()
 
     # -- the gate's listener
 
@@ -158,13 +169,13 @@ class Calls:
         if not self._stopped:
             self._may_start = True
             self._arm()
-            self.wake()
+            self._wake()
 
     # -- attempts, in the workers' tasks
 
     async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912 - one place: each call from here costs 5 %
-        backlog, due, undecided = self.backlog, self._due, self._undecided
-        pool, invoke, time, on_completed = self.pool, self._invoke, self._time, self._on_completed
+        backlog, due, undecided = self._backlog, self._due, self._undecided
+        pool, invoke, time, on_completed = self._pool, self._invoke, self._time, self._on_completed
         limited, judges_results = self._limit is not None, self._strategy.on_result is not None
         pool.arrived(worker)
         cancelling = worker.task.cancelling
@@ -212,15 +223,15 @@ class Calls:
                 raise asyncio.CancelledError
 
     async def _rest(self) -> None:
-        if self.producer_due and self._may_start and self.pool.spare >= 0:
-            self.pool.looking += 1
+        if self._records_due and self._may_start and self._pool.spare >= 0:
+            self._pool.looking += 1
             try:
                 await next_turn()
             finally:
-                self.pool.looking -= 1
-            if self.backlog:
+                self._pool.looking -= 1
+            if self._backlog:
                 return
-        await self.pool.park()
+        await self._pool.park()
 
     def _next_retry(self, worker: Worker) -> Entry | None:
         backoff = self._due.popleft()
@@ -289,7 +300,7 @@ class Calls:
     def _retry_is_due(self, backoff: _Backoff) -> None:
         backoff.timer = None
         self._due.append(backoff)
-        self.wake()
+        self._wake()
 
     # -- time limits
 
@@ -359,4 +370,4 @@ class Calls:
     def _worker_left(self, error: BaseException | None) -> None:
         if error is not None:
             self._on_failure(error)
-        self.wake()
+        self._wake()

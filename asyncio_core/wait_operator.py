@@ -74,8 +74,6 @@ class AsyncWaitOperator:
             on_completed=self._emit,
             on_failure=self._fail,
         )
-        self._backlog = self._calls.backlog
-        self._pool = self._calls.pool
         self._stage = _Stage.NEW
         self._closed = asyncio.Event()
         self._accepting = False  # process_element may put at once: open, no error, no end, nobody in front
@@ -133,7 +131,7 @@ class AsyncWaitOperator:
         A call that swallows its cancellation is waited for; so it is when close itself is cancelled, and the
         cancellation is raised afterwards. Further calls of close wait for the first and do nothing.
         """
-        if asyncio.current_task() in self._pool:
+        if self._calls.runs_in(asyncio.current_task()):
             raise RuntimeError("close() cannot be called from within the function: it waits for the call to end")
         if self._stage is _Stage.OPENING:
             raise RuntimeError("close() while open() is under way: cancel open() instead, it cleans up after itself")
@@ -185,9 +183,7 @@ class AsyncWaitOperator:
             await self._put_when_there_is_room(element)
         elif type(element) is StreamRecord:  # as in _enter, whose frame would cost 3 %
             self._records += 1
-            self._backlog.append(entry)
-            if self._pool.spare and not self._pool.looking:
-                self._calls.wake()
+            self._calls.add(entry)
         else:
             self._enter(entry)
 
@@ -230,8 +226,7 @@ class AsyncWaitOperator:
     def _enter(self, entry: Entry) -> None:
         if type(entry.element) is StreamRecord:
             self._records += 1
-            self._backlog.append(entry)
-            self._calls.wake()
+            self._calls.add(entry)
         else:
             self._watermarks += 1
             self._emit()
@@ -246,14 +241,14 @@ class AsyncWaitOperator:
         finally:
             self._size_awaited = -1
             self._producer = None
-            self._calls.producer_due = False
+            self._calls.expect_records(False)
         self._check_usable()
 
     def _call_producer(self) -> None:
         if self._producer is not None and not self._producer.done():
             self._size_awaited = -1
             self._producer.set_result(None)
-            self._calls.producer_due = not self._ended
+            self._calls.expect_records(not self._ended)
 
     @contextmanager
     def _as_the_producer(self) -> Iterator[None]:

@@ -53,6 +53,6 @@ def opened():
             yield run
         finally:
             await run.operator.close()
-            assert not list(run.operator._pool), "close() leaves no task"
+            assert not list(run.operator._calls._pool), "close() leaves no task"
 
     return open_operator

@@ -428,6 +428,7 @@ def test_a_gate_changes_no_outcome_and_no_order(job, seed, closures):
     check_order(elements, emitted, options["mode"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(OutputMode))
 @pytest.mark.parametrize("instant", [0.0, 0.1, 0.6, 1.0, 2.5, 50.0])
 def test_after_close_at_any_moment_no_record_is_referred_to(mode, instant):

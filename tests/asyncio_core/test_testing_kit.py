@@ -65,6 +65,7 @@ def test_a_program_that_waits_for_nothing_is_an_error_that_tells_where():
         run_virtual(main)
 
 
+@pytest.mark.slow
 def test_a_program_that_never_waits_is_an_error():
     async def main():
         while True:  # noqa: ASYNC110 - the mistake under test
