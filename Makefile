@@ -10,6 +10,7 @@ UV := 0.13.8
 NO_CODEGEN := -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
 export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := 1
+unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: java lock help setup demo ui quick test proof test-ui bench bench-flink check format reference clean
@@ -25,7 +26,7 @@ demo: $(CLASSES) ## three real days of flights: data, services, Spark through Da
 ui: $(CLASSES) ## Dagster, the lookup service and the reports on the demo's data, until Ctrl-C
 	@$(BIN)/python -m demo.ui
 
-quick: check ## lint, types, and every test that starts no Spark, no process and no server
+quick: check ## lint, types, and the short tests that start no Spark, process or server
 	$(BIN)/python -m pytest -q -n 2 --quick --hypothesis-profile=quick $(ARGS)
 
 test: $(CLASSES) ## the tests, one proof per promise (at most 12 minutes on 2 cores)

@@ -24,7 +24,9 @@ STARTED_BY = {"subprocess.Popen": "a process", "os.fork": "a process", "socket.b
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="only tests that start no Spark, no process and no server")
+    parser.addoption(
+        "--quick", action="store_true", help="only short tests that start no Spark, no process and no server"
+    )
 
 
 def pytest_configure(config):
@@ -41,13 +43,13 @@ def _refuse_to_start(event, _arguments):
 def pytest_collection_modifyitems(config, items):
     """Files that start Spark come first: of two processes none is left alone with a long one at the end."""
     if config.getoption("--quick"):
-        items[:] = [item for item in items if not _starts_something(item)]
+        items[:] = [item for item in items if not _is_not_quick(item)]
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in with_spark)
 
 
-def _starts_something(item):
-    marked = any(item.get_closest_marker(name) for name in ("spark", "process", "proof", "ui"))
+def _is_not_quick(item):
+    marked = any(item.get_closest_marker(name) for name in ("spark", "process", "slow", "proof", "ui"))
     return marked or not STARTING.isdisjoint(item.fixturenames)
 
 

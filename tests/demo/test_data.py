@@ -14,6 +14,8 @@ import pytest
 
 from demo import data, larger_day
 
+pytestmark = pytest.mark.slow
+
 NEW_YORK = ZoneInfo("America/New_York")
 IDENTITY = ["carrier", "flight", "origin", "scheduled_departure"]
 

@@ -82,6 +82,7 @@ def seconds_for(share, *, mode, each=0.0, **fields):
     return run_virtual(main), declared.asked_by.requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 @pytest.mark.parametrize("share", [1, 4])
 def test_every_request_is_full_and_the_next_leaves_when_one_ends(share, mode):

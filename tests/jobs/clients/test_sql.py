@@ -315,6 +315,7 @@ ENDLESS = """
 """
 
 
+@pytest.mark.slow
 def test_a_query_that_is_left_ends_in_the_database_and_its_connection_is_used_again(database):
     with contextlib.closing(sqlite3.connect(database)) as planes:
         planes.executescript(ENDLESS)

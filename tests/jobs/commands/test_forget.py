@@ -30,6 +30,8 @@ from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
 from tidegate.__main__ import main
 
+pytestmark = pytest.mark.slow
+
 FIRST, SECOND, THIRD, FOURTH = (f"2013-01-{day}" for day in range(10, 14))
 TABLE = "data/published/towns"
 GONE = "town-7654321"  # a word that stands nowhere by chance

@@ -36,6 +36,8 @@ from jobs.run.hits import register_run, unregister_run, with_index
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service
 
+pytestmark = pytest.mark.slow
+
 NOW_US = 1_000_000_000
 KEYS = [key_text((number,)) for number in range(20)]
 ERRORS = {

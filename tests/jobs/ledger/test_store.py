@@ -90,6 +90,7 @@ def test_parts_are_listed_by_run_and_by_the_task_that_wrote_them(folder):
     assert folder.parts("c") == []
 
 
+@pytest.mark.slow
 def test_a_part_truncated_at_any_byte_is_skipped_with_a_warning_and_the_others_are_read(folder, caplog):
     torn, whole = folder.write_part("run-1", "0-0", ANSWERS), folder.write_part("run-1", "0-1", ANSWERS[:1])
     data = path_of(folder, torn).read_bytes()
@@ -104,6 +105,7 @@ def test_a_part_truncated_at_any_byte_is_skipped_with_a_warning_and_the_others_a
     assert as_answers(folder.read([torn, whole])) == ANSWERS + ANSWERS[:1]
 
 
+@pytest.mark.slow
 def test_a_part_with_a_byte_changed_anywhere_gives_its_true_answers_or_none(folder):
     part = folder.write_part("run-1", "0-0", ANSWERS)
     data = path_of(folder, part).read_bytes()

@@ -20,6 +20,8 @@ from jobs.run.by_row import begin_deciding, decided
 from jobs.run.claims import Claims
 from jobs.run.hits import folder_of, register_run, run_of_keys, unregister_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def plan(tmp_path):

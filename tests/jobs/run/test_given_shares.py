@@ -13,6 +13,8 @@ from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tidegate import Cache
 
+pytestmark = pytest.mark.slow
+
 DIVIDED = DriverAddress("127.0.0.1", 1, 0, once=False, divides=True)  # it is not asked: the test says what it would
 
 

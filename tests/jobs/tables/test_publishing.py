@@ -260,6 +260,7 @@ def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_told(
     assert {run_id for run_id, _ in audited()} == {winner}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(3))
 def test_days_that_are_published_at_once_are_all_there(attempt):
     days = [f"2013-01-{number}" for number in range(10, 16)]

@@ -32,6 +32,7 @@ def test_1500_answers_of_900_kb_take_no_more_than_declared():
     lambda size: ({"name": "x" * size, "n": 1},), lambda size: (b"x" * size, None, 1.5),
     lambda size: ([float(n) for n in range(size // 32)],),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_answers_of_any_kind_and_mixed_sizes_are_bounded(make):
     draw = random.Random(1)
     tracemalloc.start()

@@ -174,6 +174,7 @@ def test_rows_of_one_key_keep_their_order_and_others_may_overtake_them():
     assert [n for _, n in left] != list(range(210))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     sizes=st.lists(st.integers(0, 40), max_size=8),
@@ -236,6 +237,7 @@ def test_chained_lookups_work_side_by_side_and_each_answers_every_row(mode):
     assert any(all(running) for running in together)
 
 
+@pytest.mark.slow
 def test_a_slow_last_lookup_holds_back_the_first_one():
     first, last = Function(), Function(lambda key: 0.0005)
     ahead = []
@@ -300,6 +302,7 @@ def test_the_input_is_pulled_no_further_ahead_than_the_window_and_one_batch(monk
     assert in_time(consume) == 2000
 
 
+@pytest.mark.slow
 def test_rows_of_a_megabyte_are_bounded_in_bytes_and_do_not_stop_the_run(monkeypatch):
     size = 1 << 20
     monkeypatch.setattr(runner, "PREFETCH_BYTES", 8 * size)

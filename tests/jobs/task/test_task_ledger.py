@@ -109,6 +109,7 @@ def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not
     assert function.calls == 0
 
 
+@pytest.mark.slow
 def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(folder):
     function = Function(seconds=lambda key: 0.002)
     planned = with_ledger(plan(lookup(function), mode="ordered"), folder)
@@ -128,6 +129,7 @@ def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(fol
     assert other.calls == 10
 
 
+@pytest.mark.slow
 def test_errors_are_stored_for_their_time_to_live_only_and_fallbacks_never(folder):
     class Failing(Function):
         async def async_invoke(self, value):
