@@ -54,23 +54,15 @@ def declared_classes() -> list[type]:
 
 
 def described(declared: type) -> dict[str, str]:
-    """What each field of a declaration is, by its name: from the class's docstring, and the comment beside the field.
-
-    A docstring says it as `name: text`, or `name, other: text`, up to the next one or the end of the paragraph.
-    """
+    """What each field of a declaration is, by its name: from the Attributes of the class's docstring."""
     named = dict.fromkeys((field.name for field in _own_fields(declared)), "")
-    for names, text in _parts(declared)[1:]:
-        named |= dict.fromkeys(names, text)
-    source = inspect.getsource(declared)
-    for name, message in named.items():
-        comment = re.search(rf"^    {name}: .*?  # (.+)$", source, re.MULTILINE)
-        if comment:
-            named[name] = "; ".join(filter(None, (comment[1], message)))
+    for name, text in re.findall(r"^    (\w+): (.+(?:\n     .+)*)", _docstring(declared)[1], re.MULTILINE):
+        named[name] = _plain(text)
     return named
 
 
 def _section(declared: type) -> Iterator[str]:
-    (_, about), *_ = _parts(declared)
+    about = _plain(_docstring(declared)[0])
     base = declared.__mro__[1]
     more = f" It has the fields of [{base.__name__}](#{base.__name__.lower()}) too." if base is not object else ""
     yield f"### {declared.__name__}\n\n{about}{more}\n"
@@ -91,20 +83,14 @@ def _kinds(declared: type) -> dict[str, Any]:
     return inspect.get_annotations(declared, eval_str=True)
 
 
-def _parts(declared: type) -> list[tuple[list[str], str]]:
-    """A docstring as the text about the class, and then that about its fields, with the names of each."""
-    names = "|".join(field.name for field in _own_fields(declared))
-    text = inspect.cleandoc(declared.__doc__ or "").replace("\n\n", "\n¶")
-    starts = re.compile(rf"(?:(?<=^)|(?<=[.;]\s)|(?<=¶))((?:{names})(?:, (?:{names}))*):\s", re.MULTILINE)
-    pieces = starts.split(text)
-    about: tuple[list[str], str] = ([], _plain(pieces[0]))
-    return [about] + [
-        (names.split(", "), _plain(message)) for names, message in zip(pieces[1::2], pieces[2::2], strict=True)
-    ]
+def _docstring(declared: type) -> tuple[str, str]:
+    """What a docstring says about the class, and its Attributes."""
+    about, _, attributes = inspect.cleandoc(declared.__doc__ or "").partition("\n\nAttributes:\n")
+    return about, attributes
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.replace("¶", " ").split()).rstrip(";")
+    return " ".join(text.split())
 
 
 def _type(kind: Any) -> str:  # noqa: PLR0911  # one for each kind of type

@@ -16,11 +16,17 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True)
 class ApiKey:
-    """The key as it is, in a header of its own, or in a query parameter in its place."""
+    """The key as it is, in a header of its own, or in a query parameter in its place.
 
-    key: Env  # the variable that holds it
-    header: str = field(default="X-Api-Key", kw_only=True)  # its name
-    query: str | None = field(default=None, kw_only=True, metadata=WHERE_DECLARED)  # name of the parameter
+    Attributes:
+        key: The variable that holds it.
+        header: Name of the header.
+        query: Name of the query parameter that takes the key in place of the header.
+    """
+
+    key: Env
+    header: str = field(default="X-Api-Key", kw_only=True)
+    query: str | None = field(default=None, kw_only=True, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         _require_names("api key", key=self.key)
@@ -36,9 +42,13 @@ class ApiKey:
 
 @dataclass(frozen=True)
 class Bearer:
-    """`Authorization: Bearer <token>`, for a token that somebody else renews."""
+    """`Authorization: Bearer <token>`, for a token that somebody else renews.
 
-    token: Env  # the variable that holds it
+    Attributes:
+        token: The variable that holds the token.
+    """
+
+    token: Env
 
     def __post_init__(self) -> None:
         _require_names("bearer", token=self.token)
@@ -49,10 +59,15 @@ class Bearer:
 
 @dataclass(frozen=True)
 class Basic:
-    """HTTP Basic: a user and a password, in UTF-8."""
+    """HTTP Basic: a user and a password, in UTF-8.
 
-    user: Env  # the variable that holds it
-    password: Env  # the variable that holds it
+    Attributes:
+        user: The variable that holds the user.
+        password: The variable that holds the password.
+    """
+
+    user: Env
+    password: Env
 
     def __post_init__(self) -> None:
         _require_names("basic", user=self.user, password=self.password)
@@ -65,15 +80,20 @@ class Basic:
 class OAuth2ClientCredentials:
     """OAuth 2 client credentials: a token per Python process of Spark, renewed before it ends, and once after a 401.
 
-    token_url: asked by POST. client_auth: where id and secret stand, in the Authorization header (RFC 6749 wants every
-    server to take that) or in the body. refresh_before: how long before its end a token is renewed, at most half its
-    life.
+    Attributes:
+        token_url: Address that is asked by POST.
+        client_id: The variable that holds it.
+        client_secret: The variable that holds it.
+        scope: Scope as the token request names it.
+        client_auth: Where id and secret stand, in the Authorization header (RFC 6749 wants every server to take that)
+            or in the body.
+        refresh_before: How long before its end a token is renewed, at most half its life.
     """
 
     token_url: str | Env
-    client_id: Env  # the variable that holds it
-    client_secret: Env  # the variable that holds it
-    scope: str | None = None  # as the token's request names it
+    client_id: Env
+    client_secret: Env
+    scope: str | None = None
     client_auth: Literal["header", "body"] = "header"
     refresh_before: timedelta = timedelta(seconds=60)
 

@@ -19,11 +19,15 @@ ID, ITEMS = "id", "items"  # what {id} and {items} stand for is made, not declar
 class Batch:
     """Many keys in one request, and one answer for each.
 
-    max_items: keys in a request at most. max_wait: s that a key waits for others at most. item: the JSON that asks for
-    one key, with {key} where its values go, and {id} for an id that is made for it. body: the JSON of the request, with
-    "{items}" where the list of items goes. answers: JSON path to the list of answers. match: JSON path, in one answer,
-    to the id of its item: what stood for {id}, or, in an item without {id}, its only key; None when answers come in the
-    order of the items, one for each. left_out: what a key is for which no answer came, "error" or "miss".
+    Attributes:
+        max_items: Keys in a request at most.
+        max_wait: Seconds that a key waits for others at most.
+        item: The JSON that asks for one key, with {key} where its values go, and {id} for an id that is made for it.
+        body: The JSON of the request, with "{items}" where the list of items goes.
+        answers: JSON path to the list of answers.
+        match: JSON path, in one answer, to the id of its item: what stood for {id}, or, in an item without {id}, its
+            only key; None when answers come in the order of the items, one for each.
+        left_out: What a key is for which no answer came, "error" or "miss".
     """
 
     max_items: int
@@ -82,16 +86,20 @@ class Batch:
 class Pages:
     """An answer that comes in pages: they are asked for one after the other, and are one answer.
 
-    next: JSON path, in a page, to what names the next one: its address (whole, or relative to the page's) or, with
-    `parameter`, a value for that query parameter. There is none where it leads nowhere, or to null, false or "".
-    items: JSON path to the list that goes on from page to page: the answer is the first page with the whole list in
-    that place; None: the answer is the list of the pages. max_pages: a longer answer is an error.
+    Attributes:
+        next: JSON path, in a page, to what names the next one: its address (whole, or relative to the page's) or, with
+            `parameter`, a value for that query parameter. There is none where it leads nowhere, or to null, false or
+            "".
+        max_pages: A longer answer is an error.
+        items: JSON path to the list that goes on from page to page: the answer is the first page with the whole list in
+            that place; None: the answer is the list of the pages.
+        parameter: Name of the query parameter that takes what `next` leads to.
     """
 
     next: str
     max_pages: int
     items: str | None = None
-    parameter: str | None = None  # name of the query parameter that takes what `next` leads to
+    parameter: str | None = None
 
     def __post_init__(self) -> None:
         require_types(self, "pages")

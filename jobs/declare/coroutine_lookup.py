@@ -75,16 +75,22 @@ class CoroutineLookup(Lookup):
     A dict is the answer, by the names of `returns`; None is a miss. A request that fails in a way that may pass (5xx,
     dropped connection, attempt_timeout), and an OSError, run the coroutine again; what else it raises, a list, or
     anything else that it gives is an error at once. max_concurrency of the service counts coroutines, and requests of
-    any of them: one that asks twice at the same time waits for its own second connection.
+    any of them: one that asks twice at the same time waits for its own second connection. It travels to the executors
+    by its name, so the module that declares it must be importable there.
 
-    It travels to the executors by its name, so the module that declares it must be importable there.
+    Attributes:
+        service: Who is asked.
+        function: The coroutine; @lookup puts it here.
+        attempt_timeout: Seconds, for one request; by default as long as the row has.
+        throttled_when: Statuses that mean "not now".
+        max_answer_bytes: A larger answer is an error.
     """
 
-    service: Service  # who is asked
-    function: Function  # the coroutine; @lookup puts it here
-    attempt_timeout: float | None = None  # s, for one request; by default as long as the row has
-    throttled_when: tuple[int, ...] = (429, 503)  # statuses that mean "not now"
-    max_answer_bytes: int = 1 << 20  # a larger answer is an error
+    service: Service
+    function: Function
+    attempt_timeout: float | None = None
+    throttled_when: tuple[int, ...] = (429, 503)
+    max_answer_bytes: int = 1 << 20
 
     kind = "coroutine"
     bills = True

@@ -27,11 +27,14 @@ class Input:
     The files of a day are read together: a column that some of them have not is null in their rows, and of types of
     which one holds the other the wider is read. Other types in one column are refused before anything is called.
 
-    row_id: columns that name a row in evidence; by default source file + row number.
+    Attributes:
+        path: A folder, local or on a disk that driver and executors share.
+        partition: Name in the folders' names, and the day's column in the published table.
+        row_id: Columns that name a row in evidence; by default source file + row number.
     """
 
-    path: str  # a folder, local or on a disk that driver and executors share
-    partition: str = "date"  # of the folders' names, and the day's column in the published table
+    path: str
+    partition: str = "date"
     row_id: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -51,7 +54,8 @@ class Input:
 class Output:
     """A Delta table, partitioned by the input's day; published one whole day at a time.
 
-    path: a folder, local or on a disk that driver and executors share.
+    Attributes:
+        path: A folder, local or on a disk that driver and executors share.
     """
 
     path: str
@@ -63,10 +67,15 @@ class Output:
 
 @dataclass(frozen=True)
 class EventTime:
-    """The column that says when a row happened. Watermark: largest event time so far, minus the bound, minus 1 ms."""
+    """The column that says when a row happened. Watermark: largest event time so far, minus the bound, minus 1 ms.
 
-    column: str  # of the input, a timestamp
-    max_out_of_orderness: dt.timedelta = field(kw_only=True)  # behind the latest row; one more is late
+    Attributes:
+        column: A timestamp column of the input.
+        max_out_of_orderness: How far a row may be behind the latest one; a row further behind is late.
+    """
+
+    column: str
+    max_out_of_orderness: dt.timedelta = field(kw_only=True)
 
     def __post_init__(self) -> None:
         require_types(self, "event_time")
@@ -80,11 +89,14 @@ class EventTime:
 class Tolerance:
     """Largest share of a day's rows, per lookup, that may end so before the day is held back.
 
-    miss_change: largest change of the share of misses against the last 28 days; None does not watch it.
+    Attributes:
+        timeout: Share, 0 to 1, of rows that timed out.
+        error: Share, 0 to 1, of rows that ended as an error.
+        miss_change: Largest change of the share of misses against the last 28 days; None does not watch it.
     """
 
-    timeout: float = 0.0  # share, 0 to 1, of rows that timed out
-    error: float = 0.0  # share, 0 to 1, of rows that ended as an error
+    timeout: float = 0.0
+    error: float = 0.0
     miss_change: float | None = None
 
     def __post_init__(self) -> None:
@@ -99,13 +111,16 @@ class Tolerance:
 class Summary:
     """A small table for readers, made from the published day by one SQL query and published with it.
 
-    sql: a SELECT over the enrichment's name, in DataFusion's dialect, which may begin with a WITH; it sees the day's
-    published columns. The summary has the day's column in any case: the SELECT need not give it.
+    Attributes:
+        name: Name of the table's folder, beside the published one, and of its asset.
+        sql: A SELECT over the enrichment's name, in DataFusion's dialect, which may begin with a WITH; it sees the
+            day's published columns. The summary has the day's column in any case: the SELECT need not give it.
+        description: Description of its asset.
     """
 
-    name: str  # of the table's folder, beside the published one, and of its asset
+    name: str
     sql: str
-    description: str = ""  # of its asset
+    description: str = ""
 
     def __post_init__(self) -> None:
         require_types(self, "summary")
@@ -130,31 +145,46 @@ class Expectation:
 class Enrichment:
     """A table, what is asked for each of its rows, and what must hold before a day of it is published.
 
-    mode: the order of the rows that leave a task (Flink's wait modes). key: the columns of the key in key_ordered.
-    schedule: cron in UTC, enriches the day before. publish_by: "HH:MM" in UTC, on the day after: until then a
-    stopped day is started again. start: first day, for backfills. end: the day after the last one; None for no end.
-    severities: check name -> error or warn, where the default is not wanted. ledger: where answers are kept, so
-    that no run pays for one twice; None keeps none. pii: columns of the input that name a person; a key made from
-    one stands hashed in the ledger. runbook: the http address of what to do when a day is not published.
+    Attributes:
+        name: Name of assets, jobs, records and reports: lower-case letters, digits and _.
+        input: What is read.
+        lookups: What is asked, at least one.
+        output: What is published.
+        mode: The order of the rows that leave a task (Flink's wait modes).
+        key: The columns of the key in key_ordered.
+        event_time: Makes watermarks and late rows; with None there are neither.
+        tolerance: How much may go wrong before a day is held back.
+        schedule: Cron in UTC; each run enriches the day before.
+        publish_by: "HH:MM" in UTC, on the day after: until then a stopped day is started again.
+        start: First day, for backfills.
+        end: The day after the last one; None for no end.
+        owners: Owners of the Dagster asset: mail addresses, or team:name.
+        description: Description of the Dagster asset.
+        summaries: Small tables made of each published day.
+        severities: Check name -> error or warn, where the default is not wanted.
+        expectations: Further rules of your own.
+        ledger: Where answers are kept, so that no run pays for one twice; None keeps none.
+        pii: Columns of the input that name a person; a key made from one stands hashed in the ledger.
+        runbook: The http address of what to do when a day is not published.
     """
 
-    name: str  # of assets, jobs, records and reports: lower-case letters, digits and _
-    input: Input  # what is read
-    lookups: Sequence[Lookup]  # what is asked, at least one
-    output: Output  # what is published
+    name: str
+    input: Input
+    lookups: Sequence[Lookup]
+    output: Output
     mode: Mode = "unordered"
     key: Sequence[str] = ()
-    event_time: EventTime | None = None  # for watermarks and late rows; None has neither
-    tolerance: Tolerance = field(default_factory=Tolerance)  # how much may go wrong before a day is held back
+    event_time: EventTime | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
     schedule: str | None = None
     publish_by: str | None = None
     start: str = "2020-01-01"
     end: str | None = None
-    owners: Sequence[str] = ()  # of the Dagster asset: mail addresses, or team:name
-    description: str = ""  # of the Dagster asset
-    summaries: Sequence[Summary] = ()  # small tables made of each published day
+    owners: Sequence[str] = ()
+    description: str = ""
+    summaries: Sequence[Summary] = ()
     severities: Mapping[str, Severity] = field(default_factory=dict)
-    expectations: Sequence[Expectation] = ()  # further rules of your own
+    expectations: Sequence[Expectation] = ()
     ledger: Ledger | None = field(default_factory=Ledger)
     pii: Sequence[str] = ()
     runbook: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)

@@ -11,9 +11,13 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True)
 class Env:
-    """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file."""
+    """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file.
 
-    name: str  # of the variable, set for the driver and the executors
+    Attributes:
+        name: Name of the variable, set for the driver and the executors.
+    """
+
+    name: str
 
     def __post_init__(self) -> None:
         require_types(self, "env")

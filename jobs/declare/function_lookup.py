@@ -17,14 +17,17 @@ from jobs.errors import DeclarationError
 class AsyncFunctionLookup(Lookup):
     """Your own AsyncFunction, Flink's included: `async_invoke(keys: dict) -> list[dict]`.
 
-    function: makes the AsyncFunction, once per partition (its class will do); it must be importable on the executors.
-    An empty list is a miss, one dict is the answer, two or more are an error that says so. What it raises is retried,
-    then an error.
+    Attributes:
+        function: Makes the AsyncFunction, once per partition (its class will do); it must be importable on the
+            executors. An empty list is a miss, one dict is the answer, two or more are an error that says so. What it
+            raises is retried, then an error.
+        max_concurrency: Calls in flight over all tasks of a run.
+        outage: When what it asks counts as down.
     """
 
     function: Callable[[], AsyncFunction[Any, Any]]
-    max_concurrency: int  # calls in flight over all tasks of a run
-    outage: Outage = field(default_factory=Outage)  # when what it asks counts as down
+    max_concurrency: int
+    outage: Outage = field(default_factory=Outage)
 
     kind = "function"
 

@@ -33,24 +33,31 @@ STATUSES_OF_A_MISS = (404,)
 class HttpLookup(Lookup):
     """One HTTP request per key, or per batch of keys; the answer's JSON becomes columns.
 
-    request: method (GET, POST, PUT) and path, with {key} where a key's value goes, escaped. A timestamp is written in
-    UTC as 2013-01-10T05:00:00Z. body: any JSON, with {key} in its strings; a string that is one {key} becomes the value
-    as JSON has it, so that a number stays one; an Env in it is a secret. headers: sent with every request,
-    and no place for a secret.
-    echo: key -> JSON path of where an answer names it, as {"customer": "$.customer_id"}; one that names another is an
-    error, is not stored, and its connection is used no more.
-    batch: many keys in one request; max_concurrency counts requests. pages: an answer that comes in pages. paths:
-    column -> JSON path (RFC 9535) into the answer, by default `$.<column>`. miss_when, throttled_when: what means "no
-    such key" and "not now": statuses, or conditions on the JSON of an answer (2xx), as "$.status == 'ZERO_RESULTS'";
-    the latter closes the gate for Retry-After. error_when: what means "failed" although it looks like an answer: the
-    same, of an item in a batch. required: columns of returns that an answer must fill, else it is an error.
-    attempt_timeout: s for one attempt, all its pages, by default `timeout`.
-    max_answer_bytes: a larger answer is an error; counted as unpacked, all pages together, a batch's answer as a whole.
-    finish_after_timeout: when a row leaves at its time limit its request, billed anyway, goes on for up to
-    attempt_timeout, and its answer is kept.
+    Attributes:
+        service: Who is asked.
+        request: Method (GET, POST, PUT) and path, with {key} where a key's value goes, escaped. A timestamp is written
+            in UTC as 2013-01-10T05:00:00Z.
+        body: Any JSON, with {key} in its strings; a string that is one {key} becomes the value as JSON has it, so that
+            a number stays one; an Env in it is a secret.
+        headers: Sent with every request, and no place for a secret.
+        batch: Many keys in one request; max_concurrency counts requests.
+        pages: An answer that comes in pages.
+        paths: Column -> JSON path (RFC 9535) into the answer, by default `$.<column>`.
+        attempt_timeout: Seconds for one attempt, all its pages, by default `timeout`.
+        miss_when: What means "no such key": statuses, or conditions on the JSON of an answer (2xx), as "$.status ==
+            'ZERO_RESULTS'".
+        throttled_when: What means "not now": the same; it closes the gate for as long as Retry-After says.
+        error_when: What means "failed" although it looks like an answer: the same; in a batch, of one item.
+        required: Columns of returns that an answer must fill, else it is an error.
+        max_answer_bytes: A larger answer is an error; counted as unpacked, all pages together, a batch's answer as a
+            whole.
+        finish_after_timeout: When a row leaves at its time limit its request, billed anyway, goes on for up to
+            attempt_timeout, and its answer is kept.
+        echo: Key -> JSON path of where an answer names it, as {"customer": "$.customer_id"}; one that names another is
+            an error, is not stored, and its connection is used no more.
     """
 
-    service: Service  # who is asked
+    service: Service
     request: str
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)

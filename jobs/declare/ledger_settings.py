@@ -30,14 +30,17 @@ def _holds_secret(path: str) -> bool:
 class Ledger:
     """Where answers are kept, and how soon: after `flush_rows` answers or `flush_seconds` s, whichever comes first.
 
-    path: a folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a secret in it; every
-    executor must reach it. A process that is killed loses the answers of one such interval and the calls in flight,
-    nothing else.
+    Attributes:
+        path: A folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a secret in it; every
+            executor must reach it. A process that is killed loses the answers of one such interval and the calls in
+            flight, nothing else.
+        flush_rows: Most answers that wait to be stored, at least 1.
+        flush_seconds: Longest time that an answer waits to be stored, in seconds, over 0.
     """
 
     path: str = "data/ledger"
-    flush_rows: int = field(default=200, kw_only=True)  # answers, at least 1
-    flush_seconds: float = field(default=0.5, kw_only=True)  # s, over 0
+    flush_rows: int = field(default=200, kw_only=True)
+    flush_seconds: float = field(default=0.5, kw_only=True)
 
     def __post_init__(self) -> None:
         require_types(self, "ledger")
@@ -59,11 +62,17 @@ class Ledger:
 
 @dataclass(frozen=True, kw_only=True)
 class Ttl:
-    """How long a stored outcome is used instead of a call; None for ever, 0 never. Errors are stored only if over 0."""
+    """How long a stored outcome is used instead of a call; None for ever, 0 never. Errors are stored only if over 0.
 
-    ok: timedelta | None = None  # of an answer
-    miss: timedelta | None = timedelta(days=1)  # of "no such key"
-    error: timedelta | None = timedelta(0)  # of an error
+    Attributes:
+        ok: For an answer.
+        miss: For "no such key".
+        error: For an error.
+    """
+
+    ok: timedelta | None = None
+    miss: timedelta | None = timedelta(days=1)
+    error: timedelta | None = timedelta(0)
 
     def __post_init__(self) -> None:
         for name in ("ok", "miss", "error"):

@@ -33,24 +33,34 @@ Key = tuple[Any, ...]  # the values a lookup is asked with, in the order of `key
 class Lookup:
     """What every lookup declares.
 
-    keys: name -> Spark SQL expression over the input's columns. returns: Spark DDL of the answer's columns, all
-    nullable. timeout: s over all attempts and the waits between them, from the first call; None waits without limit.
-    ranges: column -> (smallest, largest) of an answer, None for no bound; null_share: column -> largest share of
-    nulls among answers; both are checked on the output, not enforced on the way. version: raise it when the answers
-    must be asked anew. cache: equal requests in flight in a task are one call, and its answer is used again; with None
-    every row is called for. ttl: how long a stored answer is used instead of a call. idempotent: False for a call that
-    must not be made twice: it is marked in the ledger before it is made, is never repeated, and leaves as `unknown`
-    when a crash took its answer.
-    on_miss, on_timeout, on_error: what becomes of a row that ended so. null: its answer is null; dead_letter: that too,
-    and it stands with its reason among the table's dead letters; fail: the run fails.
+    Attributes:
+        name: Prefix of the columns that it adds: lower-case letters, digits and _.
+        keys: Name -> Spark SQL expression over the input's columns.
+        returns: Spark DDL of the answer's columns, all nullable.
+        timeout: Seconds over all attempts and the waits between them, from the first call; None waits without limit.
+        retry: How calls that failed in a way that may pass are repeated.
+        on_null_key: A row with a null in its key is not asked for, or fails the run.
+        on_miss: What becomes of a row whose key the service does not have. "null": its answer is null; "dead_letter":
+            that too, and the row stands with its reason among the table's dead letters; "fail": the run fails.
+        on_timeout: The same for a row whose time limit expired.
+        on_error: The same for a row that ended as an error, or without a call.
+        ranges: Column -> (smallest, largest) of an answer, None for no bound.
+        null_share: Column -> largest share of nulls among answers; both are checked on the output, not enforced on the
+            way.
+        cache: Equal requests in flight in a task are one call, and its answer is used again; with None every row is
+            called for.
+        ttl: How long a stored answer is used instead of a call.
+        idempotent: False for a call that must not be made twice: it is marked in the ledger before it is made, is never
+            repeated, and leaves as `unknown` when a crash took its answer.
+        version: Raise it when the answers must be asked anew.
     """
 
-    name: str  # prefix of the columns that it adds: lower-case letters, digits and _
+    name: str
     keys: Mapping[str, str]
     returns: str
     timeout: float | None
-    retry: Retry = field(default_factory=Retry)  # of calls that failed in a way that may pass
-    on_null_key: Literal["skip", "fail"] = "skip"  # a row with a null in its key is not asked for, or fails the run
+    retry: Retry = field(default_factory=Retry)
+    on_null_key: Literal["skip", "fail"] = "skip"
     on_miss: Policy = "null"
     on_timeout: Policy = "dead_letter"
     on_error: Policy = "dead_letter"

@@ -39,12 +39,14 @@ def read_money(text: str, where: str) -> Money:
 class Price:
     """What a service bills for each attempt that reached it: Price("0.0040 USD", per="item", since="2026-12-01").
 
-    per: item (one key), request (one call, whatever it asks for; a retry is one more), a unit that a coroutine bills
-    by, as token, or so many of them, as "1000 items". since: the first day, in UTC, that it holds for; without it, it
-    holds until another one begins.
+    Attributes:
+        amount: Decimal money, as "0.0040 USD".
+        per: Item (one key), request (one call, whatever it asks for; a retry is one more), a unit that a coroutine
+            bills by, as token, or so many of them, as "1000 items".
+        since: The first day, in UTC, that it holds for; without it, it holds until another one begins.
     """
 
-    amount: str  # decimal money, as "0.0040 USD"
+    amount: str
     per: str = field(default="item", kw_only=True)
     since: str | None = field(default=None, kw_only=True)
 

@@ -22,13 +22,20 @@ class Retry:
     """When a call failed in a way that may pass: 5xx, dropped connection, attempt time limit.
 
     The pause after attempt n is min(max_delay, initial_delay * multiplier**(n-1)) s, times uniform[1, 1 + jitter].
+
+    Attributes:
+        retries: Attempts after the first one.
+        initial_delay: Seconds before the second attempt.
+        max_delay: Longest pause, in seconds.
+        multiplier: Growth of the pause with each further attempt, at least 1.
+        jitter: Share of the pause that is added at random, at most.
     """
 
-    retries: int = 3  # after the first attempt
-    initial_delay: float = 0.1  # s
-    max_delay: float = 5.0  # s
-    multiplier: float = 2.0  # of the pause, for each further attempt; at least 1
-    jitter: float = 0.1  # share of the pause that is added at random, at most
+    retries: int = 3
+    initial_delay: float = 0.1
+    max_delay: float = 5.0
+    multiplier: float = 2.0
+    jitter: float = 0.1
 
     def __post_init__(self) -> None:
         require_types(self, "retry")
@@ -48,8 +55,10 @@ class Retry:
 class Cache:
     """Answers and misses are kept in each task and used again for equal keys; errors are not.
 
-    max_entries, max_bytes: of one task, bytes of texts and lists; the least recently used leave first. ttl: how long
-    one is used; None for the whole task.
+    Attributes:
+        max_entries: Most answers in one task; the least recently used leave first.
+        ttl: How long one is used; None for the whole task.
+        max_bytes: Most bytes of texts and lists in one task; the least recently used leave first.
     """
 
     max_entries: int = 10_000
@@ -74,11 +83,16 @@ class Outage:
 
     Then the gate closes: no call starts, record clocks stand still, and every `probe_every` the next calls try again.
     After `wait_at_most` the run stops, unpublished and resumable.
+
+    Attributes:
+        after: Failed rows in succession.
+        probe_every: Time between two probes while it is down.
+        wait_at_most: Time after which the run stops.
     """
 
-    after: int = 20  # rows in a row
-    probe_every: timedelta = timedelta(seconds=30)  # between two tries while it is down
-    wait_at_most: timedelta = timedelta(minutes=30)  # then the run stops
+    after: int = 20
+    probe_every: timedelta = timedelta(seconds=30)
+    wait_at_most: timedelta = timedelta(minutes=30)
 
     def __post_init__(self) -> None:
         require_types(self, "outage")
@@ -93,20 +107,26 @@ class Outage:
 class Service:
     """An outside system and the limits it is to be asked within.
 
-    max_concurrency: calls in flight over all tasks of a run; it is divided over the tasks that run at once.
-    stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
-    auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
-    prices: what it bills, by the day of the call; a changed price asks nothing anew. tenant: whose answers these are,
-    where one url and one set of variables serve several: stored answers are then told apart by it. proxy: http:// or
-    https:// address; by default that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, none for loopback. ca: PEM file of the
-    authorities that are trusted, in place of the system's. client_certificate, client_key: PEM files of who we are; one
-    file may hold both.
+    Attributes:
+        name: Name of the service: limits hold for all lookups that name it.
+        url: Http or https; every request lies below it.
+        max_concurrency: Calls in flight over all tasks of a run; it is divided over the tasks that run at once.
+        outage: When the service counts as down.
+        stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
+        auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
+        prices: What it bills, by the day of the call; a changed price asks no key again.
+        tenant: Whose answers these are, where one url and one set of variables serve several; it is part of the
+            fingerprint of stored answers.
+        proxy: Address, http:// or https://; by default that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, none for loopback.
+        ca: PEM file of the authorities that are trusted, in place of the system's.
+        client_certificate: PEM file of the certificate that the service asks for; it may hold the key too.
+        client_key: PEM file of that certificate's key, where it is a file of its own.
     """
 
-    name: str  # limits hold for all lookups of this name
-    url: str | Env  # http or https; every request lies below it
+    name: str
+    url: str | Env
     max_concurrency: int
-    outage: Outage = field(default_factory=Outage)  # when it counts as down
+    outage: Outage = field(default_factory=Outage)
     stop_on: tuple[int, ...] = (401, 402, 403)
     auth: Auth | None = None
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)

@@ -25,12 +25,18 @@ BATCHING = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}
 class SqlLookup(Lookup):
     """One row of a database by its key, through SQLAlchemy's asyncio engine.
 
-    url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db; Env("NAME") where it holds a password,
-    which is read where the queries are made. table: `table` or `schema.table`;
-    keys are columns of it. select: in place of a table one SELECT whose :parameters are the keys. No row is a miss; two
-    or more rows for one key are an error that says so. max_concurrency: queries in flight over all tasks of a run.
-    attempt_timeout: s for one query, by default `timeout`. batch_size: up to so many keys of a table go in one query,
-    which leaves when it is full or its first key has waited max_wait s (SQLite, PostgreSQL).
+    Attributes:
+        url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db; Env("NAME") where it holds a
+            password, which is read where the queries are made.
+        table: `table` or `schema.table`; keys are columns of it.
+        select: In place of a table one SELECT whose :parameters are the keys. No row is a miss; two or more rows for
+            one key are an error that says so.
+        max_concurrency: Queries in flight over all tasks of a run.
+        attempt_timeout: Seconds for one query, by default `timeout`.
+        batch_size: Up to so many keys of a table go in one query, which leaves when it is full or its first key has
+            waited max_wait s (SQLite, PostgreSQL).
+        max_wait: Longest time that a key waits for others, in seconds.
+        outage: When the database counts as down.
     """
 
     url: str | Env
@@ -39,8 +45,8 @@ class SqlLookup(Lookup):
     max_concurrency: int
     attempt_timeout: float | None = None
     batch_size: int = 1
-    max_wait: float = 0.05  # s
-    outage: Outage = field(default_factory=Outage)  # when the database counts as down
+    max_wait: float = 0.05
+    outage: Outage = field(default_factory=Outage)
 
     kind = "sql"
 
