@@ -7,7 +7,12 @@ from typing import Any, TypeAlias, final
 
 @final
 class StreamRecord:
-    """One value with its event time: `timestamp` in milliseconds since the epoch, or None."""
+    """One value with its event time.
+
+    Args:
+        value: Anything.
+        timestamp: Milliseconds since the epoch, or None.
+    """
 
     __slots__ = ("_timestamp", "_value")
     __match_args__ = ("value", "timestamp")
@@ -38,7 +43,11 @@ class StreamRecord:
 
 @final
 class Watermark:
-    """A promise about event time: no record at or before `timestamp` (milliseconds) follows."""
+    """A promise about event time: no record at or before the timestamp follows.
+
+    Args:
+        timestamp: Milliseconds since the epoch.
+    """
 
     __slots__ = ("_timestamp",)
     __match_args__ = ("timestamp",)

@@ -11,8 +11,11 @@ _shorten.maxstring = _shorten.maxother = 200
 class AsyncInvokeError(Exception):
     """A record got no result, which fails the operator. The user's own exception is the cause.
 
-    `element` is the input record, `attempts` counts the calls made for it, `elapsed` is what its clock showed, in
-    seconds: from the start of its first call on, without the time that the gate was closed.
+    Attributes:
+        element: The input record.
+        attempts: Calls made for it.
+        elapsed: Seconds that its clock showed: from the start of its first call on, without the time that the gate was
+            closed.
     """
 
     def __init__(self, element: StreamRecord, attempts: int, elapsed: float) -> None:

@@ -16,21 +16,43 @@ class AsyncFunction(Generic[IN, OUT]):
     """
 
     def open(self, runtime_context: Any) -> Any:
-        """Get ready, once, on the loop, before the first call. Plain or `async def`."""
+        """Get ready, once, on the loop, before the first call. Plain or `async def`.
+
+        Args:
+            runtime_context: What the operator was made with.
+        """
 
     def close(self) -> Any:
         """Let go of everything, once, also after a failure, a cancellation or a failed open. Plain or `async def`."""
 
     async def async_invoke(self, value: IN) -> list[OUT]:
-        """Return the results for the value, none to many, in a list.
+        """Ask for one value.
 
-        Raising fails the operator unless the retry strategy asks for another attempt. When the record's time limit
-        expires the call is cancelled, unless `survives_timeout` says otherwise.
+        When the record's time limit expires the call is cancelled, unless `survives_timeout` says otherwise.
+
+        Args:
+            value: The value of the record.
+
+        Returns:
+            The results for the value, none to many.
+
+        Raises:
+            Exception: Fails the operator unless the retry strategy asks for another attempt.
         """
         raise NotImplementedError(f"{type(self).__name__} must define `async def async_invoke(self, value)`")
 
     def timeout(self, value: IN) -> list[OUT]:
-        """Return the final results for a value whose time limit has expired. A plain `def`: it cannot wait."""
+        """Give the final results for a value whose time limit has expired. A plain `def`: it cannot wait.
+
+        Args:
+            value: The value of the record.
+
+        Returns:
+            The results for the value, none to many.
+
+        Raises:
+            Exception: Fails the operator; by default TimeoutError.
+        """
         raise TimeoutError(f"Async function call has timed out, input: {value!r}")
 
 
@@ -40,8 +62,14 @@ class SurvivingCalls(Protocol):
     def survives_timeout(self, value: Any) -> bool:
         """Whether the call under way for this value goes on when its record's time limit expires.
 
-        Asked before `timeout`. What it returns or raises is dropped, and until it ends it counts as one that runs.
-        Closing the operator cancels it.
+        Asked before `timeout`. What the call returns or raises is dropped, and until it ends it counts as one that
+        runs. Closing the operator cancels it.
+
+        Args:
+            value: The value of the record.
+
+        Returns:
+            True to let it end.
         """
 
 

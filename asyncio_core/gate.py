@@ -41,10 +41,16 @@ class Gate:
         return self._closed_before + self._loop.time() - self._closed_at
 
     def close(self, seconds: float | None = None) -> None:
-        """Close for so many seconds from now, or with None until open() is called.
+        """Close for so many seconds from now, or until open() is called. Needs the running loop.
 
-        Closed already: the later opening holds, so a longer closure is never shortened. Negative seconds raise
-        ValueError, 0 does nothing. Needs the running loop.
+        A gate that is closed already opens at the later of the two times: a longer closure is never shortened.
+
+        Args:
+            seconds: 0 does nothing; None closes until open().
+
+        Raises:
+            ValueError: For negative seconds.
+            RuntimeError: When the gate is in use on another event loop.
         """
         if seconds is not None and not seconds >= 0:
             raise ValueError(f"seconds must be None or at least 0, got {seconds!r}")
@@ -77,7 +83,14 @@ class Gate:
             listener.gate_opened(self._closed_before)
 
     def subscribe(self, listener: GateListener) -> None:
-        """Tell the listener of every change from now on."""
+        """Call the listener at every change from now on.
+
+        Args:
+            listener: Has gate_closed() and gate_opened(closed_seconds).
+
+        Raises:
+            RuntimeError: When the gate is in use on another event loop.
+        """
         self._bind()
         self._listeners[listener] = None
 

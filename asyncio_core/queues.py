@@ -21,7 +21,11 @@ class Entry(Protocol):
     element: Any
 
     def complete(self, results: list[Any]) -> None:
-        """Give the record's results. None raises. Until it is emitted, a second call replaces the results."""
+        """Give the record's results. Until it is emitted, a second call replaces them.
+
+        Args:
+            results: None to many; None itself raises.
+        """
 
     def complete_exceptionally(self, error: BaseException) -> NoReturn:
         """Always raises: a queue knows results only, errors are the operator's business."""
@@ -33,13 +37,24 @@ class StreamElementQueue(Protocol):
     capacity: int
 
     def try_put(self, element: StreamElement) -> Entry | None:
-        """Take the element and return its entry; when full, return None and change nothing."""
+        """Take the element, unless the queue is full.
+
+        Args:
+            element: A record or a watermark.
+
+        Returns:
+            Its entry; None, with nothing changed, when the queue is full.
+        """
 
     def has_completed_elements(self) -> bool:
         """Whether the next emit would take an entry out."""
 
     def emit_completed_element(self, output: Output) -> None:
-        """Take out the one entry whose turn it is, if any, and hand its results, none to many, to `output`."""
+        """Take out the one entry whose turn it is, if any.
+
+        Args:
+            output: Called with each of its results, none to many, or with the watermark.
+        """
 
     def emit_all_completed(self, output: Output) -> None:
         """The same, again and again, until the next entry's turn has not come."""
@@ -101,7 +116,11 @@ def _emit(entry: _RecordEntry, output: Output) -> None:
 
 
 class OrderedStreamElementQueue:
-    """Elements leave in the order in which they came."""
+    """Elements leave in the order in which they came.
+
+    Args:
+        capacity: Places, at least 1, for records and watermarks until they are emitted.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = _check_capacity(capacity)
@@ -188,7 +207,11 @@ class _SegmentEntry(_RecordEntry):
 
 
 class UnorderedStreamElementQueue:
-    """Between two watermarks, records leave in the order in which they were completed."""
+    """Between two watermarks, records leave in the order in which they were completed.
+
+    Args:
+        capacity: Places, at least 1, for records and watermarks until they are emitted.
+    """
 
     _entry_type: type[_SegmentEntry] = _SegmentEntry
     _lines_up = False
@@ -302,7 +325,12 @@ class _KeyedEntry(_SegmentEntry):
 
 
 class KeyOrderedStreamElementQueue(UnorderedStreamElementQueue):
-    """Between two watermarks, records of the same key leave in the order in which they came; other keys overtake."""
+    """Between two watermarks, records of the same key leave in the order in which they came; other keys overtake.
+
+    Args:
+        capacity: Places, at least 1, for records and watermarks until they are emitted.
+        key: Gives the key of a value.
+    """
 
     _entry_type = _KeyedEntry
     _lines_up = True

@@ -32,7 +32,14 @@ class RetryStrategy(Protocol):
     def can_retry(self, attempts: int) -> bool: ...
 
     def delay(self, attempts: int) -> float:
-        """Seconds from the end of this attempt to the next one; depends on nothing but its argument (and on chance)."""
+        """The pause before the next attempt; depends on nothing but its argument (and on chance).
+
+        Args:
+            attempts: Calls made so far for the record.
+
+        Returns:
+            Seconds from the end of this attempt to the start of the next one.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +102,20 @@ class _ExponentialBackoff:
 def fixed_delay(
     *, max_retries: int, delay: float, on_result: OnResult | None = None, on_exception: OnException | None = None
 ) -> RetryStrategy:
-    """Wait `delay` seconds before each of at most `max_retries` further calls. Wrong numbers raise ValueError."""
+    """Wait as long before each further call.
+
+    Args:
+        max_retries: Most calls after the first, at least 1.
+        delay: Seconds, over 0.
+        on_result: Whether a list of results asks for another call.
+        on_exception: Whether an exception does. One of the two is needed.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        ValueError: For a wrong number, or without a predicate.
+    """
     _check_retries(max_retries, on_result, on_exception)
     _check_positive("delay", delay)
     return _FixedDelay(max_retries, delay, on_result, on_exception)
@@ -112,11 +132,26 @@ def exponential_backoff(
     on_result: OnResult | None = None,
     on_exception: OnException | None = None,
 ) -> RetryStrategy:
-    """Wait longer before each of at most `max_retries` further calls of a record; records do not share the growth.
+    """Wait longer before each further call of a record; records do not share the growth.
 
     The n-th wait is initial_delay * multiplier ** (n - 1) seconds, from the second on at most max_delay, times a number
     drawn from `random` between 1 and 1 + jitter, so that records that failed together do not come back together.
-    Wrong numbers raise ValueError.
+
+    Args:
+        max_retries: Most calls after the first, at least 1.
+        initial_delay: Seconds before the second call, over 0.
+        max_delay: Most seconds before any call after the second, without the jitter.
+        multiplier: Growth of the wait, over 0.
+        jitter: Largest relative lengthening of a wait, 0 or more.
+        random: Source of chance; the module `random` when None.
+        on_result: Whether a list of results asks for another call.
+        on_exception: Whether an exception does. One of the two is needed.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        ValueError: For a wrong number, or without a predicate.
     """
     _check_retries(max_retries, on_result, on_exception)
     _check_positive("initial_delay", initial_delay)

@@ -5,19 +5,36 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """What an operator holds now, and what it has done since it was opened."""
+    """What an operator holds now, and what it has done since it was opened.
 
-    capacity: int  # places in the queue
-    concurrency: int  # calls that may run at once
-    queued: int  # elements in the queue now
-    running: int  # calls running now, those included whose time limit expired and that swallow the cancellation
-    waiting_for_retry: int  # records now between two attempts
-    outstanding: int  # at most so many calls run at once from now on, if no record is added
-    records: int  # records taken into the queue
-    watermarks: int  # watermarks taken into the queue
-    emitted: int  # elements that left the queue, with none to many results: records + watermarks - queued while open
-    attempts: int  # calls started
-    retries: int  # calls started after the first of their record
-    timeouts: int  # records whose time limit expired
-    failures: int  # calls that raised
-    cancelled: int  # calls cancelled by a time limit or by close()
+    Attributes:
+        capacity: Places in the queue.
+        concurrency: Calls that may run at once.
+        queued: Elements in the queue now.
+        running: Calls running now, those included whose time limit expired and that swallow the cancellation.
+        waiting_for_retry: Records now between two attempts.
+        outstanding: At most so many calls run at once from now on, if no record is added.
+        records: Records taken into the queue.
+        watermarks: Watermarks taken into the queue.
+        emitted: Elements that left the queue, with none to many results: records + watermarks - queued while open.
+        attempts: Calls started.
+        retries: Calls started after the first of their record.
+        timeouts: Records whose time limit expired.
+        failures: Calls that raised.
+        cancelled: Calls cancelled by a time limit or by close().
+    """
+
+    capacity: int
+    concurrency: int
+    queued: int
+    running: int
+    waiting_for_retry: int
+    outstanding: int
+    records: int
+    watermarks: int
+    emitted: int
+    attempts: int
+    retries: int
+    timeouts: int
+    failures: int
+    cancelled: int

@@ -24,10 +24,25 @@ def ordered_wait(
 ) -> AsyncGenerator[StreamElement, None]:
     """Yield the results of `function` for `elements`, and their watermarks, in the order of the input.
 
-    Arguments are those of AsyncWaitOperator and are checked at the call; nothing runs before the first element is asked
-    for. At most capacity + 1 elements are held. When the source, the function or a time limit fails, the results that
-    may leave by then come first, then the error. Leaving the generator (`aclose()`, or `contextlib.aclosing` around a
-    loop with `break`) cancels the calls, waits for their end and closes the function.
+    Nothing runs before the first element is asked for. At most capacity + 1 elements are held. When the source, the
+    function or a time limit fails, the results that may leave by then come first, then the error. Leaving the generator
+    (`aclose()`, or `contextlib.aclosing` around a loop with `break`) cancels the calls, waits for their end and closes
+    the function.
+
+    Args:
+        elements: StreamRecords and Watermarks, from an iterable or an async iterable.
+        function: As for AsyncWaitOperator, like all that follow.
+        timeout: Seconds for all attempts of a record, or None.
+        capacity: Places in the queue.
+        concurrency: Most calls that run at once; `capacity` when None.
+        retry_strategy: Which outcomes of a call are worth another call, and when.
+
+    Returns:
+        An async generator of StreamRecords and Watermarks.
+
+    Raises:
+        ValueError: At the call, for a wrong argument.
+        TypeError: At the call, for elements that cannot be iterated, or a function that lacks a method.
     """
     return _waited(elements, function, OutputMode.ORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
 
@@ -41,7 +56,16 @@ def unordered_wait(
     concurrency: int | None = None,
     retry_strategy: RetryStrategy = NO_RETRY,
 ) -> AsyncGenerator[StreamElement, None]:
-    """As ordered_wait, but records leave as they are completed; none crosses a watermark."""
+    """Yield the results as records are completed; none crosses a watermark.
+
+    Args:
+        elements: As for ordered_wait, like all that follow, and what is returned and raised.
+        function: What is called for each value.
+        timeout: Seconds for all attempts of a record, or None.
+        capacity: Places in the queue.
+        concurrency: Most calls that run at once; `capacity` when None.
+        retry_strategy: Which outcomes of a call are worth another call, and when.
+    """
     return _waited(elements, function, OutputMode.UNORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
 
 
@@ -55,7 +79,17 @@ def key_ordered_wait(
     retry_strategy: RetryStrategy = NO_RETRY,
     key: Callable[[Any], Hashable],
 ) -> AsyncGenerator[StreamElement, None]:
-    """As unordered_wait, but records of the same key leave in the order of the input. `key` is given a value."""
+    """Yield the results as records are completed, but those of the same key in the order of the input.
+
+    Args:
+        elements: As for ordered_wait, like all that follow, and what is returned and raised.
+        function: What is called for each value.
+        timeout: Seconds for all attempts of a record, or None.
+        capacity: Places in the queue.
+        concurrency: Most calls that run at once; `capacity` when None.
+        retry_strategy: Which outcomes of a call are worth another call, and when.
+        key: Gives the key of a value.
+    """
     return _waited(elements, function, OutputMode.KEY_ORDERED, timeout, capacity, concurrency, retry_strategy, key=key)
 
 

@@ -29,18 +29,30 @@ class AsyncWaitOperator:
     """Calls an async function for each record and hands every outcome to `output`, in the order of `mode`.
 
     Use it on one event loop, in this order: open, perhaps restore_state, process_element again and again, end_input,
-    and close in every case. One producer: a second concurrent process_element raises RuntimeError.
-
-    function: see AsyncFunction. key: for KEY_ORDERED, gives the key of a value.
-    output: called on the loop with each result and each watermark; must not wait. What it raises fails the operator.
-    timeout: seconds for all attempts of a record and the waits between them, from the start of its first call; or None.
-    capacity: places in the queue, for records and watermarks, until they are emitted. A full queue holds up the input.
-    concurrency: calls that run at once; capacity when None.
-    gate: while it is closed no attempt starts, and no record's time runs.
+    and close in every case. It has one producer. The semantics are those of Flink's AsyncWaitOperator.
 
     The first error fails the operator: nothing starts and nothing leaves any more. The error is raised by every
     process_element and end_input from then on, and by close if none of these has raised it. A record without a result
-    gives AsyncInvokeError. Wrong arguments raise ValueError, a wrong function TypeError.
+    gives AsyncInvokeError.
+
+    Args:
+        function: What is called for each value; see AsyncFunction.
+        output: Called on the loop with each result and each watermark. It must not wait. What it raises fails the
+            operator.
+        mode: In which order results leave.
+        timeout: Seconds for all attempts of a record and the waits between them, from the start of its first call; None
+            for no limit.
+        capacity: Places in the queue, for records and watermarks, until they are emitted. A full queue holds up the
+            input.
+        concurrency: Most calls that run at once; `capacity` when None.
+        retry_strategy: Which outcomes of a call are worth another call, and when.
+        key: Gives the key of a value; for KEY_ORDERED, and for that only.
+        gate: While it is closed no attempt starts, and no record's time runs.
+        runtime_context: Passed to the function's `open` as it is.
+
+    Raises:
+        ValueError: For a wrong argument.
+        TypeError: For a function or a strategy that lacks a method.
     """
 
     def __init__(
@@ -91,7 +103,12 @@ class AsyncWaitOperator:
     # -- life cycle
 
     async def open(self) -> None:
-        """Open the function, then let records in. When this fails or is cancelled, the operator is closed."""
+        """Open the function, then let records in. When this fails or is cancelled, the operator is closed.
+
+        Raises:
+            RuntimeError: When the operator was opened before.
+            Exception: What the function's `open` raises.
+        """
         if self._stage is not _Stage.NEW:
             raise RuntimeError(f"an operator is opened once; this one is {self._stage.value}")
         self._stage = _Stage.OPENING
@@ -116,7 +133,11 @@ class AsyncWaitOperator:
     async def end_input(self) -> None:
         """Wait until every element taken has left. Retries and time limits go on as ever; no watermark is added.
 
-        Raises the error that fails the operator. A cancelled end_input can be called again; the input stays ended.
+        A cancelled end_input can be called again; the input stays ended.
+
+        Raises:
+            Exception: The error that fails the operator.
+            RuntimeError: When the operator is not open, or another call of the producer waits.
         """
         self._check_producer("end_input")
         self._ended = True
@@ -130,6 +151,11 @@ class AsyncWaitOperator:
 
         A call that swallows its cancellation is waited for; so it is when close itself is cancelled, and the
         cancellation is raised afterwards. Further calls of close wait for the first and do nothing.
+
+        Raises:
+            RuntimeError: When it is called from within the function, or while open is under way.
+            Exception: The error that failed the operator, unless it was raised before, or what the function's `close`
+                raises.
         """
         if self._calls.runs_in(asyncio.current_task()):
             raise RuntimeError("close() cannot be called from within the function: it waits for the call to end")
@@ -169,10 +195,14 @@ class AsyncWaitOperator:
     # -- input
 
     async def process_element(self, element: StreamElement) -> None:
-        """Take one record or watermark; wait while the queue is full.
+        """Take one record or watermark; wait while the queue is full. Cancelled, it has not taken its element.
 
-        Cancelled, it has not taken its element. Raises the error that fails the operator, and RuntimeError when the
-        operator is not open, the input has ended, or another process_element is waiting.
+        Args:
+            element: A StreamRecord or a Watermark.
+
+        Raises:
+            Exception: The error that fails the operator.
+            RuntimeError: When the operator is not open, the input has ended, or another process_element waits.
         """
         if not self._accepting:
             self._check_takes("process_element")
@@ -201,9 +231,16 @@ class AsyncWaitOperator:
         return entry
 
     def grow(self, *, capacity: int, concurrency: int) -> None:
-        """From now on so many places in the queue, and so many calls at once; neither is ever made smaller.
+        """Allow so many places in the queue and so many calls at once from now on; neither is ever made smaller.
 
-        May be called between open and close, from within the function and from `output` too. Raises ValueError.
+        It may be called between open and close, from within the function and from `output` too.
+
+        Args:
+            capacity: Places in the queue, at least as many as now.
+            concurrency: Calls that run at once, at least as many as now and at most `capacity`.
+
+        Raises:
+            ValueError: When either number is smaller than now, or concurrency is over capacity.
         """
         if capacity < self._queue.capacity or concurrency < self._concurrency:
             raise ValueError(
@@ -220,6 +257,9 @@ class AsyncWaitOperator:
 
         Inside, it takes no part of `concurrency`, so that it keeps no record from being called; its time limit runs on.
         After it the call counts again at once, and is to return: until other calls have, one more may run.
+
+        Returns:
+            The context manager.
         """
         return self._calls.aside()
 
@@ -307,7 +347,11 @@ class AsyncWaitOperator:
             self._on_failure()
 
     def call_on_failure(self, callback: Callable[[], object]) -> None:
-        """Have the callback called, on the loop, when the operator fails: for a producer that waits elsewhere."""
+        """Have a callback called, on the loop, when the operator fails: for a producer that waits elsewhere.
+
+        Args:
+            callback: Called without arguments, once. It replaces the one given before.
+        """
         self._on_failure = callback
 
     def _raise_error(self) -> NoReturn:
@@ -322,6 +366,12 @@ class AsyncWaitOperator:
 
         Finished elements that wait for their turn are among them and will be called again. Results, attempts and clocks
         are not kept. Can be called at any moment between open and close; what leaves later is not subtracted.
+
+        Returns:
+            The elements, in an order in which they may be taken again.
+
+        Raises:
+            RuntimeError: When the operator is not open.
         """
         if self._stage is not _Stage.OPEN:
             raise RuntimeError(f"the operator is {self._stage.value}; it has a state between open() and close()")
@@ -331,8 +381,15 @@ class AsyncWaitOperator:
     async def restore_state(self, elements: Iterable[StreamElement]) -> None:
         """Take the elements of a snapshot, in their order, before any new input; wait while the queue is full.
 
-        There may be more of them than the capacity. Cancelled, those not taken yet stay in the operator and its
-        snapshots, and enter before the next element does.
+        Cancelled, those not taken yet stay in the operator and its snapshots, and enter before the next element does.
+
+        Args:
+            elements: What snapshot_state gave; there may be more of them than the capacity.
+
+        Raises:
+            RuntimeError: After new input, after the end of input, or when the operator is not open.
+            TypeError: For an element that is no StreamRecord or Watermark.
+            Exception: The error that fails the operator.
         """
         self._check_producer("restore_state")
         if self._ended or self._records + self._watermarks > self._restored:

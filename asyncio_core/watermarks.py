@@ -8,7 +8,12 @@ from asyncio_core.elements import StreamElement, StreamRecord, Watermark
 
 
 class WatermarkGenerator:
-    """Follows the timestamps of one stream. Made by WatermarkStrategy.create_watermark_generator()."""
+    """Follows the timestamps of one stream. Made by WatermarkStrategy.create_watermark_generator().
+
+    Args:
+        bound: Milliseconds that the watermark stays behind the highest timestamp, and one more.
+        every: Records from one look to the next.
+    """
 
     def __init__(self, bound: int, every: int) -> None:
         self._bound = bound  # milliseconds
@@ -18,11 +23,25 @@ class WatermarkGenerator:
         self._emitted: int | None = None
 
     def is_late(self, timestamp: int | None) -> bool:
-        """Whether a record with this timestamp stands at or behind the last emitted watermark. None is never late."""
+        """Whether a record stands at or behind the last emitted watermark.
+
+        Args:
+            timestamp: Milliseconds since the epoch; a record with None is never late.
+
+        Returns:
+            True for a late one.
+        """
         return timestamp is not None and self._emitted is not None and timestamp <= self._emitted
 
     def on_record(self, timestamp: int | None) -> Watermark | None:
-        """Take note of a record; return the watermark to put after it, if one is due and higher than the last."""
+        """Take note of a record.
+
+        Args:
+            timestamp: Milliseconds since the epoch, or None.
+
+        Returns:
+            The watermark to put after the record, if one is due and higher than the last.
+        """
         if timestamp is not None and (self._highest is None or timestamp > self._highest):
             self._highest = timestamp
         self._records += 1
@@ -41,14 +60,29 @@ class WatermarkStrategy:
 
     The watermark is the highest timestamp seen - bound - 1, in milliseconds: a record with exactly that distance is in
     time. It only rises. A record is late when its timestamp is at or before the last emitted watermark.
+
+    Attributes:
+        bound: Milliseconds.
+        every: Records from one look to the next.
     """
 
-    bound: int  # milliseconds
-    every: int  # records
+    bound: int
+    every: int
 
     @classmethod
     def for_bounded_out_of_orderness(cls, seconds: float, *, every: int = 1) -> "WatermarkStrategy":
-        """Records come at most `seconds` behind the highest timestamp seen; those further behind are late."""
+        """Records come at most `seconds` behind the highest timestamp seen; those further behind are late.
+
+        Args:
+            seconds: The bound, 0 or more.
+            every: After how many records a watermark may be emitted, at least 1.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: For a wrong number.
+        """
         if not (math.isfinite(seconds) and seconds >= 0):
             raise ValueError(f"the out-of-orderness is a finite number of seconds, 0 or more, got {seconds!r}")
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
@@ -57,7 +91,17 @@ class WatermarkStrategy:
 
     @classmethod
     def for_monotonous_timestamps(cls, *, every: int = 1) -> "WatermarkStrategy":
-        """Timestamps never fall."""
+        """Timestamps never fall.
+
+        Args:
+            every: After how many records a watermark may be emitted, at least 1.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: For a wrong number.
+        """
         return cls.for_bounded_out_of_orderness(0.0, every=every)
 
     def create_watermark_generator(self) -> WatermarkGenerator:
@@ -65,7 +109,14 @@ class WatermarkStrategy:
         return WatermarkGenerator(self.bound, self.every)
 
     def assign(self, records: Iterable[StreamRecord]) -> Iterator[StreamElement]:
-        """Yield the records, each followed by the watermark that is due after it."""
+        """Yield the records, each followed by the watermark that is due after it.
+
+        Args:
+            records: One stream, in the order of arrival.
+
+        Yields:
+            StreamRecords and Watermarks.
+        """
         generator = self.create_watermark_generator()
         for record in records:
             yield record

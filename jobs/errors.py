@@ -21,7 +21,14 @@ class DeclarationError(TidegateError):
 
     @classmethod
     def raise_for(cls, sentences: Iterable[str]) -> None:
-        """Raise one error for all these sentences; nothing when there is none."""
+        """Raise one error that lists every sentence; without a sentence, return.
+
+        Args:
+            sentences: What is wrong, a sentence each.
+
+        Raises:
+            DeclarationError: With all of them.
+        """
         first, *others = [*dict.fromkeys(sentences)] or [""]
         if first:
             error = cls(first)

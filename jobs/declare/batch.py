@@ -62,7 +62,15 @@ class Batch:
         return ID in JsonTemplate("batch.item", self.item).names
 
     def check(self, keys: list[str], timeout: float | None) -> None:
-        """Against the lookup that it belongs to. Raises DeclarationError."""
+        """Check it against the lookup that it belongs to.
+
+        Args:
+            keys: Names of the lookup's keys.
+            timeout: Its time limit in seconds, or None.
+
+        Raises:
+            DeclarationError: When the two do not fit.
+        """
         made = sorted({ID, ITEMS} & set(keys))
         if made:
             raise DeclarationError(f"keys: a batch makes {{{made[0]}}} by itself; call the key {made[0]!r} otherwise.")

@@ -19,7 +19,11 @@ from jobs.errors import DeclarationError
 
 
 class Row:
-    """The keys of one row, as attributes, or by row["name"] where a name is no attribute's."""
+    """The keys of one row, as attributes, or as row["name"] for a name that is not a valid identifier.
+
+    Args:
+        keys: Name of a key -> its value.
+    """
 
     __slots__ = ("_keys",)
 
@@ -45,24 +49,44 @@ class Row:
 
 
 class Http(Protocol):
-    """Requests to the lookup's service, with its authentication, limits, gate and certificates.
+    """Requests to the lookup's service, with its authentication, limits, gate and certificates."""
 
-    path: under the service's URL; values go in params or json, which escape them. miss: statuses for which the answer
-    is None. Both give the JSON of the answer. A status of 300 and more, a dropped connection, an answer too large or
-    too late raise; "not now" (429, 503) pauses the whole service and runs the coroutine again, which uses up no retry.
-    bill: what the service bills for an answer, by its own unit, as bill(tokens=812), as often as it does; it counts
-    whatever becomes of the row.
-    """
+    async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
+        """Ask by GET. "Not now" (429, 503) pauses the whole service and runs the coroutine again, as no retry.
 
-    async def get(
-        self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)
-    ) -> Any: ...
+        Args:
+            path: Path under the service's URL; values go in params, which escapes them.
+            params: The query.
+            miss: Statuses for which the answer is None.
+
+        Returns:
+            The JSON of the answer.
+
+        Raises:
+            Exception: For a status of 300 and more, a dropped connection, an answer too large or too late.
+        """
 
     async def post(
         self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
-    ) -> Any: ...
+    ) -> Any:
+        """Ask by POST, otherwise as by GET.
 
-    def bill(self, **units: int) -> None: ...
+        Args:
+            path: Path under the service's URL.
+            json: The body.
+            params: The query.
+            miss: Statuses for which the answer is None.
+
+        Returns:
+            The JSON of the answer.
+        """
+
+    def bill(self, **units: int) -> None:
+        """Count what the service bills for an answer, whatever becomes of the row.
+
+        Args:
+            units: The service's own units, as bill(tokens=812). Further calls add to it.
+        """
 
 
 Function = Callable[[Row, Http], Awaitable[Mapping[str, Any] | None]]
@@ -183,9 +207,21 @@ def lookup(
     name: str | None = None,
     **fields: Any,
 ) -> Callable[[Function], CoroutineLookup]:
-    """Make a lookup of the coroutine below it, called as the function is unless `name` is given.
+    """Make a lookup of the coroutine below it.
 
-    fields: those of CoroutineLookup, as version, retry, cache. Raises DeclarationError when the declaration is wrong.
+    Args:
+        service: Who is asked.
+        keys: Name -> Spark SQL expression over the input's columns.
+        returns: Spark DDL of the answer's columns.
+        timeout: Seconds for a row, all attempts; None for no limit.
+        name: Name of the lookup; that of the coroutine when None.
+        fields: Further fields of CoroutineLookup, as version, retry, cache.
+
+    Returns:
+        The decorator, which gives the lookup in place of the coroutine.
+
+    Raises:
+        DeclarationError: When the declaration is wrong.
     """
 
     def declare(function: Function) -> CoroutineLookup:

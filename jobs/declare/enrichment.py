@@ -129,9 +129,14 @@ class Summary:
 
 
 class Expectation:
-    """A further Great Expectations rule for your own columns, by its name and arguments.
+    """A further Great Expectations rule for your own columns.
 
-    Expectation("expect_column_values_to_be_between", column="temp_c", min_value=-60, max_value=60, severity="warn")
+        Expectation("expect_column_values_to_be_between", column="temp_c", min_value=-60, max_value=60, severity="warn")
+
+    Args:
+        type_: Its name.
+        severity: "error" holds the day back, "warn" does not.
+        arguments: Its own arguments.
     """
 
     def __init__(self, type_: str, *, severity: Severity = "error", **arguments: Any) -> None:

@@ -134,7 +134,11 @@ class Lookup:
                 )
 
     def reads(self, columns: Collection[str]) -> bool:
-        """Whether a key is made from one of these columns. Spark does not mind case."""
+        """Whether a key is made from one of these columns. Case does not matter, as in Spark.
+
+        Args:
+            columns: Names of columns of the input.
+        """
         wanted = {column.lower() for column in columns}
         return any(
             name.lower() in wanted for key, text in self.keys.items() for name in columns_in(f"keys.{key}", text)
