@@ -40,7 +40,7 @@ from whole_run import write_enriched
 
 from demo import data, weather_service
 from demo.draws import latency
-from jobs.input.day import of_files
+from jobs.input.day import InputDay, of_files
 from jobs.run.enrich import prepare, write_out
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
@@ -97,6 +97,10 @@ class Workload:
     folder: Path
     slow_parent: bool = False
 
+    @property
+    def day(self) -> InputDay:
+        return of_files(sorted(self.folder.glob("*.parquet")))
+
 
 class Bench:
     def __init__(self, root: Path, share: float) -> None:
@@ -147,7 +151,7 @@ class Bench:
 
     def frame(self, work: Workload, records: int = 1000) -> Any:
         self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(records))
-        frame = of_files(sorted(work.folder.glob("*.parquet"))).read(self.spark)
+        frame = work.day.read(self.spark)
         return frame.mapInArrow(slowly, frame.schema) if work.slow_parent else frame
 
     def tidegate(self, work: Workload, mode: str, *, ledger: bool = False) -> Work:
@@ -157,7 +161,7 @@ class Bench:
             if work.slow_parent:  # to be read once only
                 write_out(*prepare(self.frame(work), declared), str(out))
             else:
-                write_enriched(self.frame(work), declared, out, rows=len(work.rows))
+                write_enriched(self.frame(work), declared, out, day=work.day)
 
         return run
 

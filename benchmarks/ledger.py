@@ -100,11 +100,11 @@ def finding():
 
 
 # -- a day among many --------------------------------------------------------------------------------------------------
-def fill(folder, stored, kind):
-    """`stored` answers in parts of 250,000, then compacted; keys at random, or those of one day after another."""
+def store(folder, stored, kind, per_part=250_000):
+    """Answers in parts, as runs leave them; keys at random, or those of one day after another."""
     rng = np.random.default_rng(7)
-    for start in range(0, stored, 250_000):
-        numbers = np.arange(start, min(start + 250_000, stored))
+    for start in range(0, stored, per_part):
+        numbers = np.arange(start, min(start + per_part, stored))
         count = len(numbers)
         measured = (rng.random((3, count)) * [[300], [200], [10_000]]).astype(int)
         temperature, speed, visibility = (pa.array(values).cast(pa.string()) for values in measured)
@@ -113,6 +113,11 @@ def fill(folder, stored, kind):
         columns = [keys_of(numbers, kind), pa.repeat("ok", count), responses]
         columns += [pa.array(numbers).cast(SCHEMA.field("answered_at").type), pa.repeat("run", count)]
         folder.write_part("run", f"{start:012d}", pa.table(columns, schema=SCHEMA))
+
+
+def fill(folder, stored, kind):
+    """The same, compacted."""
+    store(folder, stored, kind)
     began = time.perf_counter()
     done = compact(folder, grace=timedelta(0))
     compact(folder, grace=timedelta(0))

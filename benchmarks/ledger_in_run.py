@@ -25,6 +25,7 @@ os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT}/benchmarks"
 from throughput import enrichment, write_input  # noqa: E402  # the path is set above, for the workers too
 from whole_run import write_enriched  # noqa: E402
 
+from jobs.input.day import of_files  # noqa: E402
 from jobs.run.enrich_day import session  # noqa: E402
 from tidegate import Ledger  # noqa: E402
 
@@ -48,7 +49,8 @@ def run(spark, folder, *, cache, ledger):
     for left in ("written", "ledger"):
         shutil.rmtree(folder / left, ignore_errors=True)
     cpu, wall = cpu_s(), time.perf_counter()
-    write_enriched(spark.read.parquet(str(folder / "rows")), declared, folder / "written")
+    day = of_files(sorted((folder / "rows").glob("*.parquet")))
+    write_enriched(day.read(spark), declared, folder / "written", day=day)
     return cpu_s() - cpu, time.perf_counter() - wall
 
 

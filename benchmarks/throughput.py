@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from whole_run import write_enriched
 
-from jobs.input.day import of_files
+from jobs.input.day import InputDay, of_files
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import PartitionRun
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
@@ -107,8 +107,12 @@ class Bench:
         self.spark.sparkContext.setLogLevel("ERROR")
         self.number = 0
 
+    @property
+    def day(self) -> InputDay:
+        return of_files(sorted((self.root / "in").glob("*.parquet")))
+
     def frame(self) -> DataFrame:
-        return of_files(sorted((self.root / "in").glob("*.parquet"))).read(self.spark)
+        return self.day.read(self.spark)
 
     def identity(self) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -125,7 +129,7 @@ class Bench:
         kept = Ledger(str(self.root / f"ledger-{self.number}")) if ledger else None
         self.number += 1
         declared, out = enrichment(mode, ledger=kept, shared=shared), self.root / f"out-{self.number}"
-        write_enriched(self.frame(), declared, out, rows=self.rows)
+        write_enriched(self.frame(), declared, out, day=self.day)
 
     def measure(self, work: Callable[[], None]) -> float:
         """Rows per second, from submitting the job to the end of its output."""

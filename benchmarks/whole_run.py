@@ -13,12 +13,13 @@ from jobs.run.options import RunOptions, apply_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from jobs.input.day import InputDay
     from tidegate import Enrichment
 
 
-def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, rows: int | None = None) -> None:
-    """rows: of the frame, as a day's run knows them from the footers of its files."""
+def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, day: InputDay | None = None) -> None:
+    """day: the files that the frame is read straight from, as a day's run knows them."""
     prepared, plan = prepare(frame, declared)
     plan = apply_options(plan, declared, uuid.uuid4().hex, RunOptions())
-    with prepare_ledger(prepared, plan, scratch=Path(f"{out}-keys"), rows=rows) as run:
+    with prepare_ledger(prepared, plan, scratch=Path(f"{out}-keys"), day=day) as run:
         write_out(prepared, run.plan, str(out))

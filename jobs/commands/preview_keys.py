@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import sqlglot
-from sqlglot import expressions as exp
 
+from jobs.declare.lookup import named_column
 from jobs.errors import SparkFailed
 from jobs.wording import one_line
 
@@ -67,11 +66,11 @@ def keys_of(
 
 def _plain_column(expression: str, rows: pa.Table) -> pa.Array | None:
     """The column that an expression names; None where it is anything else, as a field of a struct."""
-    tree = sqlglot.parse_one(expression, read="spark")
-    if not isinstance(tree, exp.Column) or len(tree.parts) > 1:
+    name = named_column(expression)
+    if name is None:
         return None
     by_lower_name = {name.lower(): name for name in rows.column_names}  # Spark does not mind case
-    return rows.column(by_lower_name[tree.name.lower()]).combine_chunks()
+    return rows.column(by_lower_name[name.lower()]).combine_chunks()
 
 
 def _evaluated(

@@ -249,3 +249,9 @@ def columns_in(where: str, expression: str) -> set[str]:
             f"{where}: {expression!r} reads more than its row; a key is made of its own row's columns."
         )
     return {column.parts[0].name for column in tree.find_all(exp.Column)}
+
+
+def named_column(expression: str) -> str | None:
+    """The column that a Spark SQL expression names; None where it is anything else, as a field of a struct."""
+    tree = sqlglot.parse_one(expression, read="spark")
+    return tree.name if isinstance(tree, exp.Column) and len(tree.parts) == 1 else None

@@ -18,11 +18,10 @@ from jobs.run.hits import folder_of
 if TYPE_CHECKING:
     from jobs.ledger.plan import LedgerPlan
     from jobs.ledger.store import LedgerFolder
+    from jobs.run.key_columns import Hashes
 
 DECIDING, LISTED = "deciding", "by_row.arrow"
 _TYPES, _HASH = b"tidegate.key_types", "hash"
-
-Hashes = npt.NDArray[np.int64]
 
 
 def begin_deciding(plan: LedgerPlan) -> None:

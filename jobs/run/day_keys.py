@@ -1,41 +1,134 @@
-"""The distinct keys of a day, as Spark finds them: each with how many rows have it, and one of them; or hashes."""
+"""The distinct keys of a day: each with how many rows have it, and one of these rows; or only hashes of them.
+
+Up to ROWS_AT_DRIVER rows are looked through in the driver, where Arrow and Spark agree on the type of a key's parts;
+more, and keys of other types, by Spark. benchmarks/hits.py measures both.
+"""
 
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
+from jobs.declare.lookup import named_column
 from jobs.input.arrow_keys import keys_of
 from jobs.ledger.keys import key_text
+from jobs.run.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
+from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-TEXT = "__key_text"  # string: the key as the ledger writes it
-ROWS = "__key_rows"  # long: rows of the day that have it
-HASH = "__key_hash"  # long: the same for equal keys of equal types in every run
-TASK = "__key_task"  # int: the Spark partition that reads the row SOURCE_FILE, SOURCE_ROW
+    from jobs.declare.lookup import Lookup
+    from jobs.input.day import InputDay
+    from jobs.run.key_columns import Hashes
+
 _DRAWN = "__key_drawn"
 ROWS_AT_DRIVER = 5_000_000
+ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are more than columns
+# equal values are equal to Arrow and to Spark; not so -0.0 and NaN, strings with a collation, and what holds them
+COMPARABLE = {
+    "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz"
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KeyHashes:
+    """The hashes of a day's keys, each once, sorted; and whether any key stands in more than one row.
+
+    A repeat may be two keys of one hash: distinct keys are exact.
+    """
+
+    hashes: Hashes
+    repeat: bool
+
+
+@dataclass(frozen=True)
+class KeySource:
+    """Where the keys of one lookup in a day come from.
+
+    Args:
+        prepared: the rows, with the key in the columns `names`.
+        lookup: whose key it is.
+        day: the files that the rows are straight from; None where they are not, or nobody knows.
+    """
+
+    prepared: DataFrame
+    names: tuple[str, ...]
+    lookup: Lookup
+    day: InputDay | None
+
+    def hashes(self) -> KeyHashes:
+        """Of all keys. A key of which a part is null is left out: it is not asked."""
+        if self._in_driver is not None:
+            found = self._in_driver.hashes
+            once = np.unique(found)
+            return KeyHashes(once, len(once) < len(found))
+        return hashes_in_spark(self.prepared, self.names)
+
+    def distinct(self, *, hidden: bool, seed: int) -> DriverKeys | SparkKeys:
+        """Each key once, with one of its rows, drawn by `seed`, so that the tasks that read them have equal shares of
+        the keys. hidden: TEXT is a digest.
+        """
+        if self._in_driver is not None:
+            return self._in_driver.distinct(hidden=hidden, seed=seed)
+        return SparkKeys.of(self.prepared, self.names, hidden=hidden, seed=seed)
+
+    @functools.cached_property
+    def _in_driver(self) -> KeyRows | None:
+        if self.day is None or self.day.rows > ROWS_AT_DRIVER or not self._comparable:
+            return None
+        found = None
+        by_lower_name = {name.lower(): name for name in self.day.names}  # Spark does not mind case
+        columns = [by_lower_name.get((named_column(key) or "").lower()) for key in self.lookup.keys.values()]
+        if None not in columns:
+            found = read_rows(self.prepared, self.names, [column for column in columns if column], self.day)
+        if found is None and self.day.rows <= ROWS_COLLECTED:
+            found = collect_rows(self.prepared, self.names, self.day)
+        return found
+
+    @property
+    def _comparable(self) -> bool:
+        fields = [self.prepared.schema[name] for name in self.names]
+        return all(field.dataType.simpleString() in COMPARABLE for field in fields)
+
+
+@dataclass(frozen=True)
+class SparkKeys:
+    """Distinct keys that Spark keeps until `drop`; of each, TEXT, ROWS, HASH and TASK are in the driver: about 60 bytes
+    and the length of the text.
+    """
+
+    kept: DataFrame  # of `day_keys`
+    wanted: pa.Table
+
+    @classmethod
+    def of(cls, prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: int) -> SparkKeys:
+        kept = day_keys(prepared, names, hidden=hidden, seed=seed).persist()
+        return cls(kept, kept.select(TEXT, ROWS, HASH, TASK).toArrow())
+
+    def located(self, keys: pa.Table) -> pa.Table:
+        """Lines of `wanted` with TASK."""
+        return keys
+
+    def frame(self, keys: pa.Table) -> DataFrame:
+        """Lines of `wanted` as Spark has them, and other keys that need no call, or stand in a single row."""
+        return self.kept.where(F.col(ROWS) > 1) if pc.min(keys[ROWS]).as_py() > 1 else self.kept
+
+    def drop(self) -> None:
+        self.kept.unpersist()
 
 
 def day_keys(prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: int) -> DataFrame:
-    """Each key in the columns `names` once, with TEXT, ROWS, HASH, TASK, and one row of it, drawn by `seed`.
-
-    prepared: as `enrich.prepare` gives it. A key of which a part is null is left out: it is not asked. The row is
-    drawn, not the first one: so the tasks that read the drawn rows have equal shares of the keys.
-    """
+    """Each key in the columns `names` once, by Spark, with TEXT, ROWS, HASH, TASK, and one row of it."""
     drawn = F.struct(
         F.xxhash64(SOURCE_FILE, SOURCE_ROW, F.lit(seed)).alias("draw"),
         F.spark_partition_id().alias(TASK),
@@ -44,7 +137,7 @@ def day_keys(prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: i
     )
     grouped = (
         prepared.select(*names, drawn.alias(_DRAWN))
-        .where(_whole(names))
+        .where(is_whole(names))
         .groupBy(*names)
         .agg(F.count("*").alias(ROWS), F.min(_DRAWN).alias(_DRAWN))
         .select(*names, ROWS, F.xxhash64(*names).alias(HASH), f"{_DRAWN}.*")
@@ -60,32 +153,8 @@ def day_keys(prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: i
     return grouped.mapInArrow(with_text, schema)
 
 
-@dataclass(frozen=True)
-class KeyHashes:
-    """The hashes of a day's keys, each once, sorted; and whether any key stands in more than one row.
-
-    A repeat may be two keys of one hash: `day_keys` counts exactly.
-    """
-
-    hashes: npt.NDArray[np.int64]
-    repeat: bool
-
-
-def hashes_of_keys(prepared: DataFrame, names: Sequence[str], *, rows: int | None = None) -> KeyHashes:
-    """What `day_keys` would find, in a tenth of its time: one narrow read, without a Python worker.
-
-    rows: of `prepared`, where it is known. Few of them come to the driver as they are, 8 bytes each; of many, or when
-    nobody knows, Spark counts each hash first, which needs a shuffle.
-    """
-    hashes = prepared.where(_whole(names)).select(F.xxhash64(*names).alias(HASH))
-    if rows is not None and rows <= ROWS_AT_DRIVER:
-        found = hashes.toArrow()[HASH].to_numpy()
-        once = np.unique(found)
-        return KeyHashes(once, len(once) < len(found))
+def hashes_in_spark(prepared: DataFrame, names: Sequence[str]) -> KeyHashes:
+    """What `day_keys` would find, in a tenth of its time: without a Python worker."""
+    hashes = prepared.where(is_whole(names)).select(F.xxhash64(*names).alias(HASH))
     counted = hashes.groupBy(HASH).agg((F.count("*") > 1).alias(ROWS)).toArrow()
     return KeyHashes(np.sort(counted[HASH].to_numpy()), bool(pc.any(counted[ROWS]).as_py()))
-
-
-def _whole(names: Sequence[str]) -> Column:
-    """No part of the key is null."""
-    return functools.reduce(operator.and_, (F.col(name).isNotNull() for name in names))

@@ -277,7 +277,7 @@ def _write(
             rows,
             replace(plan, progress=progress.number),
             scratch=scratch,
-            rows=input_day.rows,
+            day=input_day,
             asking=progress.prefetching_keys,
             sent=sent,
         ) as run,

@@ -21,10 +21,11 @@ from jobs.input.day import find_input
 from jobs.ledger.request_manifest import read_request_manifest, siblings, what_changed
 from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
-from jobs.run.day_keys import ROWS, TEXT, day_keys
+from jobs.run.day_keys import day_keys
 from jobs.run.enrich import prepare
 from jobs.run.hits import folder_of
 from jobs.run.judged_answers import without_old_errors
+from jobs.run.key_columns import ROWS, TEXT
 from jobs.run.options import RunOptions, ledger_of
 from jobs.run.preflight import check_columns
 from jobs.schema import Facts

@@ -25,14 +25,14 @@ from jobs.ledger.manifest import COMPACTED
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
-from jobs.run.day_keys import HASH, ROWS, TASK, TEXT, day_keys
 from jobs.run.judged_answers import without_old_errors
+from jobs.run.key_columns import ROWS, TEXT
 from jobs.task.task_ledger import without_expired
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from jobs.declare.lookup import Lookup
+    from jobs.run.day_keys import KeySource, SparkKeys
+    from jobs.run.driver_keys import DriverKeys
 
 BEAT = "run.json"  # in it; written again every BEAT_EVERY s
 BEAT_EVERY = 5.0
@@ -42,28 +42,24 @@ _log = logging.getLogger("tidegate.ledger")
 
 @dataclass(frozen=True)
 class Hits:
-    """What the ledger knows of one lookup's keys of one day. `frame` is kept by Spark until `drop`."""
+    """What the ledger knows of one lookup's keys of one day."""
 
     plan: LedgerPlan | None  # None: nothing is stored
     names: tuple[str, ...]  # the columns of the key
-    frame: DataFrame  # of `day_keys`
-    wanted: pa.Table  # TEXT, ROWS, HASH, TASK
+    keys: DriverKeys | SparkKeys
     answers: pa.Table  # of those that need no call, as `select` gives them
     lookup: Lookup
 
     @functools.cached_property
     def missing(self) -> pa.Table:
-        """Of `wanted`, the keys that are to be asked."""
+        """Of `keys.wanted`, those that are to be asked."""
         known = self.answers["key"].combine_chunks()
-        return self.wanted.filter(pc.invert(pc.is_in(self.wanted[TEXT], value_set=known)))
+        return self.keys.wanted.filter(pc.invert(pc.is_in(self.keys.wanted[TEXT], value_set=known)))
 
     @property
     def repeated(self) -> pa.Table:
         """Of `missing`, the keys that stand in more than one row."""
         return self.missing.filter(pc.greater(self.missing[ROWS], 1))
-
-    def drop(self) -> None:
-        self.frame.unpersist()
 
 
 def run_of_keys(run_id: str) -> str:
@@ -75,15 +71,11 @@ def folder_of(plan: LedgerPlan) -> LedgerFolder:
     return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
 
 
-def find_hits(prepared: DataFrame, names: Sequence[str], plan: LedgerPlan | None, *, lookup: Lookup, seed: int) -> Hits:
-    """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError.
-
-    The keys come to the driver as Arrow: about 60 bytes each and the length of their text.
-    """
-    frame = day_keys(prepared, names, hidden=plan is not None and plan.hidden, seed=seed).persist()
-    wanted = frame.select(TEXT, ROWS, HASH, TASK).toArrow()
-    known = SCHEMA.empty_table() if plan is None else _known(lookup, plan, wanted)
-    return Hits(plan, tuple(names), frame, wanted, known, lookup)
+def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
+    """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError."""
+    keys = source.distinct(hidden=plan is not None and plan.hidden, seed=seed)
+    known = SCHEMA.empty_table() if plan is None else _known(source.lookup, plan, keys.wanted)
+    return Hits(plan, source.names, keys, known, source.lookup)
 
 
 def _known(lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
@@ -103,7 +95,7 @@ def with_own_answers(hits: Hits) -> pa.Table:
     own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
     last = own.group_by("key").aggregate([("place", "max")])["place_max"]
     own = own.take(last).drop_columns(["place"])
-    since = _known(hits.lookup, hits.plan, hits.wanted)
+    since = _known(hits.lookup, hits.plan, hits.keys.wanted)
     known = own
     for older in (since, hits.answers):
         more = older.filter(pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks())))

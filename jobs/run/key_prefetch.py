@@ -6,6 +6,7 @@ row finds its answer, and the audit of a call stands at one row of its key.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
@@ -20,9 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
 from jobs.run.claims import Claims
-from jobs.run.day_keys import HASH, ROWS, TASK, TEXT
 from jobs.run.enrich import carry_out
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
+from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
 from jobs.task.asked_once import ANSWER, AskedFile, write_asked_once
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
@@ -42,13 +43,12 @@ OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.l
 @dataclass(frozen=True)
 class First:
     """What is asked first at one lookup. keys: of `hits.missing`; others: the runs that lived when this one began at
-    it. alone: no other run lived at any lookup, so that keys of a single row are asked by row.
+    it.
     """
 
     hits: Hits
     keys: pa.Table
     others: tuple[str, ...]
-    alone: bool
 
     @property
     def message(self) -> str:
@@ -56,10 +56,10 @@ class First:
         rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
         return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
 
-    @property
+    @functools.cached_property
     def frame(self) -> DataFrame:
-        """Its keys, and those that need no call."""
-        return self.hits.frame.where(F.col(ROWS) > 1) if self.alone else self.hits.frame
+        """Its keys; maybe others that need no call."""
+        return self.hits.keys.frame(self.keys)
 
 
 def types_of(types: StructType, names: Sequence[str]) -> str:
@@ -117,7 +117,7 @@ def prefetch_keys(
         _plan_of_keys(plan, places),
         sharing={place: one.plan for place, one in hits.items() if one.plan is not None},
         others={place: first[place].others for place in places},
-        types={place: types_of(one.frame.schema, one.names) for place, one in hits.items()},
+        types={place: types_of(one.frame.schema, one.hits.names) for place, one in first.items()},
         seed=seed,
     )
     wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
@@ -175,8 +175,7 @@ def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
     """All keys, each in the partition of the row that will show its call: so the calls of a task stay within its
     share of calls in flight also where the audit shows them.
     """
-    hits = [one.hits for one in first.values()]
-    types = {field.name: field.dataType for one in hits for field in one.frame.schema if field.name in one.names}
+    types = {name: one.frame.schema[name].dataType for one in first.values() for name in one.hits.names}
     frames = []
     for place, one in first.items():
         keys = [

@@ -19,17 +19,20 @@ import numpy as np
 import pyarrow.compute as pc
 
 from jobs.ledger.request_manifest import write_request_manifest
-from jobs.run.by_row import Hashes, begin_deciding, decided
+from jobs.run.by_row import begin_deciding, decided
 from jobs.run.caps import divided_by_need
-from jobs.run.day_keys import HASH, ROWS, TASK, hashes_of_keys
+from jobs.run.day_keys import KeySource
 from jobs.run.hits import find_hits, folder_of, heartbeats, knows_nothing, register_run, unregister_run, with_index
+from jobs.run.key_columns import HASH, ROWS, TASK
 from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from jobs.input.day import InputDay
     from jobs.ledger.plan import CallCap, LedgerPlan
     from jobs.run.hits import Hits
+    from jobs.run.key_columns import Hashes
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.task.plan import PartitionPlan
 
@@ -48,14 +51,15 @@ def prepare_ledger(
     plan: PartitionPlan,
     *,
     scratch: Path,
-    rows: int | None = None,
+    day: InputDay | None = None,
     asking: Callable[[int | None], object] = lambda _: None,
     sent: RequestMetricsCollector | None = None,
 ) -> Iterator[LedgerSession]:
     """`plan` with what is known of the day's keys, those that stand in several rows asked; for one `with`.
 
-    scratch: a folder that every task sees and that does not exist yet, gone at the end. rows: of `prepared`, where it
-    is known. asking: told of the number of keys before they are asked, and None after that. sent: told of the requests.
+    scratch: a folder that every task sees and that does not exist yet, gone at the end. day: the files that
+    `prepared` is read straight from, if it is. asking: told of the number of keys before they are asked, and None after
+    that. sent: told of the requests.
     Leaving it, by an error too, removes the run's files. Raises LedgerError, and what the calls raise; their answers
     are in the ledger then.
     """
@@ -67,7 +71,7 @@ def prepare_ledger(
         # all of them before any look: of two runs at least one sees the other, and it lists no key of any lookup, so
         # that no two runs ever wait for each other's rows
         others = [_begin(plan, place, stack) for place in range(len(plan.lookups))]
-        look = partial(_look, prepared, plan, others, rows=rows, seed=seed, stack=stack)
+        look = partial(_look, prepared, plan, others, day=day, seed=seed, stack=stack)
         looks = [look(place) for place in range(len(plan.lookups))]
         first = {place: look.first for place, look in enumerate(looks) if look.first is not None}
         found = replace(plan, ledgers=tuple(look.ledger for look in looks), cap=_divided(plan, looks))
@@ -93,7 +97,7 @@ def _look(
     others: Sequence[Sequence[str]],
     place: int,
     *,
-    rows: int | None,
+    day: InputDay | None,
     seed: int,
     stack: ExitStack,
 ) -> _Look:
@@ -102,22 +106,23 @@ def _look(
     others: per lookup, the runs that lived when this one began.
     """
     ledger, names, alone = plan.ledgers[place], plan.layout.keys[place], not any(others)
+    source = KeySource(prepared, names, plan.lookups[place], day)
     shares = plan.may_call and plan.lookups[place].cache is not None
     if plan.cap is None and alone and (ledger is None or knows_nothing(folder_of(ledger))):
         # nothing can be known, so that repeats are all there is to look for
-        day = hashes_of_keys(prepared, names, rows=rows) if shares else None
-        if day is None or not day.repeat:
-            _tell(prepared, plan, place, np.empty(0, np.int64) if day is None else day.hashes)
+        found = source.hashes() if shares else None
+        if found is None or not found.repeat:
+            _tell(prepared, plan, place, np.empty(0, np.int64) if found is None else found.hashes)
             return _Look(ledger)
-    hits = find_hits(prepared, names, ledger, lookup=plan.lookups[place], seed=seed)
-    stack.callback(hits.drop)
+    hits = find_hits(source, ledger, seed=seed)
+    stack.callback(hits.keys.drop)
     indexed = ledger and with_index(ledger, hits.answers)
     keys = (hits.repeated if alone else hits.missing) if shares else hits.missing.slice(0, 0)
     by_row = hits.missing.filter(pc.equal(hits.missing[ROWS], 1)) if shares and alone else keys.slice(0, 0)
     _tell(prepared, plan, place, by_row[HASH].to_numpy())
     if not keys.num_rows:
         return _Look(indexed, hits)
-    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys, tuple(others[place]), alone=alone))
+    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys, tuple(others[place])))
 
 
 def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> list[str]:
@@ -145,6 +150,6 @@ def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:
     needs = np.zeros(len(plan.cap.parts))
     for look, weight in zip(looks, plan.cap.weights, strict=True):
         assert look.hits is not None
-        tasks = look.hits.missing[TASK].to_numpy()
+        tasks = look.hits.keys.located(look.hits.missing)[TASK].to_numpy()
         needs += weight * np.bincount(tasks, minlength=len(needs))[: len(needs)]
     return divided_by_need(plan.cap, needs.tolist())

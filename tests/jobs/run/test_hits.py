@@ -9,6 +9,7 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
+from jobs.run.day_keys import SparkKeys
 from jobs.run.hits import Hits, folder_of, run_of_keys, with_own_answers
 from tidegate import HttpLookup, Service
 
@@ -28,7 +29,7 @@ def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
     begun = select(folder, wanted["__key_text"], now_us=a_day_ago + 1, ttl=plan.ttl).answers
     folder.write_part(run_of_keys("r"), "0-0-0", [StoredAnswer("[3]", "ok", b"2", now, "r-keys")])
     folder.write_part("other", "0-0-0", [StoredAnswer(key, "ok", b"3", now, "other") for key in ("[2]", "[4]")])
-    known = as_answers(with_own_answers(Hits(plan, ("k",), None, wanted, begun, SCORE)))
+    known = as_answers(with_own_answers(Hits(plan, ("k",), SparkKeys(None, wanted), begun, SCORE)))
     message = {one.key: one.response for one in known}
     assert message == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
     assert len(known) == 4

@@ -1,0 +1,124 @@
+"""The keys of a day of few rows, found in the driver: read by Arrow where a key is made of plain columns, else
+collected by one Spark job without a shuffle.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812
+
+from jobs.input.arrow_keys import keys_of
+from jobs.input.key_columns import FILE, ROW, read_key_columns
+from jobs.input.spark_hash import xxhash64
+from jobs.ledger.keys import joined, texts_in
+from jobs.run.file_splits import places_in, splits_of
+from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole
+from jobs.schema import SOURCE_FILE, SOURCE_ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.input.day import InputDay
+    from jobs.run.key_columns import Hashes
+
+_DRAWN = "__key_drawn"
+_LOCATION = {TASK: T.IntegerType(), SOURCE_FILE: T.StringType(), SOURCE_ROW: T.LongType()}
+
+
+@dataclass(frozen=True)
+class KeyRows:
+    """The key of each row that has one. rows: the columns `names`, and where the row is: _LOCATION, or FILE and ROW of
+    `day`.
+    """
+
+    prepared: DataFrame
+    names: tuple[str, ...]
+    day: InputDay
+    rows: pa.Table
+
+    @functools.cached_property
+    def hashes(self) -> Hashes:
+        return _hashes(self.rows, self.names)
+
+    def distinct(self, *, hidden: bool, seed: int) -> DriverKeys:
+        """Each key once, with one of its rows, drawn by `seed`."""
+        drawn = np.random.default_rng(seed).permutation(self.rows.num_rows)
+        grouped = self.rows.select(self.names).append_column(_DRAWN, pa.array(drawn)).group_by(list(self.names))
+        counted = grouped.aggregate([(_DRAWN, "min"), (_DRAWN, "count")])
+        lines = np.argsort(drawn)[counted[f"{_DRAWN}_min"].to_numpy()]
+        keys = self.rows.take(pa.array(lines)).combine_chunks()
+        texts = _texts(keys, self.names, hidden=hidden)
+        for name, values in ((ROWS, counted[f"{_DRAWN}_count"]), (HASH, self.hashes[lines]), (TEXT, texts)):
+            keys = keys.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))
+        return DriverKeys(self, keys)
+
+
+def read_rows(prepared: DataFrame, names: Sequence[str], columns: Sequence[str], day: InputDay) -> KeyRows | None:
+    """columns: of the input, per name. None where Arrow may read other values than Spark."""
+    found = read_key_columns(day, list(dict.fromkeys(columns)))
+    if found is None:
+        return None
+    rows = pa.table([found[column] for column in (*columns, FILE, ROW)], [*names, FILE, ROW])
+    return KeyRows(prepared, tuple(names), day, rows)
+
+
+def collect_rows(prepared: DataFrame, names: Sequence[str], day: InputDay) -> KeyRows:
+    """By one job, which neither shuffles nor starts a Python worker."""
+    location = (F.spark_partition_id().alias(TASK), SOURCE_FILE, SOURCE_ROW)
+    return KeyRows(prepared, tuple(names), day, prepared.where(is_whole(names)).select(*names, *location).toArrow())
+
+
+@dataclass(frozen=True)
+class DriverKeys:
+    """Distinct keys in the driver's memory. wanted: as `of.rows`, with TEXT, ROWS and HASH."""
+
+    of: KeyRows
+    wanted: pa.Table
+
+    def located(self, keys: pa.Table) -> pa.Table:
+        """Lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW. Spark is asked for its plan, which takes a while."""
+        if TASK in keys.column_names:
+            return keys
+        splits = splits_of(self.of.prepared)
+        files, rows = keys[FILE].to_numpy(), keys[ROW].to_numpy()
+        tasks = np.zeros(len(rows), np.int32)
+        urls: dict[int, str] = {}
+        for file in np.unique(files).tolist():
+            places = places_in(self.of.day.files[file].resolve(), splits)
+            own = files == file
+            tasks[own] = places.tasks_of(rows[own])
+            urls[file] = places.url
+        sources = pa.array([urls[file] for file in files.tolist()], pa.string())
+        located = keys.append_column(TASK, pa.array(tasks)).append_column(SOURCE_FILE, sources)
+        return located.append_column(SOURCE_ROW, keys[ROW])
+
+    def frame(self, keys: pa.Table) -> DataFrame:
+        """Lines of `wanted` as Spark has them."""
+        types = {name: self.of.prepared.schema[name].dataType for name in self.of.names}
+        types |= {ROWS: T.LongType(), HASH: T.LongType(), TEXT: T.StringType()} | _LOCATION
+        fields = [T.StructField(name, kind) for name, kind in types.items()]
+        table = self.located(keys).select(list(types))
+        return self.of.prepared.sparkSession.createDataFrame(table, T.StructType(fields))
+
+    def drop(self) -> None:
+        """Nothing is kept outside of the driver."""
+
+
+def _hashes(rows: pa.Table, names: Sequence[str]) -> Hashes:
+    batches = rows.select(names).to_batches()
+    return np.concatenate([np.empty(0, np.int64), *(xxhash64(batch.columns) for batch in batches if batch.num_rows)])
+
+
+def _texts(keys: pa.Table, names: Sequence[str], *, hidden: bool) -> pa.ChunkedArray:
+    found = []
+    for batch in keys.select(names).to_batches():
+        values = keys_of(batch, names)
+        found.append(texts_in(joined(values), len(values), hidden=hidden))
+    return pa.chunked_array(found, pa.string())

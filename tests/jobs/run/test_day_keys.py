@@ -1,0 +1,137 @@
+"""A day's keys are the same whoever finds them: Arrow in the driver, one job of Spark, or a shuffle."""
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from asyncio_core import AsyncFunction
+from jobs.input.day import of_files
+from jobs.run import day_keys
+from jobs.run.day_keys import KeySource, SparkKeys
+from jobs.run.driver_keys import DriverKeys
+from jobs.run.enrich import prepare
+from jobs.run.file_splits import places_in, splits_of
+from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
+from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+
+pytestmark = pytest.mark.spark
+NOON = dt.datetime(2013, 1, 10, 12, 0, 0, 123_456)  # noqa: DTZ001
+
+
+def texts(rows, *, longest):
+    return [None if row % 9 == 0 else "ä" * (row % 3) + "x" * (row % longest) for row in range(rows)]
+
+
+def columns(rows):
+    """Keys of every type that the driver compares, with repeats and nulls."""
+    return {
+        "yes": pa.array([row % 2 == 0 for row in range(rows)]),
+        "byte": pa.array([row % 5 - 2 for row in range(rows)], pa.int8()),
+        "short": pa.array([row % 7 - 300 for row in range(rows)], pa.int16()),
+        "int": pa.array([None if row % 11 == 0 else row % 13 - 6 for row in range(rows)], pa.int32()),
+        "long": pa.array([(row % 17 - 8) << 40 for row in range(rows)], pa.int64()),
+        "text": pa.array(texts(rows, longest=70), pa.string()),
+        "raw": pa.array([b"\x00\xff" * (row % 4) for row in range(rows)], pa.binary()),
+        "day": pa.array([NOON.date() + dt.timedelta(row % 3) for row in range(rows)]),
+        "at": pa.array([NOON + dt.timedelta(hours=row % 5) for row in range(rows)], pa.timestamp("ms", tz="UTC")),
+        "naive": pa.array([NOON + dt.timedelta(microseconds=row % 2) for row in range(rows)], pa.timestamp("us")),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def day(tmp_path, spark):
+    """Two files with odd names, read by several tasks, one of them in pieces."""
+    for setting in ("spark.sql.files.openCostInBytes", "spark.sql.files.maxPartitionBytes"):
+        spark.conf.set(setting, "6k")
+    folder = tmp_path / "odd % ü"
+    folder.mkdir()
+    rows = pa.table(columns(900) | {"n": range(900)})
+    pq.write_table(rows.slice(0, 800), folder / "a 1.parquet", row_group_size=100, compression="none")
+    pq.write_table(rows.slice(800), folder / "b%20.parquet", compression="none")
+    yield of_files(sorted(folder.iterdir()))
+    for setting in ("spark.sql.files.openCostInBytes", "spark.sql.files.maxPartitionBytes"):
+        spark.conf.unset(setting)
+
+
+def source_of(spark, day, keys, tasks=4):
+    lookup = AsyncFunctionLookup(
+        name="f", function=AsyncFunction, keys={f"k{number}": key for number, key in enumerate(keys)},
+        returns="x INT", timeout=1.0, max_concurrency=tasks,
+    )  # fmt: skip
+    declared = Enrichment(name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"))
+    prepared, plan = prepare(day.read(spark), declared)
+    return KeySource(prepared, plan.layout.keys[0], lookup, day)
+
+
+def by_text(table):
+    return {row[TEXT]: (row[ROWS], row[HASH]) for row in table.select([TEXT, ROWS, HASH]).to_pylist()}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("YES", "byte", "short", "int", "long", "text", "raw", "day", "at", "naive"),
+        ("`text`",),
+        ("upper(text)", "date_trunc('HOUR', at)"),
+    ],
+    ids=["all types", "a text", "expressions"],
+)
+def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
+    source = source_of(spark, day, keys)
+    found, wanted = (
+        source.distinct(hidden=False, seed=3),
+        SparkKeys.of(source.prepared, source.names, hidden=False, seed=3),
+    )
+    assert isinstance(found, DriverKeys)
+    assert by_text(found.wanted) == by_text(wanted.wanted)
+    assert found.wanted.num_rows == wanted.wanted.num_rows
+    assert source.hashes().hashes.tolist() == sorted(wanted.wanted[HASH].to_pylist())
+    located = {row[TEXT]: row for row in found.frame(found.wanted).toArrow().to_pylist()}
+    read = source.prepared.withColumn(TASK, F.spark_partition_id()).toArrow().to_pylist()
+    at = {(row[SOURCE_FILE], row[SOURCE_ROW]): row for row in read}
+    assert len(located) == found.wanted.num_rows > 1
+    for row in located.values():
+        own = at[row[SOURCE_FILE], row[SOURCE_ROW]]
+        assert [row[name] for name in (*source.names, TASK)] == [own[name] for name in (*source.names, TASK)]
+    wanted.drop()
+
+
+def test_every_row_of_a_file_in_pieces_has_the_task_that_reads_it(spark, day):
+    frame = day.read(spark).select("n", F.spark_partition_id().alias("task")).orderBy("n").toArrow()
+    prepared = source_of(spark, day, ("n",)).prepared
+    splits = splits_of(day.read(spark))
+    assert len({split.task for split in splits if split.path == day.files[0]}) > 1
+    placed = [places_in(path, splits) for path in day.files]
+    rows = [placed[0].tasks_of(np.arange(800)), placed[1].tasks_of(np.arange(100))]
+    assert np.concatenate(rows).tolist() == frame["task"].to_pylist()
+    assert {split.task for split in splits_of(prepared)} <= set(range(4))
+
+
+@pytest.mark.parametrize("keys", [("n / 2",), ("named_struct('a', n)",)])
+def test_keys_that_arrow_compares_in_its_own_way_are_left_to_spark(spark, day, keys):
+    keys = source_of(spark, day, keys).distinct(hidden=False, seed=1)
+    assert isinstance(keys, SparkKeys)
+    assert keys.wanted.num_rows == 900
+    keys.drop()
+
+
+def test_a_day_of_many_rows_is_left_to_spark(spark, day, monkeypatch):
+    monkeypatch.setattr(day_keys, "ROWS_AT_DRIVER", 899)
+    source = source_of(spark, day, ("byte",))
+    keys = source.distinct(hidden=False, seed=1)
+    assert isinstance(keys, SparkKeys)
+    assert sorted(keys.wanted[TEXT].to_pylist()) == ["[-1]", "[-2]", "[0]", "[1]", "[2]"]
+    assert source.hashes().repeat
+    keys.drop()
+
+
+def test_times_of_another_calendar_are_left_to_spark(spark, tmp_path):
+    old = pa.table({"day": [dt.date(1500, 1, 1), dt.date(2000, 1, 1)]})
+    pq.write_table(old, tmp_path / "a.parquet")
+    source = source_of(spark, of_files([tmp_path / "a.parquet"]), ("day",))
+    assert TASK in source.distinct(hidden=False, seed=1).wanted.column_names
