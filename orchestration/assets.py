@@ -1,6 +1,9 @@
 """The assets of an enrichment: what comes in, the enriched days, and the small tables made from them."""
 
-from collections.abc import Iterator
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import dagster as dg
 
@@ -11,9 +14,28 @@ from orchestration.declared import Declared
 from orchestration.report_server import served
 from orchestration.resources import SparkProgram
 
+DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"  # of a backfill, in one Spark application; 1 for a run and a Spark each
 RED_DAYS = "A day that is not published says why under Events: state, reason, next step, what readers see."
 POOL = "spark"  # runs of Spark on this machine at a time: dagster.yaml
 CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s; longer than a killed Spark needs to be gone
+
+
+def day_asset(declared: Declared, **fields: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """`dg.asset` with a partition per day, of which a backfill takes several per run.
+
+    The same for every asset of a job, else Dagster makes a run per day.
+    """
+    days = dg.BackfillPolicy.multi_run(int(os.environ.get(DAYS_PER_RUN, "31")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # of backfill_policy: Dagster's version is pinned
+        asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+            partitions_def=declared.days,
+            backfill_policy=days,
+            group_name=declared.name,
+            owners=list(declared.enrichment.owners),
+            **fields,
+        )
+    return asset
 
 
 def raw_asset(declared: Declared) -> dg.AssetSpec:
@@ -33,14 +55,12 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
 def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
     """The published table: a day is materialized only when it was checked and published."""
 
-    @dg.asset(
+    @day_asset(
+        declared,
         key=declared.key,
         deps=[declared.raw_key],
         description=f"{declared.enrichment.description}\n\n{RED_DAYS}".strip(),
-        group_name=declared.name,
-        owners=list(declared.enrichment.owners),
         kinds={"spark", "delta"},
-        partitions_def=declared.days,
         check_specs=check_specs(declared),
         metadata={
             "path": declared.enrichment.output.path,
@@ -52,9 +72,10 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         },
         pool=POOL,
         retry_policy=CRASH,
+        output_required=False,  # a run of several days materializes each by itself, and makes the summaries too
     )
     def enriched(context: dg.AssetExecutionContext, spark: SparkProgram) -> Iterator[day_step.Event]:
-        yield from day_step.enrich_day(context, declared, spark)
+        yield from day_step.enrich_days(context, declared, spark)
 
     return enriched
 
@@ -81,20 +102,20 @@ def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
 def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
     """A small table for readers, made from the published day."""
 
-    @dg.asset(
+    @day_asset(
+        declared,
         key=summary.name,
         deps=[declared.key],
         description=summary.description or f"Summary of {declared.name}.",
-        group_name=declared.name,
-        owners=list(declared.enrichment.owners),
         kinds={"delta"},
-        partitions_def=declared.days,
         metadata={"query": dg.MetadataValue.md(f"```sql\n{summary.sql}\n```")},
     )
     def summarized(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         from jobs.tables.summaries import summarize
 
-        rows = summarize(declared.enrichment, summary, context.partition_key)
-        return dg.MaterializeResult(metadata={"dagster/row_count": rows})
+        for day in context.partition_keys:
+            rows = summarize(declared.enrichment, summary, day)
+            context.add_asset_metadata({"dagster/row_count": rows}, partition_key=day)
+        return dg.MaterializeResult()
 
     return summarized

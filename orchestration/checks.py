@@ -45,7 +45,7 @@ def check_results(declared: Declared, record: DayRecord, report: str) -> Iterato
 
     Any other check has no result for the day: Dagster knows passed and failed only, and it was neither.
     """
-    for verdict in _verdicts(declared, record):
+    for verdict in verdicts_of(declared, record):
         if has_result(verdict):
             yield dg.AssetCheckResult(
                 asset_key=declared.key,
@@ -57,13 +57,10 @@ def check_results(declared: Declared, record: DayRecord, report: str) -> Iterato
             )
 
 
-def outputs_of_checks_not_run(
-    context: dg.OpExecutionContext, declared: Declared, record: DayRecord
-) -> Iterator[dg.Output[None]]:
-    """What the step of a published day yields in place of their results: Dagster wants an output for every check."""
-    without = {verdict.check for verdict in _verdicts(declared, record) if not has_result(verdict)}
+def outputs_of_checks(context: dg.OpExecutionContext, names: set[str] | None = None) -> Iterator[dg.Output[None]]:
+    """What a step yields for checks without a result, by default for all: Dagster wants an output for each."""
     for output, spec in context.assets_def.check_specs_by_output_name.items():
-        if spec.name in without:
+        if names is None or spec.name in names:
             yield dg.Output(None, output_name=output)
 
 
@@ -126,7 +123,7 @@ def _delete(
         connection.execute(Executions.delete().where(*of_day, *conditions))
 
 
-def _verdicts(declared: Declared, record: DayRecord) -> Iterator[Verdict]:
+def verdicts_of(declared: Declared, record: DayRecord) -> Iterator[Verdict]:
     """One for every declared check."""
     verdicts = {verdict.check: verdict for verdict in record.verdicts}
     for check in catalogue.checks(declared.facts):

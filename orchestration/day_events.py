@@ -1,24 +1,20 @@
 """What Dagster is told of one day by one run of it: observations, materializations, links, all from plain facts."""
 
-import datetime as dt
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from data_quality.next_step import Cure, cure
-from jobs.errors import LOG_SAYS_MORE, DeclarationError
-from jobs.process.day_pipeline import or_warning
-from jobs.schema import DayRecord, UnwrittenRun
-from jobs.tables import run_records
+from data_quality.day_quality import REPORTS
+from jobs.errors import LOG_SAYS_MORE
+from jobs.schema import DayRecord
 from jobs.wording import counted
 from orchestration import metadata
 from orchestration.declared import Declared
+from orchestration.next_steps import mend
 
-REPORTS = Path("data/reports")
 IN_WORDS = {"running": "Running", "published": "Published"}  # every other state is told as "Not published"
 
 
@@ -29,11 +25,6 @@ class DayEvents:
     declared: Declared
     day: str
     run_id: str
-
-    @property
-    def log(self) -> Path:
-        """Takes all that Spark prints."""
-        return run_records.spark_log(self.declared.name, self.day, self.run_id)
 
     @property
     def report(self) -> str:
@@ -66,13 +57,6 @@ class DayEvents:
                 **(more or {}),
             },
         )
-
-    def save_unwritten(self, state: str, reason: str, next_step: str, began: str) -> None:
-        """Keep how the run ended, for the reports. A disk that is full keeps nobody from hearing of it in Dagster."""
-        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        run = UnwrittenRun(self.declared.name, self.day, self.run_id, state, reason, next_step, began, now)
-        with suppress(OSError):
-            run_records.save_unwritten(run)
 
     def _cause(self, state: str, reason: str) -> str:
         """The same words for all days that fail for the same reason: whoever is told once per cause counts by it."""
@@ -121,53 +105,5 @@ class DayEvents:
         }
 
 
-def run_again(declared: Declared) -> str:
-    """How to have the day, as the end of a sentence. The button of the asset alone makes no summaries."""
-    with_summaries = f" by the job {declared.job_name}, with its summaries" if declared.enrichment.summaries else ""
-    return f"materialize the day again{with_summaries}; the days published before stay as they are."
-
-
-def mend(declared: Declared, record: DayRecord) -> str:
-    """The next step of a day that is held back."""
-    match cure(record, declared.facts):
-        case Cure.REPLAY:
-            return (
-                f"Open the report, mend the cause, then run the job {declared.name}_replay for the day: it asks again "
-                "for the dead letters and nothing else; the days published before stay as they are."
-            )
-        case Cure.REFRESH:
-            return (
-                "Open the report, mend the cause; the ledger keeps the answers: where some are wrong have the job "
-                f"refresh_answers, with do: true, ask anew for them; then {run_again(declared)}"
-            )
-        case Cure.RUN_AGAIN:
-            return f"Open the report, mend the cause, then {run_again(declared)}"
-
-
 def _red(record: DayRecord) -> list[str]:
     return [verdict.check for verdict in record.verdicts if verdict.holds_back]
-
-
-def render_report(enrichment: str) -> None:
-    """The page of every day of the enrichment and its index, from all records there are; no day fails for them."""
-    from data_quality import report
-
-    latest, unwritten = run_records.latest(enrichment), run_records.unwritten(enrichment)
-    warning = or_warning(
-        lambda: report.render(enrichment, latest, REPORTS / enrichment, unwritten), "the report is not written"
-    )
-    if warning:
-        dg.get_dagster_logger().warning(warning)
-
-
-def require_storing(enrichment: str) -> None:
-    """See to it that verdicts and reports can be stored, before anything is called. Raises DeclarationError."""
-    from data_quality import report, verdict_store
-
-    try:
-        verdict_store.require()
-        report.require(REPORTS / enrichment)
-    except verdict_store.VerdictsRefused as error:
-        raise DeclarationError(f"{enrichment}: {error} Nothing was called.") from error
-    except OSError as error:
-        raise DeclarationError(f"{enrichment}: its report cannot be written: {error}. Nothing was called.") from error

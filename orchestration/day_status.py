@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, EventLogRecord, RunsFilter
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
 
 from jobs.tables import run_records
 from orchestration.declared import Declared
 
 PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN = "published", "running", "not started", "cancelled", "crashed"
 FAILED = "failed"
-NO_END = {PUBLISHED, RUNNING, NOT_STARTED}  # every other state is the end of a run that published nothing
 NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN}  # every other state needs somebody, or time
 UNFINISHED = [
     DagsterRunStatus.QUEUED,
@@ -73,25 +77,28 @@ def published_times(declared: Declared, day: str) -> list[dt.datetime]:
 
 
 def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """Runs of this day or its month, by a job of the enrichment or by hand, that wait or are at work."""
-    return _runs(instance, declared, day, UNFINISHED)
+    """Runs of this day, alone or with others, by a job of the enrichment or by hand, that wait or are at work."""
+    return _runs(instance, declared, day, RunsFilter(statuses=UNFINISHED))
 
 
 def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """The same that failed, the last one first."""
-    return _runs(instance, declared, day, [DagsterRunStatus.FAILURE])
+    """The same that failed since the day began, the last one first."""
+    since = dt.datetime.combine(dt.date.fromisoformat(day), dt.time(), dt.UTC)
+    return _runs(instance, declared, day, RunsFilter(statuses=[DagsterRunStatus.FAILURE], created_after=since))
 
 
-def _runs(
-    instance: DagsterInstance, declared: Declared, day: str, statuses: list[DagsterRunStatus]
-) -> list[dg.DagsterRun]:
-    day_or_month = [day, day[: len("2013-01")]]
-    of_day = instance.get_runs(RunsFilter(statuses=statuses, tags={"dagster/partition": day_or_month}))
-    return [
-        run
-        for run in of_day
-        if run.tags.get(ENRICHMENT) == declared.name or declared.key in (run.asset_selection or ())
-    ]
+def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
+    """The days of the enrichment that a run of Dagster is of: one, a range, or none."""
+    if run.tags.get(ENRICHMENT) != declared.name and declared.key not in (run.asset_selection or ()):
+        return []
+    day = run.tags.get(PARTITION_NAME_TAG, "")
+    first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG, day)
+    last = run.tags.get(ASSET_PARTITION_RANGE_END_TAG, day)
+    return [one for one in declared.days.get_partition_keys() if first <= one <= last] if first else []
+
+
+def _runs(instance: DagsterInstance, declared: Declared, day: str, which: RunsFilter) -> list[dg.DagsterRun]:
+    return [run for run in instance.get_runs(which) if day in days_of_run(declared, run)]
 
 
 def _word(record: EventLogRecord, declared: Declared) -> StatusEvent:

@@ -1,233 +1,341 @@
-"""One day of one enrichment as Dagster runs it: enrich and check with Spark, then publish, or hold back and say why."""
+"""The days of a run of Dagster, one or a range: the day pipeline carries them out, and Dagster is told its events."""
 
-import datetime as dt
-import json
+import contextlib
 import multiprocessing
 import os
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
+from dagster import MAX_RUNTIME_SECONDS_TAG
 
-from jobs.errors import AccessRefused, BudgetExhausted, DayTaken, DeclarationError, RunStopped, TidegateError
-from jobs.process.day_pipeline import kept, publish_or_hold_back
-from jobs.process.spark_submit import ProgramResult
+from data_quality.day_quality import DayQuality
+from jobs.errors import DeclarationError, TidegateError
+from jobs.process.day_events import FAILED, PUBLISHED, DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_options import DayOptions
+from jobs.process.day_pipeline import DayPipeline, now
+from jobs.run.enrich_day import run_id_of
 from jobs.schema import DayRecord
 from jobs.tables import run_records
-from jobs.tables.leases import Lease, leased
-from orchestration import day_status, metadata, modes
-from orchestration.checks import check_results, outputs_of_checks_not_run, withdraw_planned
-from orchestration.day_events import DayEvents, mend, render_report, require_storing, run_again
-from orchestration.deadlines import next_start
+from jobs.wording import counted
+from orchestration import metadata, modes
+from orchestration.checks import (
+    check_evaluations,
+    check_results,
+    has_result,
+    outputs_of_checks,
+    target_of,
+    verdicts_of,
+    withdraw_planned,
+)
+from orchestration.day_events import DayEvents
+from orchestration.day_status import CANCELLED, RUNNING, TRIED_AGAIN
 from orchestration.declared import Declared
-from orchestration.modes import Mode
-from orchestration.pipes import progress_line
+from orchestration.next_steps import KILLED_RUN, after, mend, run_again
+from orchestration.progress_line import ProgressLog, progress_line
 from orchestration.resources import SparkProgram
 
 Event = dg.AssetCheckResult | dg.MaterializeResult[None] | dg.Output[None]
-CURES = {
-    AccessRefused.state: "Once the service grants access again",
-    BudgetExhausted.state: "Once the budget allows it",
-}
+NAMED = 3  # days that are not published, in the reason of a run of several
 
 
-def enrich_day(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
-    """Enrich, check, publish, and only then materialize; what the checks say is told in every case.
+def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
+    """Enrich, check and publish the days of the run, and only then materialize each; its checks are told in every case.
 
     Raises:
-        dagster.Failure: the day is not published; one sentence says why. Only a crash may be tried again by itself.
+        dagster.Failure: A day is not published; one sentence says why. Only a crash is retried automatically.
     """
-    run = DayRun.of(context.op_execution_context, declared)  # with the other Dagster calls what it has deprecated
-    with run.alone_with_its_day() as lease:
-        stands = run.day_that_needs_no_replay()
-        if stands is not None:
-            run.observe("published", f"{run.day} has no dead letters: nothing was called.", "Nothing.")
-            yield from run.materialized(stands, metadata.figures_metadata(stands))
-            return
-        run.observe("running", f"Spark {run.mode.verb} the day.", "Nothing.")
-        ended = run.with_spark(spark, lease)
-        if ended.record is None:
-            raise run.unwritten(ended)
-        try:
-            record = run.publish_or_hold_back_day(ended.record, lease)
-        except Exception:
-            yield from check_results(declared, ended.record, run.events.report)
-            raise
-        reported = metadata.figures_metadata(record)
-        for event in run.events.of_record(record, reported):
-            context.log_event(event)
-        if record.state == "published":
-            yield from run.materialized(record, reported)
-        else:
-            yield from check_results(declared, record, run.events.report)
-    if record.state != "published":
-        raise run.failure(record.reason, mend(declared, record))
-    render_report(declared.name)
+    run = DaysRun(context.op_execution_context, declared, spark)  # with the other Dagster calls what it has deprecated
+    try:
+        yield from run.carry_out()
+    finally:
+        run.withdraw_planned_checks()
 
 
 @dataclass(frozen=True)
-class DayRun:
-    """One run of one day, and how it speaks to Dagster."""
+class Red:
+    """Why a day is not published, and what to do."""
 
-    context: dg.OpExecutionContext
-    declared: Declared
-    day: str
-    run_id: str  # its own for every try, so that no two write into one folder
-    mode: Mode
-    began: str = field(default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"))
+    reason: str
+    next_step: str
 
-    @classmethod
-    def of(cls, context: dg.OpExecutionContext, declared: Declared) -> "DayRun":
+
+class DaysRun:
+    """One run of one or several days, and how it speaks to Dagster.
+
+    Of one day the step yields the materialization and the check results. Of several it logs them for each, as Dagster
+    takes what a step yields for all its days alike.
+    """
+
+    def __init__(self, context: dg.OpExecutionContext, declared: Declared, spark: SparkProgram) -> None:
         tries = context.retry_number
-        run_id = context.run.run_id
-        mode = modes.BY_NAME[context.run.tags.get(modes.TAG, modes.NIGHTLY.name)]
-        return cls(context, declared, context.partition_key, f"{run_id}-{tries}" if tries else run_id, mode)
+        self._context = context
+        self._declared = declared
+        self._mode = modes.BY_NAME[context.run.tags.get(modes.TAG, modes.NIGHTLY.name)]
+        self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id  # no two tries write into one folder
+        self._days = list(context.partition_keys)
+        self._several = len(self._days) > 1
+        self._tell_every = spark.tell_every
+        self._began = now()
+        self._at_work = ""  # the day that is running
+        self._judged: DayRecord | None = None  # its record, once its files are checked
+        self._published: list[str] = []
+        self._red: dict[str, Red] = {}
+        self._unmade: list[tuple[str, str]] = []  # summary and day, and why it is not made
+        self._crashed = False
+        self._log_progress = ProgressLog(context.log.info)
+        self._pipeline = DayPipeline(
+            reference=declared.reference,
+            enrichment=declared.enrichment,
+            quality=DayQuality(spark.checks),
+            submit=spark.submit(),
+            wait=spark.wait,
+            advise=self._advised,
+        )
 
-    @property
-    def events(self) -> DayEvents:
-        return DayEvents(self.declared, self.day, self.run_id)
-
-    def materialized(self, record: DayRecord, reported: Mapping[str, Any]) -> Iterator[Event]:
-        """The materialization of a published day, then its check results: Dagster takes them for those of the last
-        materialization that it has. told: the day's figures.
-        """
-        yield dg.MaterializeResult(metadata=self.events.published(record, reported))
-        yield from check_results(self.declared, record, self.events.report)
-        yield from outputs_of_checks_not_run(self.context, self.declared, record)
-        self.withdraw_planned_checks()
+    def carry_out(self) -> Iterator[Event]:
+        """Run the days. Raises dagster.Failure when some are not published or not summarized; the others are."""
+        try:
+            yield from self._days_that_stand()
+            yield from self._run(self._days_to_run())
+        except dg.DagsterExecutionInterruptedError as cancel:
+            self._tell_interrupted()
+            # passed on as it is, the policy for crashes would start the cancelled days anew
+            raise self._failure() from cancel
+        except Exception:
+            if self._judged is not None:
+                yield from self._checks(self._judged)
+            raise
+        if self._red or self._unmade:
+            raise self._failure()
+        if self._several:
+            yield from outputs_of_checks(self._context)
 
     def withdraw_planned_checks(self) -> None:
-        withdraw_planned(self.context.instance, self.declared, self.day, self.context.run_id)
+        for day in self._days:
+            withdraw_planned(self._context.instance, self._declared, day, self._context.run_id)
 
-    def failure(self, reason: str, next_step: str, *, allow_retries: bool = False) -> dg.Failure:
-        self.withdraw_planned_checks()
-        render_report(self.declared.name)
-        metadata = {"next_step": dg.MetadataValue.text(next_step), **self.events.links()}
-        return dg.Failure(f"Not published: {reason}", metadata=metadata, allow_retries=allow_retries)
+    def _left(self) -> list[str]:
+        """The days of which nothing is told yet."""
+        return [day for day in self._days if day not in self._red and day not in self._published]
 
-    @contextmanager
-    def alone_with_its_day(self) -> Iterator[Lease]:
-        """Hold the lease of the day; a cancel, wherever it comes, is told and passed on as a failure."""
+    def _events(self, day: str) -> DayEvents:
+        return DayEvents(self._declared, day, run_id_of(self._run_id, day) if self._several else self._run_id)
+
+    # -- what is run ---------------------------------------------------------------------------------------------------
+    def _days_that_stand(self) -> Iterator[Event]:
+        """A replay leaves a day without dead letters as it is; a day that cannot be replayed or remapped is red."""
+        if self._mode not in (modes.REPLAY, modes.REMAP):
+            return
+        for day in self._days:
+            stands = self._without_dead_letters(day)
+            if stands is not None:
+                self._observe(day, PUBLISHED, f"{day} has no dead letters: nothing was called.", "Nothing.")
+                yield from self._materialized(stands, metadata.figures_metadata(stands))
+
+    def _without_dead_letters(self, day: str) -> DayRecord | None:
+        """The published day, where a replay is asked for and there are no dead letters; None otherwise."""
+        if self._declared.enrichment.ledger is None:
+            self._red[day] = Red("the enrichment keeps no ledger: every row would be called.", "Run the nightly job.")
+            return None
+        if self._mode is not modes.REPLAY:
+            return None
+        from jobs.commands.replay import prepare
+
         try:
-            require_storing(self.declared.name)
-            with leased(self.declared.facts.table, self.day, self.run_id) as lease:
-                yield lease
-        except DayTaken as taken:
-            next_step = "Wait for that run, or cancel it; then materialize the day again."
-            self.observe("not started", str(taken), next_step)
-            raise self.failure(str(taken), next_step) from taken
-        except DeclarationError as error:  # as where the table's folder may not be written
-            next_step = f"Once that is mended, {run_again(self.declared)}"
-            self.observe("failed", str(error), next_step)
-            raise self.failure(str(error), next_step) from error
-        except dg.DagsterExecutionInterruptedError as cancel:
-            # passed on as it is, the policy for crashes would start the cancelled day anew
-            raise self.failure(*self.report_interrupted()) from cancel
+            if prepare(self._declared.enrichment, day):
+                return None
+        except TidegateError as error:
+            self._red[day] = Red(str(error), f"Run the job {self._declared.job_name} for the day.")
+            return None
+        stands = run_records.load(self._declared.name, day)[-1]
+        if stands.state == PUBLISHED:
+            return stands
+        reason = f"the last run was held back, and not for its dead letters: {stands.reason}"
+        self._red[day] = Red(reason, mend(self._declared, stands))
+        return None
 
-    def report_interrupted(self) -> tuple[str, str]:
-        """Tell that the run was ended from outside. Returns reason and next step."""
-        state, reason, next_step = self._interrupted()
-        self.observe(state, reason, next_step)
-        return reason, next_step
+    def _days_to_run(self) -> list[str]:
+        """Those left; of several not those that an earlier try of this run has published, and told."""
+        days = self._left()
+        if not self._several:
+            return days
+        tries = {self._context.run_id, self._context.run.root_run_id or self._context.run_id}
+        left_out = [day for day in days if self._is_published_by(tries, day)]
+        self._published += left_out
+        days = [day for day in days if day not in left_out]
+        self._context.log.info("%s of %s to run.", counted(len(days), "day"), len(self._days))
+        self._allow_time_for(len(days))
+        return days
 
-    def _interrupted(self) -> tuple[str, str, str]:
+    def _is_published_by(self, runs: set[str], day: str) -> bool:
+        return any(
+            record.state == PUBLISHED and record.facts.run_id.startswith(tuple(runs))
+            for record in run_records.load(self._declared.name, day)
+        )
+
+    def _allow_time_for(self, days: int) -> None:
+        """Dagster ends a run that takes longer than one day may take."""
+        longest = self._context.instance.run_monitoring_max_runtime_seconds  # 0: no limit
+        if longest and MAX_RUNTIME_SECONDS_TAG not in self._context.run.tags:
+            tags = {MAX_RUNTIME_SECONDS_TAG: str(longest * max(1, days))}
+            self._context.instance.add_run_tags(self._context.run_id, tags)
+
+    def _run(self, days: list[str]) -> Iterator[Event]:
+        options = DayOptions(self._mode.options, modes.acceptance(self._mode), summaries=self._several)
+        tell_at = time.monotonic() + self._tell_every
+        try:
+            with contextlib.closing(self._pipeline.run(days, options, run_id=self._run_id)) as events:
+                for event in events:
+                    yield from self._tell(event)
+                    if isinstance(event, DayStage) and event.kind == "progress" and time.monotonic() >= tell_at:
+                        tell_at += self._tell_every
+                        line = progress_line(event.facts)
+                        self._observe(event.day, RUNNING, f"{line}.", "Nothing.", {"progress": line})
+        except DeclarationError as error:  # verdicts or reports cannot be stored
+            for day in days:
+                outcome = self._advised(DayOutcome(day, self._events(day).run_id, FAILED, str(error)))
+                yield from self._tell(self._pipeline.record(outcome, self._began))
+
+    # -- what is told --------------------------------------------------------------------------------------------------
+    def _tell(self, event: DayEvent) -> Iterator[Event]:
+        match event:
+            case DayStage():
+                self._tell_stage(event)
+            case DayOutcome(record=DayRecord() as record):
+                yield from self._tell_written(event, record)
+            case DayOutcome():
+                self._tell_unwritten(event)
+            case DaysWarning():
+                self._context.log.warning(event.sentence)
+
+    def _tell_stage(self, stage: DayStage) -> None:
+        if stage.day != self._at_work:
+            self._at_work = stage.day
+            self._observe(stage.day, RUNNING, f"Spark {self._mode.verb} the day.", "Nothing.")
+        if stage.kind == "progress":
+            self._log_progress(stage.day, stage.facts)
+        if stage.kind == "deciding":
+            self._judged = stage.facts["record"]
+
+    def _tell_written(self, outcome: DayOutcome, record: DayRecord) -> Iterator[Event]:
+        self._at_work, self._judged = "", None
+        figures = metadata.figures_metadata(record)
+        for event in self._events(outcome.day).of_record(record, figures):
+            self._context.log_event(event)
+        if outcome.is_published:
+            yield from self._materialized(record, figures)
+        else:
+            self._red[outcome.day] = Red(record.reason, mend(self._declared, record))
+            yield from self._checks(record)
+        for summary, rows in outcome.summaries.items():
+            self._context.log_event(
+                dg.AssetMaterialization(
+                    dg.AssetKey(summary), partition=outcome.day, metadata={"dagster/row_count": rows}
+                )
+            )
+        self._unmade += [(f"{summary} of {outcome.day}", why) for summary, why in outcome.unmade]
+        self._warn(outcome)
+
+    def _materialized(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
+        """The materialization of a published day, then its check results: Dagster takes them for those of the last
+        materialization that it has.
+        """
+        day = record.facts.day
+        self._published.append(day)
+        told = self._events(day).published(record, figures)
+        if self._several:
+            self._context.log_event(dg.AssetMaterialization(self._declared.key, partition=day, metadata=told))
+            yield from self._checks(record)
+            return
+        yield dg.MaterializeResult(metadata=told)
+        yield from self._checks(record)
+        without_result = {one.check for one in verdicts_of(self._declared, record) if not has_result(one)}
+        yield from outputs_of_checks(self._context, without_result)
+
+    def _checks(self, record: DayRecord) -> Iterator[Event]:
+        report = self._events(record.facts.day).report
+        if not self._several:
+            yield from check_results(self._declared, record, report)
+            return
+        target = target_of(self._context.instance, self._declared, record.facts.day)
+        for evaluation in check_evaluations(self._declared, record, report, target):
+            self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes one; its type does not say so
+
+    def _tell_unwritten(self, outcome: DayOutcome) -> None:
+        self._at_work = ""
+        self._crashed |= outcome.crashed
+        far = {"progress": progress_line(outcome.progress)} if outcome.progress else {}
+        self._observe(outcome.day, outcome.state, outcome.reason, outcome.next_step, far)
+        self._red[outcome.day] = Red(outcome.reason, outcome.next_step)
+        self._warn(outcome)
+
+    def _advised(self, outcome: DayOutcome) -> DayOutcome:
+        """The outcome of a day that was not written, with what comes next."""
+        if outcome.crashed and self._context.retry_number == 0:
+            return replace(outcome, state=TRIED_AGAIN, next_step="Nothing: it is retried automatically once.")
+        return replace(outcome, next_step=after(self._declared, outcome.day, outcome.state))
+
+    def _warn(self, outcome: DayOutcome) -> None:
+        for warning in outcome.warnings:
+            self._context.log.warning("%s: %s", outcome.day, warning)
+
+    def _observe(
+        self, day: str, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
+    ) -> None:
+        self._context.log_event(self._events(day).word(state, reason, next_step, more))
+
+    def _tell_interrupted(self) -> None:
+        """Tell of the day at work, or that comes next, that the run was ended from outside."""
+        day = self._at_work or next(iter(self._left()), None)
+        if day is None:
+            return
+        state, reason, next_step = self._interruption()
+        outcome = DayOutcome(day, self._events(day).run_id, state, reason, next_step=next_step)
+        self._tell_unwritten(self._pipeline.record(outcome, self._began))
+        self._pipeline.render()
+
+    def _interruption(self) -> tuple[str, str, str]:
         """State, reason and next step of a run that was ended from outside: by a person, or by what killed its worker.
 
         Dagster starts a killed run again, once, but not always one of a backfill.
         """
         worker = multiprocessing.parent_process()
+        again = f"To have the day, {run_again(self._declared)}"
         if worker is None or os.getppid() == worker.pid:
-            return (
-                "cancelled",
-                "somebody cancelled the run; its Spark application was stopped.",
-                f"To have the day, {run_again(self.declared)}",
-            )
+            return CANCELLED, "somebody cancelled the run; its Spark application was stopped.", again
         reason = "the process of the run was killed, as by a lack of memory; its Spark application was stopped."
-        tags = self.context.run.tags
+        tags = self._context.run.tags
         if "dagster/backfill" in tags or "dagster/retry_number" in tags:
-            return "failed", reason, f"To have the day, {run_again(self.declared)}"
-        return day_status.TRIED_AGAIN, reason, "Nothing: the run is started once more by itself."
+            return FAILED, reason, again
+        return TRIED_AGAIN, reason, KILLED_RUN
 
-    def day_that_needs_no_replay(self) -> DayRecord | None:
-        """The published day, where a replay is asked for and there are no dead letters; None to run the day."""
-        if self.mode not in (modes.REPLAY, modes.REMAP):
-            return None
-        if self.declared.enrichment.ledger is None:
-            raise self.failure("the enrichment keeps no ledger: every row would be called.", "Run the nightly job.")
-        if self.mode is not modes.REPLAY:
-            return None
-        from jobs.commands.replay import prepare
+    # -- how the run ends ----------------------------------------------------------------------------------------------
+    def _failure(self) -> dg.Failure:
+        if self._several:
+            return self._failure_of_several()
+        (day,) = self._days
+        red = self._red.get(day) or Red("it ended without a reason.", run_again(self._declared))
+        told = {"next_step": dg.MetadataValue.text(red.next_step), **self._events(day).links()}
+        return dg.Failure(f"Not published: {red.reason}", metadata=told, allow_retries=self._crashed)
 
-        try:
-            if prepare(self.declared.enrichment, self.day):
-                return None
-        except TidegateError as error:
-            raise self.failure(str(error), f"Run the job {self.declared.job_name} for the day.") from error
-        stands = run_records.load(self.declared.name, self.day)[-1]
-        if stands.state != "published":
-            raise self.failure(
-                f"the last run was held back, and not for its dead letters: {stands.reason}",
-                mend(self.declared, stands),
-            )
-        return stands
-
-    def with_spark(self, spark: SparkProgram, lease: Lease) -> ProgramResult:
-        return spark.run(
-            self.context,
-            self.declared.reference,
-            day=self.day,
-            run_id=self.run_id,
-            log=self.events.log,
-            options=self.mode.options,
-            lease=lease,
-            while_running=self.observe_progress,
+    def _failure_of_several(self) -> dg.Failure:
+        left, red = self._left(), list(self._red.items())
+        if left or self._crashed:  # what ended the run before its last day was over comes first
+            red = red[-1:] + red[:-1]
+        named = " ".join(f"{day}: {one.reason.rstrip('.')}." for day, one in red[:NAMED])
+        more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
+        unpublished = f" Not published: {named}{more}" if red else ""
+        rest = f" {counted(len(left), 'day was', 'days were')} not begun." if left else ""
+        unmade = "".join(f" Not made: {what}: {why.rstrip('.')}." for what, why in self._unmade[:NAMED])
+        next_step = (
+            "Mend the cause of each day, which its Events tell, then materialize the days that are missing or failed. "
+            "A summary that was not made is materialized by itself."
         )
-
-    def publish_or_hold_back_day(self, record: DayRecord, lease: Lease) -> DayRecord:
-        from data_quality import verdict_store
-
-        refused = modes.acceptance(self.mode, self.declared.enrichment, self.day)(record)
-        if refused:
-            return run_records.hold_back(kept(record, verdict_store.save), refused)
-        return publish_or_hold_back(record, verdict_store.save, lease)
-
-    def unwritten(self, ended: ProgramResult) -> dg.Failure:
-        """The failure of a run that left no files to publish, told on the asset's page too."""
-        return self.failure(ended.reason, self.report_unwritten(ended), allow_retries=ended.crashed)
-
-    def report_unwritten(self, ended: ProgramResult) -> str:
-        """The same on the asset's page alone. Returns the next step."""
-        next_step = self._after(ended)
-        retried_once = ended.crashed and self.context.retry_number == 0
-        far = {"progress": ended.progress} if ended.progress else {}
-        self.observe(day_status.TRIED_AGAIN if retried_once else ended.state, ended.reason, next_step, far)
-        return next_step
-
-    def _after(self, ended: ProgramResult) -> str:
-        if ended.crashed and self.context.retry_number == 0:
-            return "Nothing: it is retried automatically once."
-        if ended.state != RunStopped.state:
-            return f"{CURES.get(ended.state, 'Once that is mended')}, {run_again(self.declared)}"
-        start = next_start(self.declared, self.day, dt.datetime.now(dt.UTC))
-        if start is None:
-            return (
-                f"Once the service answers again, {run_again(self.declared)} "
-                "It is not started by itself: its deadline has passed, or it has none."
-            )
-        until = f"{self.declared.enrichment.publish_by} UTC"
-        return f"Nothing: it is started again by itself about {start:%H:%M} UTC, and so on until {until}."
-
-    def observe_progress(self) -> None:
-        """How far Spark is; nothing as long as it has not begun."""
-        with suppress(FileNotFoundError):
-            event = json.loads(run_records.progress_file(self.declared.name, self.day).read_text())
-            if event["kind"] == "progress":
-                line = progress_line(event)
-                self.observe("running", f"{line}.", "Nothing.", {"progress": line})
-
-    def observe(self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None) -> None:
-        if state not in day_status.NO_END:
-            self.events.save_unwritten(state, reason, next_step, self.began)
-        self.context.log_event(self.events.word(state, reason, next_step, more))
+        return dg.Failure(
+            f"{len(self._published)} of {len(self._days)} days published.{unpublished}{rest}{unmade}",
+            metadata={"next_step": dg.MetadataValue.text(next_step)},
+            allow_retries=self._crashed,
+        )

@@ -13,7 +13,6 @@ from orchestration.freshness import freshness_checks
 from orchestration.input_sensor import input_sensor
 from orchestration.maintenance import maintenance
 from orchestration.modes import REMAP, REPLAY
-from orchestration.months import month_job
 from orchestration.resources import SparkProgram, spark_program
 from orchestration.restart_sensor import restart_sensor
 from orchestration.schedules import day_job, nightly_schedule
@@ -48,7 +47,7 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
     return dg.Definitions.merge(
         dg.Definitions(
             assets=assets,
-            jobs=[*jobs.values(), *others, *map(month_job, all_declared)],
+            jobs=[*jobs.values(), *others],
             schedules=schedules,
             sensors=sensors,
             resources={"spark": spark},

@@ -1,10 +1,8 @@
 """How a day is run: as every night, or from what is stored. Each is a job of its own over the same assets."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.declare.enrichment import Enrichment
-from jobs.schema import DayRecord
+from jobs.process.day_options import Accept
 
 TAG = "tidegate/mode"  # of a run; without it the day is run as every night
 
@@ -45,11 +43,10 @@ REFRESHED = Mode(  # no job of its own: the sensor of refresh_answers asks the n
 BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 
 
-def acceptance(mode: Mode, enrichment: Enrichment, day: str) -> Callable[[DayRecord], str]:
-    """What a written day must fulfil beyond its checks: why it must not be published; empty when it may be."""
+def acceptance(mode: Mode) -> Accept | None:
+    """What a written day must fulfil beyond its checks; None for nothing."""
     if mode is not REMAP:
-        return lambda _record: ""
-    from jobs.commands.remap import last_published, lost_answers
+        return None
+    from jobs.commands.remap import loses_no_answer
 
-    before = last_published(enrichment.name, day)
-    return lambda record: lost_answers(before, record)
+    return loses_no_answer

@@ -2,18 +2,25 @@
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import dagster as dg
 from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus, RunRecord, RunsFilter
 from dagster._core.events import AssetObservationData
 from dagster._core.storage.tags import WILL_RETRY_TAG
 
+from data_quality.day_quality import DayQuality
 from jobs.errors import TidegateError
+from jobs.process.day_pipeline import now
+from jobs.process.publish_decision import or_warning, render_report
+from jobs.schema import UnwrittenRun
+from jobs.tables import run_records
 from orchestration.checks import withdraw_planned
-from orchestration.day_events import DayEvents, render_report, run_again
-from orchestration.day_status import CANCELLED, ENRICHMENT, FAILED, RUNNING, TRIED_AGAIN, latest_status
+from orchestration.day_events import DayEvents
+from orchestration.day_status import CANCELLED, FAILED, RUNNING, TRIED_AGAIN, StatusEvent, days_of_run, latest_status
 from orchestration.declared import Declared
 from orchestration.external_publications import NOTHING_YET, publications
+from orchestration.next_steps import KILLED_RUN, run_again
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 AS_IT_WAS = "it ended without a word"
@@ -32,30 +39,29 @@ def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declar
         for run, day in own:
             _tell(instance, declared, run, day)
         if own:
-            render_report(declared.name)
+            _render(declared)
         reported += [f"{declared.name} {day}" for _, day in own]
     return reported
 
 
 def _silent_days(instance: dg.DagsterInstance, declared: Declared, record: RunRecord) -> Iterator[str]:
     run = record.dagster_run
-    partition = run.tags.get("dagster/partition", "")
-    if not partition or (run.tags.get(ENRICHMENT) != declared.name and declared.key not in (run.asset_selection or ())):
-        return
-    is_day = declared.days.has_partition_key(partition)
-    for day in [partition] if is_day else _days_of_month(declared, partition):
-        word = latest_status(instance, declared, day)
-        if word is not None and word.run_id == run.run_id:
-            unfinished = word.state == RUNNING or (word.state == TRIED_AGAIN and not _is_started_again(run))
-        else:
-            later = word is not None and word.at.timestamp() >= record.create_timestamp.timestamp()
-            unfinished = is_day and not later and not _has_given_reason(instance, run)
-        if unfinished and not _is_published_by(declared, day, run.run_id):
-            yield day
+    words = {day: latest_status(instance, declared, day) for day in days_of_run(declared, run)}
+    own = {day: word for day, word in words.items() if word is not None and word.run_id == run.run_id}
+    if own:
+        silent = [day for day, word in own.items() if _is_unfinished(run, word)]
+    else:  # a run that never spoke; of several days the first tells of it
+        silent = [day for day, word in [*words.items()][:1] if word is None or _is_before(word, record)]
+        silent = [] if _has_given_reason(instance, run) else silent
+    yield from (day for day in silent if not _is_published_by(declared, day, run.run_id))
 
 
-def _days_of_month(declared: Declared, month: str) -> list[str]:
-    return [day for day in declared.days.get_partition_keys() if day.startswith(f"{month}-")]
+def _is_unfinished(run: dg.DagsterRun, word: StatusEvent) -> bool:
+    return word.state == RUNNING or (word.state == TRIED_AGAIN and not _is_started_again(run))
+
+
+def _is_before(word: StatusEvent, record: RunRecord) -> bool:
+    return word.at.timestamp() < record.create_timestamp.timestamp()
 
 
 def _is_started_again(run: dg.DagsterRun) -> bool:
@@ -85,18 +91,27 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
         state, reason, next_step = CANCELLED, f"the run was cancelled; {AS_IT_WAS}.", again
     elif _is_started_again(run):
         state, reason = TRIED_AGAIN, _why(instance, run)
-        next_step = "Nothing: the run is started once more by itself."
+        next_step = KILLED_RUN
     else:
         state, reason, next_step = FAILED, _why(instance, run), again
     began = dt.datetime.fromtimestamp(record.start_time or record.create_timestamp.timestamp(), dt.UTC)
-    events = DayEvents(declared, day, run.run_id)
-    events.save_unwritten(state, reason, next_step, began.isoformat(timespec="milliseconds"))
-    observation = AssetObservationData(events.word(state, reason, next_step))
+    unwritten = UnwrittenRun(
+        declared.name, day, run.run_id, state, reason, next_step, began.isoformat(timespec="milliseconds"), now()
+    )
+    with suppress(OSError):  # a disk that is full keeps nobody from hearing of it in Dagster
+        run_records.save_unwritten(unwritten)
+    observation = AssetObservationData(DayEvents(declared, day, run.run_id).word(state, reason, next_step))
     event = DagsterEvent(
         DagsterEventType.ASSET_OBSERVATION.value, run.job_name, event_specific_data=observation, message=reason
     )
     instance.report_dagster_event(event, run.run_id)
     withdraw_planned(instance, declared, day, run.run_id)
+
+
+def _render(declared: Declared) -> None:
+    warning = or_warning(lambda: render_report(DayQuality(), declared.name), "its report is not written")
+    if warning:
+        dg.get_dagster_logger().warning(f"{declared.name}: {warning}")
 
 
 def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:

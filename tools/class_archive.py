@@ -53,13 +53,13 @@ def make() -> bool:
     False where this Java cannot: an empty file stands there then, so that nobody tries again.
     """
     draft = CLASS_ARCHIVE.with_suffix(f".{os.getpid()}")
-    submit = SparkSubmit(
-        java_options=f"{NO_WARNINGS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={draft}"
-    )
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         _write_rows(Path("in", f"date={DAY}"))
-        places = {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-        submit.run("tools.class_archive:TRAINING", days=[DAY], run_id="run", log=Path("log"), environment=places)
+        submit = SparkSubmit(
+            java_options=f"{NO_WARNINGS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={draft}",
+            environment={"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"},
+        )
+        submit.run("tools.class_archive:TRAINING", days=[DAY], run_id="run", log=Path("log"))
     draft.touch()
     draft.replace(CLASS_ARCHIVE)
     return bool(archived_classes())

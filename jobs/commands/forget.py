@@ -22,6 +22,7 @@ from jobs.commands.vacuum import vacuum
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.erasure import forget as forget_in_ledger
 from jobs.ledger.request_manifest import read_request_manifest, versions
+from jobs.process.publish_decision import render_report
 from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.asked_keys import KeysOf, files_of_days, names_keys
 from jobs.tables.erasing import without_rows
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
     from jobs.declare.enrichment import Enrichment
     from jobs.ledger.store import LedgerFolder
-    from jobs.process.day_pipeline import Quality
+    from jobs.process.publish_decision import Quality
 
 AT_ONCE = timedelta(0)
 NOT_COVERED = (
@@ -148,7 +149,7 @@ def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: di
             summarize(enrichment, summary, day)
     _delete_what_crashes_left(enrichment)
     removed = [one.removed for one in vacuum(enrichment, older_than=AT_ONCE)]
-    quality.render(enrichment.name)
+    render_report(quality, enrichment.name)
     _begun(enrichment).unlink(missing_ok=True)
     old = sum(one.old for one in removed)
     return Table(enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs)

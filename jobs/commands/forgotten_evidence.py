@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from jobs import durable
 from jobs.commands.remap import last_published
+from jobs.errors import TidegateError
 from jobs.tables import run_records
 from jobs.tables.asked_keys import asks, files_of_days
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
-    from jobs.process.day_pipeline import Quality
+    from jobs.process.publish_decision import Quality
+    from jobs.schema import DayRecord
     from jobs.tables.asked_keys import KeysOf
 
 FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named one."
@@ -79,7 +81,7 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
         verdicts = tuple(dataclasses.replace(one, evidence=(), sentence=FORGOTTEN) for one in record.verdicts)
         new = dataclasses.replace(record, verdicts=verdicts, reason=record.reason and FORGOTTEN)
         if new != record:
-            quality.keep(new)
+            _keep(new, quality)
             run_records.save(new)  # last: while it is not done, this is done again
             cleaned += 1
     for run in run_records.unwritten(enrichment.name):  # no files tell which rows it had
@@ -89,12 +91,19 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
     return cleaned
 
 
+def _keep(record: DayRecord, quality: Quality) -> None:
+    try:
+        quality.keep(record)
+    except Exception as error:  # what a database's driver says
+        raise TidegateError(str(error)) from error
+
+
 def delete_logs(enrichment: Enrichment, asked: KeyTraces) -> int:
     """Take away the logs of Spark that may name such a row, and all progress; gives how many logs."""
     deleted = 0
     for day, run_id, log in run_records.spark_logs(enrichment.name):
         if asked.may_be_named(day, run_id):
-            log.resolve().unlink(missing_ok=True)  # the days of a month share one, in the folder of its first
+            log.resolve().unlink(missing_ok=True)  # days of one Spark application share one, in the folder of the first
             log.unlink(missing_ok=True)
             deleted += 1
     for progress in run_records.progress_files(enrichment.name):  # ends with why a run failed, of use while it lasts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -13,14 +13,15 @@ import pyarrow.parquet as pq
 
 from jobs import durable, schema
 from jobs.errors import DeclarationError
+from jobs.process.day_options import DayOptions
 from jobs.tables import run_records
 from jobs.tables.delta_log import table_at
 from jobs.wording import counted
 
 if TYPE_CHECKING:
-    from jobs.commands.target import Target
     from jobs.declare.enrichment import Enrichment
-    from jobs.process.day_pipeline import DayOutcome
+    from jobs.process.day_events import DayEvent
+    from jobs.process.day_pipeline import DayPipeline
     from jobs.schema import DayRecord
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
@@ -36,21 +37,22 @@ def published_days(enrichment: Enrichment, first: str, last: str | None = None) 
     return sorted(day for day in days if first <= day and (last is None or day <= last))
 
 
-def remap(target: Target, days: Iterable[str]) -> Iterator[DayOutcome]:
+def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
     """Run the days from stored answers of any age; the first that is not published is the last.
 
     A day is held back when a row that had an answer would lose it, as the ledger has it no more. Raises
-    DeclarationError without a ledger, and DayTaken.
+    DeclarationError without a ledger.
     """
-    enrichment = target.enrichment
+    enrichment = pipeline.enrichment
     if enrichment.ledger is None:
         raise DeclarationError(f"{enrichment.name} keeps no ledger: there are no stored responses to map anew.")
-    for day in days:
-        published = last_published(enrichment.name, day)
-        outcome = target.run(day, OPTIONS, lambda record, before=published: lost_answers(before, record))  # type: ignore[misc]
-        yield outcome
-        if not outcome.is_published:
-            return
+    return pipeline.run(days, DayOptions(OPTIONS, accept=loses_no_answer, until_red=True))
+
+
+def loses_no_answer(record: DayRecord) -> str:
+    """Why a written day must not replace the published one, as rows would lose answers; empty when it may."""
+    facts = record.facts
+    return lost_answers(last_published(facts.declared.enrichment, facts.day), record)
 
 
 def last_published(enrichment: str, day: str) -> DayRecord | None:

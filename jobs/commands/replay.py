@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,17 +22,18 @@ from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS, as_answers
 from jobs.ledger.selection import select
+from jobs.process.day_options import DayOptions
 from jobs.tables import dead_letters, run_records
 from jobs.tables.asked_keys import asked_texts, files_of_days, names_keys
 
 if TYPE_CHECKING:
     from jobs.clients.client import Client
     from jobs.commands.ledgers import Kept
-    from jobs.commands.target import Target
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
     from jobs.ledger.answers import StoredAnswer
-    from jobs.process.day_pipeline import DayOutcome
+    from jobs.process.day_events import DayEvent
+    from jobs.process.day_pipeline import DayPipeline
     from jobs.schema import DayRecord
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: an answer is an answer, whatever its age
@@ -56,14 +58,13 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
     return dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
 
 
-def replay(target: Target, day: str) -> DayOutcome | None:
+def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:
     """Run the day with stored answers of any age: only its dead letters are called. None when it has no letters.
 
-    Rows that the input has got since are called too. Raises DayTaken, and DeclarationError where every row would be
-    called: without a ledger, or when what is asked was changed since. Stopped or killed half way, the same again goes
-    on.
+    Rows that the input has got since are called too. Stopped or killed half way, the same again goes on. Raises
+    DeclarationError where every row would be called: without a ledger, or when what is asked was changed since.
     """
-    return target.run(day, OPTIONS) if prepare(target.enrichment, day) else None
+    return pipeline.run([day], DayOptions(OPTIONS)) if prepare(pipeline.enrichment, day) else None
 
 
 def prepare(enrichment: Enrichment, day: str) -> int:

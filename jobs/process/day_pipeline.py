@@ -1,6 +1,7 @@
-"""A day from its declaration to its readers: enrich and check with Spark, then publish, or hold back and say why.
+"""Days from their declaration to their readers: enriched and checked by Spark, then published, or held back.
 
-What Dagster and the commands share. Checks and their reports are not of this package: they come as hooks.
+The commands and Dagster run every day through here: one, or several in one Spark application, each published before
+the next begins. What happens comes as events, which are plain data. Checks and reports come from outside, as `Quality`.
 """
 
 from __future__ import annotations
@@ -8,164 +9,248 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import PublishConflict
-from jobs.process.spark_submit import SparkSubmit, ended
-from jobs.run.enrich_day import STOPPED
+from jobs.errors import DayTaken, DeclarationError
+from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_options import DayOptions
+from jobs.process.publish_decision import Quality, kept, or_warning, publish_or_hold_back, render_report
+from jobs.process.spark_submit import ProgramResult, SparkSubmit, WaitForEnd, ended
+from jobs.run.enrich_day import FAILED as FAILED_STATUS
+from jobs.run.enrich_day import WRONG, run_id_of
 from jobs.schema import DayRecord, UnwrittenRun
 from jobs.tables import run_records
 from jobs.tables.leases import WAIT, Lease, leased
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
 
-PUBLISHED, FAILED = "published", "failed"
-Watch = Callable[[dict[str, Any]], None]  # takes the last event of the Spark program
-Accept = Callable[[DayRecord], str]  # why the day is not to be published; empty when it may be
+LOOK_EVERY = 0.1  # s; between two looks at what the Spark program says
+LAST_WORDS = ("checked", "stopped", "failed")  # kinds of the event after which the program says no more of the day
 
 
-@dataclass(frozen=True)
-class Quality:
-    """The checks, as hooks. checks: module:function, run by the Spark program. keep: stores a record's verdicts.
+@dataclass(frozen=True, kw_only=True)
+class DayPipeline:
+    """How the days of one enrichment are run.
 
-    render: draws the reports of an enrichment, by its name. ready: raises DeclarationError where what `keep` or
-    `render` will do cannot be done; by the enrichment's name.
+    Args:
+        reference: module:name, by which the Spark program finds the enrichment.
+        wait: s, for other runs of the days that are ending; of all days together.
+        advise: Completes the outcome of a day that was not written: `next_step`, and where it differs the state.
     """
 
-    checks: str
-    keep: Callable[[DayRecord], object]
-    render: Callable[[str], object]
-    ready: Callable[[str], object] = lambda _enrichment: None
+    reference: str
+    enrichment: Enrichment
+    quality: Quality
+    submit: SparkSubmit
+    wait: float = WAIT
+    advise: Callable[[DayOutcome], DayOutcome] | None = None
 
+    def run(self, days: Sequence[str], options: DayOptions | None = None, *, run_id: str = "") -> Generator[DayEvent]:
+        """Run the days in one Spark application, in the order given. A day that fails leaves the others.
 
-@dataclass(frozen=True)
-class DayOutcome:
-    """What came of one run of one day. record is None when the day was not written."""
+        What ends the application (a service that is down, a crash) ends the run: days after it have no outcome. Killed
+        at any moment, readers keep what they had; the same again takes what was answered from the ledger. Closing the
+        iterator ends Spark. run_id: by default a new one; of several days each gets one of its own, made from it.
 
-    day: str
-    run_id: str
-    state: str  # published, held back, failed, or stopped: and by what (errors.RunStopped)
-    reason: str  # one sentence; empty for a published day
-    record: DayRecord | None = None
-    code: int = 0  # exit status of the Spark program
-    warnings: tuple[str, ...] = ()  # sentences: what went wrong beside the day, and changes nothing of its state
+        Raises:
+            DeclarationError: The verdicts or the report could not be stored; nothing was started.
+        """
+        if not days:
+            return
+        name = self.enrichment.name
+        if why := self.quality.unready(name):
+            raise DeclarationError(f"{name}: {why} Nothing was called.")
+        yield from _Run(self, days, options or DayOptions(), run_id or uuid.uuid4().hex).events()
+        if why := self.render():
+            yield DaysWarning(days[-1], why)
 
-    @property
-    def is_published(self) -> bool:
-        return self.state == PUBLISHED
+    def record(self, outcome: DayOutcome, began: str) -> DayOutcome:
+        """Keep how a run ended that wrote no files, for the report; with a warning where that cannot be kept.
 
-
-def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object], lease: Lease) -> DayRecord:
-    """Keep the verdicts, then publish the day in one commit unless one of them holds it back, or its lease is lost.
-
-    Verdicts that cannot be kept are a warning: those in hand decide. Returns the record, saved.
-    """
-    from jobs.tables import publishing  # loads Delta, which those who only name a day need not wait for
-
-    record = kept(record, keep)
-    blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
-    try:
-        if blocking:
-            return run_records.hold_back(
-                record, "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in blocking[:3])
-            )
-        return publishing.publish(record, lease)
-    except PublishConflict as conflict:
-        return run_records.hold_back(record, str(conflict))
-
-
-def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
-    """The record, once its verdicts are kept; with a warning where they cannot be: no day is lost for that."""
-    warning = or_warning(lambda: keep(record), "its verdicts are not stored")
-    return replace(record, warnings=(*record.warnings, warning)) if warning else record
-
-
-def or_warning(work: Callable[[], object], what: str) -> str:
-    """Do what no day depends on. Returns why it could not be done, in a sentence, as a warning; else empty."""
-    try:
-        work()
-    except Exception as error:  # noqa: BLE001  # a database's driver, a template: whatever it is, the day stands
-        message = " ".join(str(error).split()) or type(error).__name__
-        return f"{what}: {message.rstrip('.')}."
-    return ""
-
-
-def run_day(
-    reference: str,
-    enrichment: Enrichment,
-    day: str,
-    *,
-    quality: Quality,
-    submit: SparkSubmit,
-    options: Sequence[str] = (),
-    accept: Accept | None = None,
-    wait: float = WAIT,
-    watch: Watch | None = None,
-) -> DayOutcome:
-    """One day under the rules of the nightly job, without Dagster: checked, published or held back, summaries made.
-
-    Killed at any moment, readers keep what they had; the same again takes what was answered from the ledger. Raises
-    DayTaken, with nothing started, while another run of the day is at work, and DeclarationError where its verdicts or
-    its report could not be stored. options: of the Spark program. accept: what
-    a command demands of a written day beyond its checks. wait: s, for a run of the day that is ending. watch: gets
-    the last event of the run every second, with the kinds starting and deciding besides those of the program.
-    """
-    quality.ready(enrichment.name)
-    run_id = uuid.uuid4().hex
-    began = _now()
-    log = run_records.spark_log(enrichment.name, day, run_id)
-    checks = ("--checks", quality.checks, *options)
-    with leased(enrichment.output.path, day, run_id, wait=wait) as lease:
-        run_records.progress_file(enrichment.name, day).unlink(missing_ok=True)  # that of an earlier run
-        if watch is not None:
-            submit = replace(submit, tell_every=1.0)
-            watch({"kind": "starting", "day": day, "log": str(log)})
-        code = submit.run(
-            reference, days=[day], run_id=run_id, log=log, options=checks, leases=[lease],
-            while_running=None if watch is None else lambda: watch({"day": day} | _last_event(enrichment.name, day)),
+        began: when the run began, ISO 8601.
+        """
+        run = UnwrittenRun(
+            self.enrichment.name, outcome.day, outcome.run_id,
+            outcome.state, outcome.reason, outcome.next_step, began, now(),
         )  # fmt: skip
-        written = next((one for one in run_records.load(enrichment.name, day) if one.facts.run_id == run_id), None)
-        how = ended(code, written, "", log)
-        if how.record is None:
-            state = _last_event(enrichment.name, day).get("state", FAILED) if code == STOPPED else FAILED
-            again = f"Once that is mended, run the day again: `tidegate run {enrichment.name} --day {day}`."
-            run = UnwrittenRun(enrichment.name, day, run_id, state, how.reason, again, began, _now())
-            failures = (
-                or_warning(lambda: run_records.save_unwritten(run), "how it ended is not kept"),
-                or_warning(lambda: quality.render(enrichment.name), "its report is not written"),
-            )
-            return DayOutcome(day, run_id, state, how.reason, code=code, warnings=tuple(filter(None, failures)))
-        if watch is not None:
-            watch({"kind": "deciding", "day": day, "held_back": any(one.holds_back for one in how.record.verdicts)})
-        refused = accept(how.record) if accept else ""
-        if refused:
-            record = run_records.hold_back(kept(how.record, quality.keep), refused)
+        warning = or_warning(lambda: run_records.save_unwritten(run), "how it ended is not kept")
+        return replace(outcome, warnings=(*outcome.warnings, warning)) if warning else outcome
+
+    def render(self) -> str:
+        """Draw the report anew. Returns why it could not be written, in a sentence; else empty."""
+        return or_warning(lambda: render_report(self.quality, self.enrichment.name), "its report is not written")
+
+
+class _Run:
+    """One run of several days, or of one."""
+
+    def __init__(self, pipeline: DayPipeline, days: Sequence[str], options: DayOptions, run_id: str) -> None:
+        self._pipeline = pipeline
+        self._name = pipeline.enrichment.name
+        self._options = options
+        self._run_id = run_id
+        self._ids = {day: run_id_of(run_id, day) if len(days) > 1 else run_id for day in days}
+        self._leases: dict[str, Lease] = {}
+        self._progress: dict[str, Mapping[str, Any]] = {}  # the last of each day
+        self._code: int | None = None  # exit status of the Spark program
+        self._began = now()
+
+    def events(self) -> Iterator[DayEvent]:
+        with contextlib.ExitStack() as held:
+            refused = self._lease(held)
+            if not self._options.until_red:
+                yield from refused
+            all_published = True
+            for event in self._with_spark() if self._leases else ():
+                all_published &= not isinstance(event, DayOutcome) or event.is_published
+                yield event
+            if self._options.until_red and all_published:
+                yield from refused
+
+    def _lease(self, held: contextlib.ExitStack) -> list[DayOutcome]:
+        """Take every day that no other run has, for as long as the run lasts: its Spark holds them too. Returns what
+        came of the others.
+        """
+        refused = []
+        until = time.monotonic() + self._pipeline.wait
+        for day, run_id in self._ids.items():
+            wait = max(0.0, until - time.monotonic())
+            try:
+                self._leases[day] = held.enter_context(
+                    leased(self._pipeline.enrichment.output.path, day, run_id, wait=wait)
+                )
+            except DayTaken as taken:
+                refused.append(self._unwritten(DayOutcome(day, run_id, NOT_STARTED, str(taken), code=FAILED_STATUS)))
+            except DeclarationError as error:  # as where the table's folder may not be written
+                refused.append(self._unwritten(DayOutcome(day, run_id, FAILED, str(error), code=WRONG)))
+            if refused and self._options.until_red:
+                break
+        return refused
+
+    def _with_spark(self) -> Iterator[DayEvent]:
+        days = list(self._leases)
+        log = self._log(days[0])
+        for day in days:
+            run_records.progress_file(self._name, day).unlink(missing_ok=True)  # that of an earlier run
+        yield DayStage(days[0], self._ids[days[0]], "starting", {"log": str(log)})
+        with self._pipeline.submit.started(
+            self._pipeline.reference, days=days, run_id=self._run_id, log=log,
+            options=self._program_options(), leases=list(self._leases.values()),
+        ) as wait:  # fmt: skip
+            said_why = False  # whether Spark's last word was of a day that it did not write
+            for day in days:
+                yield from self._stages(day, wait)
+                event = self._last_event(day)
+                if event.get("kind") not in LAST_WORDS:
+                    result = ended(self._code or 0, log)
+                    if event or result.crashed or not said_why:
+                        yield self._broken_off(day, result)
+                    return
+                if event["kind"] == "checked":
+                    yield (deciding := self._deciding(day))
+                    outcome = self._decided(deciding.facts["record"])
+                else:
+                    outcome = self._stopped(day, event)
+                yield outcome
+                said_why = outcome.record is None
+                if self._options.until_red and not outcome.is_published:
+                    return
+
+    def _program_options(self) -> list[str]:
+        several = ["--in-turn"] if len(self._ids) > 1 else []
+        until_red = ["--until-red"] if self._options.until_red and several else []
+        return ["--checks", self._pipeline.quality.checks, *several, *until_red, *self._options.program]
+
+    def _stages(self, day: str, wait: WaitForEnd) -> Iterator[DayStage]:
+        """What Spark says of the day, as it says it, up to its last word of the day or its end."""
+        last: dict[str, Any] = {}
+        while True:
+            if self._code is None:
+                self._code = wait(LOOK_EVERY)
+            event = self._last_event(day)
+            if event and event != last:
+                if not last:
+                    self._link_log(day)
+                last = event
+                if event["kind"] == "progress":
+                    self._progress[day] = event
+                yield DayStage(day, self._ids[day], event["kind"], event)
+            if event.get("kind") in LAST_WORDS or self._code is not None:
+                return
+
+    def _last_event(self, day: str) -> dict[str, Any]:
+        """What the Spark program said last of the day; nothing before it has said anything."""
+        with contextlib.suppress(OSError, ValueError):
+            return dict(json.loads(run_records.progress_file(self._name, day).read_text()))
+        return {}
+
+    def _log(self, day: str) -> Path:
+        return run_records.spark_log(self._name, day, self._ids[day])
+
+    def _link_log(self, day: str) -> None:
+        """One Spark, one log: the days after the first link it."""
+        first, own = self._log(next(iter(self._leases))), self._log(day)
+        if own != first:
+            own.parent.mkdir(parents=True, exist_ok=True)
+            own.unlink(missing_ok=True)
+            own.symlink_to(first.resolve())
+
+    def _deciding(self, day: str) -> DayStage:
+        record = run_records.of_run(self._name, day, self._ids[day])
+        assert record is not None  # Spark saves it before it says that the day is checked
+        held_back = any(verdict.holds_back for verdict in record.verdicts)
+        return DayStage(day, self._ids[day], "deciding", {"record": record, "held_back": held_back})
+
+    def _decided(self, record: DayRecord) -> DayOutcome:
+        """Publish the day or hold it back; from then on Spark may begin the next one."""
+        day, keep = record.facts.day, self._pipeline.quality.keep
+        if refused := self._options.accept(record) if self._options.accept else "":
+            record = run_records.hold_back(kept(record, keep), refused)
         else:
-            record = publish_or_hold_back(how.record, quality.keep, lease)
-        if record.state == "published":
-            _summarize(enrichment, day)
-    warning = or_warning(lambda: quality.render(enrichment.name), "its report is not written")
-    warnings = (*record.warnings, warning) if warning else record.warnings
-    return DayOutcome(day, run_id, record.state, record.reason, record, warnings=warnings)
+            record = publish_or_hold_back(record, keep, self._leases[day])
+        outcome = DayOutcome(day, self._ids[day], record.state, record.reason, record, warnings=record.warnings)
+        return self._summarized(outcome) if outcome.is_published and self._options.summaries else outcome
+
+    def _summarized(self, outcome: DayOutcome) -> DayOutcome:
+        """With its summaries. One that cannot be made is named; the day is published."""
+        from jobs.tables.summaries import summarize
+
+        enrichment = self._pipeline.enrichment
+        made, unmade = {}, []
+        for summary in enrichment.summaries:
+            try:
+                made[summary.name] = summarize(enrichment, summary, outcome.day)
+            except Exception as error:  # noqa: BLE001  # whatever a query says: the next day waits
+                unmade.append((summary.name, one_line(str(error))))
+        return replace(outcome, summaries=made, unmade=tuple(unmade))
+
+    def _stopped(self, day: str, event: Mapping[str, Any]) -> DayOutcome:
+        state, code = event.get("state", FAILED), event.get("status", FAILED_STATUS)
+        outcome = DayOutcome(day, self._ids[day], state, event["reason"], code=code)
+        return self._unwritten(replace(outcome, progress=self._progress.get(day)))
+
+    def _broken_off(self, day: str, result: ProgramResult) -> DayOutcome:
+        """Spark ended before its last word of the day: by a crash, or before it could say anything."""
+        self._link_log(day)
+        outcome = DayOutcome(day, self._ids[day], FAILED, result.reason, code=result.code, crashed=result.crashed)
+        return self._unwritten(replace(outcome, progress=self._progress.get(day)))
+
+    def _unwritten(self, outcome: DayOutcome) -> DayOutcome:
+        advise = self._pipeline.advise
+        outcome = advise(outcome) if advise else replace(outcome, next_step=self._again(outcome.day))
+        return outcome if outcome.state == NOT_STARTED else self._pipeline.record(outcome, self._began)
+
+    def _again(self, day: str) -> str:
+        return f"Once that is mended, run the day again: `tidegate run {self._name} --day {day}`."
 
 
-def _now() -> str:
+def now() -> str:
+    """This moment as records have it: ISO 8601, UTC."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-
-
-def _last_event(enrichment: str, day: str) -> dict[str, Any]:
-    """What the Spark program said last; nothing before it has said anything."""
-    with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads(run_records.progress_file(enrichment, day).read_text()))
-    return {}
-
-
-def _summarize(enrichment: Enrichment, day: str) -> None:
-    from jobs.tables.summaries import summarize
-
-    for summary in enrichment.summaries:
-        summarize(enrichment, summary, day)

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from jobs.errors import LOG_SAYS_MORE
 from jobs.process.process_guard import command_under_guard
 from jobs.run import local_master
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
-from jobs.schema import DayRecord
 from jobs.tables.leases import Lease
 
 HERE = Path(__file__).resolve().parent
@@ -26,39 +25,38 @@ CLASS_ARCHIVE = Path(sys.prefix, "spark.jsa")
 NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java goes on without an archive that does not fit
 JAVA = 17
 OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses with which the program has said why
+WaitForEnd = Callable[[float | None], int | None]  # waits so many s, or to the end; exit status, None while it runs
 
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """How one run of the Spark program ended. record is None unless the day's files were written and checked."""
+    """How a Spark program ended that did not say so of its days."""
 
     code: int
-    record: DayRecord | None
-    reason: str  # one sentence; empty when all went well
-    state: str = "failed"  # or the word of errors.RunStopped and its kinds; counts only without a record
-    progress: str = ""  # how far it came, in one line; known only of a program that could say why it ended
+    reason: str  # one sentence
 
     @property
     def crashed(self) -> bool:
         """True when the program was killed or broke off, so that the same again may go well."""
-        return self.record is None and self.code not in OWN_WORDS
+        return self.code not in OWN_WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSubmit:
     """How `jobs/run/enrich_day.py` is started. master, conf: as spark-submit takes them; java_options: for the driver.
 
-    grace: s between SIGTERM and SIGKILL. tell_every: s between two words to whoever waits. Whatever ends the process
-    that started it, Spark is ended too.
+    environment: of the program, on top of ours. grace: s between SIGTERM and SIGKILL. Whatever ends the process that
+    started it, Spark is ended too.
     """
 
     master: str = "local[2]"
     conf: Mapping[str, str] = field(default_factory=dict)
     java_options: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
     grace: float = 10.0
-    tell_every: float = 300.0
 
-    def run(
+    @contextlib.contextmanager
+    def started(
         self,
         reference: str,
         *,
@@ -66,28 +64,41 @@ class SparkSubmit:
         run_id: str,
         log: Path,
         options: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
         leases: Sequence[Lease] = (),
-        while_running: Callable[[], None] | None = None,
-    ) -> int:
-        """Run the program for these days to its end; what it prints goes to the file `log`. Returns its exit status.
+    ) -> Iterator[WaitForEnd]:
+        """Start the program for these days; what it prints goes to the file `log`. Gives the function to wait for it.
 
-        options: further ones of the program, as --checks. environment: on top of ours. leases: of the days; Spark holds
-        them too, so that none is free before Spark has ended. while_running is called every `tell_every` s.
+        It is waited for at the end, and ended first when the body raises, as for a cancel or Ctrl-C. options: further
+        ones of the program, as --checks. leases: of the days; Spark holds them too, so that none is free before Spark
+        has ended.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             if missing := java_missing():
                 output.write(missing.encode())
-                return FAILED
-            return _run_to_the_end(
+                output.flush()
+                yield lambda _seconds: FAILED
+                return
+            process = subprocess.Popen(  # noqa: S603
                 command_under_guard([*self._command(reference, days, run_id), *options], grace=self.grace),
-                python_environment() | self._environment(log) | dict(environment or {}),
-                output.fileno(),
-                hold=[lease.file for lease in leases],
-                while_running=while_running or (lambda: None),
-                every=self.tell_every,
-            )
+                env=python_environment() | self._environment(log) | dict(self.environment),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, pass_fds=[lease.file for lease in leases],
+            )  # fmt: skip
+            try:
+                yield _waiting_for(process)
+            except BaseException:
+                process.terminate()  # the guard gives Spark its grace, then kills it
+                raise
+            finally:
+                process.wait()
+
+    def run(self, reference: str, *, days: Sequence[str], run_id: str, log: Path, options: Sequence[str] = ()) -> int:
+        """Run the program to its end, as `started` starts it. Returns its exit status."""
+        with self.started(reference, days=days, run_id=run_id, log=log, options=options) as wait:
+            while (code := wait(None)) is None:
+                continue
+        return code
 
     def _environment(self, log: Path) -> dict[str, str]:
         return local_master.environment_of(self.master) | {LOG_VARIABLE: str(log)}
@@ -153,38 +164,22 @@ def spark_submit_from_environment() -> SparkSubmit:
     )
 
 
-def ended(code: int, record: DayRecord | None, reason: str, log: Path) -> ProgramResult:
-    """What came of it: `record` counts when all went well; else `reason`, or what the log says last."""
-    if code == 0 and record is not None:
-        return ProgramResult(code, record, "")
-    if not reason:
-        broke_off = f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}"
-        reason = _last_line(log) if code in OWN_WORDS else broke_off
-    return ProgramResult(code, None, reason)
+def ended(code: int, log: Path) -> ProgramResult:
+    """What came of a program that ended before its last word: the reason is the last line of its log, where it is its
+    own.
+    """
+    if code in OWN_WORDS:
+        return ProgramResult(code, _last_line(log))
+    return ProgramResult(code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}")
 
 
-def _run_to_the_end(
-    command: list[str],
-    environment: Mapping[str, str],
-    output: int,
-    *,
-    hold: list[int],
-    while_running: Callable[[], None],
-    every: float,
-) -> int:
-    process = subprocess.Popen(  # noqa: S603
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-        start_new_session=True, pass_fds=hold,
-    )  # fmt: skip
-    try:
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(every)
-            while_running()
-    except BaseException:  # a cancel from Dagster, or Ctrl-C
-        process.terminate()
-        process.wait()  # the guard gives Spark its grace, then kills it
-        raise
+def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
+    def wait(seconds: float | None) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(seconds)
+        return None
+
+    return wait
 
 
 def _last_line(log: Path) -> str:

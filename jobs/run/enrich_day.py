@@ -61,11 +61,11 @@ AGAIN = "run the same day again once that is mended; days published before stay 
 def main(arguments: list[str] | None = None) -> int:
     """Run the days from the command line. Never lets an exception of ours reach the user as a traceback."""
     options = _options(arguments)
-    reports: list[Report] = [terminal]
     status = WROTE
     for day in options.day:
-        run_id = options.run_id if len(options.day) == 1 else run_id_of(options.run_id, day)
-        ended, may_go_on = _one_day(options, day, run_id, reports)
+        alone = len(options.day) == 1 and not options.in_turn
+        run_id = options.run_id if alone else run_id_of(options.run_id, day)
+        ended, may_go_on = _one_day(options, day, run_id)
         status = status or ended
         if not may_go_on:
             break
@@ -77,15 +77,12 @@ def run_id_of(run_id: str, day: str) -> str:
     return f"{run_id}-{day}"
 
 
-def _one_day(options: argparse.Namespace, day: str, run_id: str, common: list[Report]) -> tuple[int, bool]:
-    """Run a day and say how it ended: to `common`, which gets the reporter, and to the day's file. Returns its exit
-    status, and whether another day may go better.
+def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, bool]:
+    """Run a day and say how it ended, in the terminal and in the day's file. Returns its exit status, and whether the
+    days after it are wanted and may go better.
     """
-    reports = list(common)
+    reports: list[Report] = [terminal]
     try:
-        if options.reporter and len(common) == 1:
-            common.append(_named(options.reporter)())
-            reports.append(common[-1])
         enrichment = load(options.enrichment)
         require_day(day)
         reports.append(_progress_to(run_records.progress_file(enrichment.name, day)))
@@ -96,20 +93,19 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str, common: list[Re
             ignore_ttl=options.ignore_ttl,
         )
         run_day(enrichment, day, run_id, rules=rules, checks=options.checks, report=_all_of(reports))
-        if options.in_turn:
-            _until_decided(enrichment.name, day, run_id)
+        state = _decision(enrichment.name, day, run_id) if options.in_turn else "written"
     except TidegateError as error:
         stopped = isinstance(error, RunStopped | RowFailed)
         state = error.state if isinstance(error, RunStopped) else "failed"
-        message = {"day": day, "state": state, "reason": str(error), "next_step": AGAIN}
-        _all_of(reports)({"kind": "stopped" if stopped else "failed", **message})
         status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
-        return status, isinstance(error, DeclarationError | RowFailed)
+        message = {"day": day, "state": state, "status": status, "reason": str(error), "next_step": AGAIN}
+        _all_of(reports)({"kind": "stopped" if stopped else "failed", **message})
+        return status, isinstance(error, DeclarationError | RowFailed) and not options.until_red
     except Exception as error:
         logging.getLogger("tidegate").exception("unexpected error")
         _all_of(reports)({"kind": "failed", "day": day, "reason": _with_log(sentence_of(error)), "next_step": AGAIN})
         return FAILED, False
-    return WROTE, True
+    return WROTE, state != "held back" or not options.until_red
 
 
 def _with_log(reason: str) -> str:
@@ -118,10 +114,13 @@ def _with_log(reason: str) -> str:
     return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
 
 
-def _until_decided(enrichment: str, day: str, run_id: str) -> None:
-    """Wait for whoever publishes this day or holds it back: checks compare a day with those that are published."""
+def _decision(enrichment: str, day: str, run_id: str) -> str:
+    """Wait until the starter of this program has published the day or held it back: checks compare a day with those
+    that are published. Returns the day's state.
+    """
     while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
-        time.sleep(LOOK_EVERY)  # whoever it is, when he ends, we are ended too: jobs/process/process_guard.py
+        time.sleep(LOOK_EVERY)  # when the starter ends, this program is ended too: jobs/process/process_guard.py
+    return "" if record is None else record.state
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -132,10 +131,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--in-turn", action="store_true", help="wait until somebody published a day, or held it back, before the next"
     )
+    parser.add_argument("--until-red", action="store_true", help="end with the first day that is not published")
     parser.add_argument(
         "--checks", metavar="MODULE:FUNCTION", help="judges the written files, as data_quality.day:check"
     )
-    parser.add_argument("--reporter", metavar="MODULE:FUNCTION", help="makes a function that is told of events")
     parser.add_argument("--max-calls", type=int, metavar="N", help="stop, resumable, when so many calls were made")
     parser.add_argument("--max-cost", metavar="MONEY", help="the same for what they cost, as '5 USD'")
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")

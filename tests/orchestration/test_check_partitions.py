@@ -8,19 +8,19 @@ import dagster as dg
 import pytest
 
 from data_quality import catalogue
-from jobs.process.spark_submit import ProgramResult
-from jobs.run.enrich_day import run_id_of
-from jobs.schema import Verdict
+from jobs.run.enrich_day import WRONG
+from jobs.schema import DayRecord, Verdict
 from orchestration.day_status import latest_status
 from orchestration.declared import Declared
 from orchestration.definitions import definitions_of
 from orchestration.external_publications import external_publications
-from orchestration.resources import SparkProgram
 from tests.jobs.commands.conftest import towns_in
 from tests.support.check_partitions import checks_of_days
+from tests.support.day_ranges import run_range
+from tests.support.scripted_spark import scripted
 
 BUTTON, NIGHTLY, COMMAND, RED = "2013-01-10", "2013-01-11", "2013-01-12", "2013-01-13"
-OF_MONTH, RED_OF_MONTH = "2013-02-01", "2013-02-02"
+OF_RANGE, RED_OF_RANGE = "2013-02-01", "2013-02-02"
 NOT_RUN = "input_day_complete"
 
 
@@ -33,34 +33,15 @@ class Days:
         self.without_files: dict[str, str] = {}  # day -> why
 
     def verdicts(self, day: str) -> Sequence[Verdict]:
-        red = day in (RED, RED_OF_MONTH)
+        red = day in (RED, RED_OF_RANGE)
         for check in catalogue.checks(self._declared.facts):
             status = "not_run" if check.name == NOT_RUN else "failed" if red else "passed"
             yield Verdict(check.name, status, check.severity, f"{check.name} {status}")
 
-    def run(self, day: str, run_id: str) -> ProgramResult:
+    def run(self, day: str, run_id: str) -> DayRecord | dict[str, object]:
         if day in self.without_files:
-            return ProgramResult(2, None, self.without_files[day])
-        return ProgramResult(0, self._towns.written(day, range(3), run_id, {}, self.verdicts(day)), "")
-
-
-class SparkOf(SparkProgram):
-    """A Spark program that has run already."""
-
-    def run(self, context, reference, *, day, run_id, **others):
-        return days[0].run(day, run_id)
-
-    def run_days(self, context, reference, *, days: Sequence[str], run_id, hear, **others):
-        for day in days:
-            ended = globals()["days"][0].run(day, run_id_of(run_id, day))
-            if ended.record is None:
-                hear({"kind": "failed", "day": day, "reason": ended.reason})
-            else:
-                hear({"kind": "checked", "record": dataclasses.asdict(ended.record)})
-        return ProgramResult(0, None, "")
-
-
-days: list[Days] = []  # of the test at work
+            return {"kind": "failed", "reason": self.without_files[day], "status": WRONG}
+        return self._towns.written(day, range(3), run_id, {}, self.verdicts(day))
 
 
 @dataclasses.dataclass
@@ -74,6 +55,10 @@ class Setting:
         return self.definitions.resolve_job_def(job).execute_in_process(
             partition_key=partition, instance=self.instance, raise_on_error=False, **selection
         )
+
+    def run_range(self, first: str, last: str) -> dg.ExecuteInProcessResult:
+        """The nightly job of several days at once, as a backfill asks for them."""
+        return run_range(self.definitions, "towns_nightly", first, last, self.instance)
 
     def press_the_button(self, day: str) -> dg.ExecuteInProcessResult:
         job = self.definitions.resolve_implicit_global_asset_job_def()
@@ -93,22 +78,21 @@ def setting(tmp_path, monkeypatch):
     towns = towns_in(tmp_path, monkeypatch)
     enrichment = dataclasses.replace(towns.enrichment, start="2013-01-10", end="2013-02-03", summaries=())
     declared = Declared("declared.towns:towns", enrichment)
-    days[:] = [Days(towns, declared)]
+    days = Days(towns, declared)
     with dg.DagsterInstance.local_temp() as instance:
-        yield Setting(instance, declared, definitions_of([declared], SparkOf()), days[0])
+        yield Setting(instance, declared, definitions_of([declared], scripted(enrichment, days.run)), days)
 
 
 @pytest.mark.process
-def test_a_day_published_by_button_job_month_or_command_has_passed_its_checks(setting):
+def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(setting):
     assert setting.press_the_button(BUTTON).success
     assert setting.run("towns_nightly", NIGHTLY).success
-    assert not setting.run("towns_month", "2013-02").success  # its second day is red
-    record = setting.days.run(COMMAND, "by a command").record
-    publish(record)
+    assert not setting.run_range(OF_RANGE, RED_OF_RANGE).success  # its second day is red
+    publish(setting.days.run(COMMAND, "by a command"))
     external_publications([setting.declared])(dg.build_sensor_context(instance=setting.instance))
-    published = {BUTTON, NIGHTLY, COMMAND, OF_MONTH}
+    published = {BUTTON, NIGHTLY, COMMAND, OF_RANGE}
     assert setting.checks("SUCCEEDED") == dict.fromkeys(setting.all_but(NOT_RUN), published)
-    assert setting.checks("FAILED") == {key: {RED_OF_MONTH} for key in setting.all_but(NOT_RUN)}
+    assert setting.checks("FAILED") == {key: {RED_OF_RANGE} for key in setting.all_but(NOT_RUN)}
     for status in ("IN_PROGRESS", "EXECUTION_FAILED", "SKIPPED"):
         assert setting.checks(status) == {}
     assert setting.instance.get_materialized_partitions(setting.declared.key) == published
@@ -131,24 +115,24 @@ def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_
 @pytest.mark.process
 def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_published_day_stay(setting):
     assert setting.press_the_button(BUTTON).success
-    setting.days.without_files = {day: f"there is no folder of {day}." for day in (BUTTON, NIGHTLY, OF_MONTH)}
+    setting.days.without_files = {day: f"there is no folder of {day}." for day in (BUTTON, NIGHTLY, OF_RANGE)}
     assert not setting.run("towns_nightly", BUTTON).success
     assert not setting.run("towns_nightly", NIGHTLY).success
-    assert not setting.run("towns_month", "2013-02").success
+    assert not setting.run_range(OF_RANGE, RED_OF_RANGE).success
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
     assert setting.checks("EXECUTION_FAILED") == {}
-    assert setting.checks("FAILED") == {key: {RED_OF_MONTH} for key in setting.all_but(NOT_RUN)}
+    assert setting.checks("FAILED") == {key: {RED_OF_RANGE} for key in setting.all_but(NOT_RUN)}
 
 
 @pytest.mark.process
 def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
-    setting.days.without_files = {day: f"there is no folder of {day}." for day in (NIGHTLY, OF_MONTH)}
+    setting.days.without_files = {day: f"there is no folder of {day}." for day in (NIGHTLY, OF_RANGE)}
     for day in (BUTTON, NIGHTLY, RED):
         setting.run("towns_nightly", day)
-    setting.run("towns_month", "2013-02")
+    setting.run_range(OF_RANGE, RED_OF_RANGE)
     index = Path("data/reports/towns/index.html").read_text()
     assert "5 days" in index
-    for day in (NIGHTLY, RED, OF_MONTH, RED_OF_MONTH):
+    for day in (NIGHTLY, RED, OF_RANGE, RED_OF_RANGE):
         word = latest_status(setting.instance, setting.declared, day)
         assert f'class="cell failed" href="{day}/index.html" title="{day}: {word.state}. ' in index
         page = Path(f"data/reports/towns/{day}/index.html").read_text()

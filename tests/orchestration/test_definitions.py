@@ -72,13 +72,7 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
         if not job.name.startswith("__")  # Dagster's own
     }
     modes = ("nightly", "replay", "remap")
-    without_day = (
-        "flights_enriched_plan",
-        "flights_enriched_month",
-        "refresh_answers",
-        "compact_ledger",
-        "vacuum_tables",
-    )
+    without_day = ("flights_enriched_plan", "refresh_answers", "compact_ledger", "vacuum_tables")
     assert jobs == {f"flights_enriched_{mode}": ["delays_by_weather", "flights_enriched"] for mode in modes} | (
         {key: [] for key in without_day}
     )

@@ -18,6 +18,7 @@ from orchestration.day_status import latest_status
 from orchestration.dead_runs import STARTED_BY, dead_runs_sensor, identity
 from orchestration.silent_ends import tell_silent_ends
 from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at
+from tests.support.day_ranges import range_tags
 
 
 @pytest.fixture
@@ -114,13 +115,23 @@ def test_a_run_that_another_one_has_followed_is_left_alone(instance):
     assert look(instance) == []
 
 
-def test_the_day_at_which_a_month_was_killed_is_told_and_the_others_are_not(instance):
-    tags = RUN_OF | {"dagster/partition": DAY[:7]}
-    run = create_run_for_test(instance, "flights_enriched_month", tags=tags, status=DagsterRunStatus.STARTED)
+def test_the_day_at_which_a_run_of_several_was_killed_is_told_and_the_others_are_not(instance):
+    run = a_run_of_several(instance)
     speak(instance, run, "published", "2026-11-17")
     speak(instance, run, "running", "2026-11-18")
     instance.report_run_failed(run)
     assert look(instance) == ["flights_enriched 2026-11-18"]
+
+
+def test_a_run_of_several_days_that_never_spoke_is_told_at_its_first_day(instance):
+    instance.report_run_failed(a_run_of_several(instance), "Could not load the declarations.")
+    assert look(instance) == ["flights_enriched 2026-11-17"]
+    assert look(instance) == []
+
+
+def a_run_of_several(instance) -> dg.DagsterRun:
+    tags = RUN_OF | range_tags("2026-11-17", DAY)
+    return create_run_for_test(instance, DECLARED.job_name, tags=tags, status=DagsterRunStatus.STARTED)
 
 
 def test_a_run_that_ended_without_a_word_counts_as_one_that_has_seen_its_files(instance):

@@ -7,6 +7,7 @@ import pytest
 
 from enrichments.flights import flights
 from jobs.errors import DeclarationError
+from jobs.process.day_events import DayStage
 from jobs.process.day_pipeline import DayOutcome
 from jobs.schema import DayFacts, DayMetrics, DayRecord, LookupMetrics
 from tidegate.__main__ import main
@@ -136,7 +137,7 @@ def test_where_the_output_is_no_terminal_each_stage_of_a_day_is_a_line_and_is_pr
     stages = Stages(in_place=False)
     for event in EVENTS:
         for _ in range(2):
-            stages.show({"day": "2013-01-10"} | event)
+            stages.show(DayStage("2013-01-10", "r1", event.get("kind", ""), event))
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines() == [
@@ -153,5 +154,5 @@ def test_where_the_output_is_no_terminal_each_stage_of_a_day_is_a_line_and_is_pr
 def test_in_a_terminal_the_stages_are_one_line_that_moves(capsys):
     stages = Stages(in_place=True)
     for event in EVENTS:
-        stages.show({"day": "2013-01-10"} | event)
+        stages.show(DayStage("2013-01-10", "r1", event.get("kind", ""), event))
     assert "\n" not in capsys.readouterr().err

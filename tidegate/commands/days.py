@@ -5,45 +5,50 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_quality.day_quality import REPORTS, DayQuality
 from jobs.declare.discovery import beside
 from jobs.declare.table_conflicts import find_conflict
-from jobs.errors import DeclarationError, TidegateError
-from jobs.process.day_pipeline import DayOutcome, Quality
+from jobs.errors import DeclarationError
+from jobs.process import day_events
+from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import spark_submit_from_environment
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.tables.leases import WAIT
 from jobs.wording import counted
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named
-from tidegate.commands.stages import CLEAR, Stages
+from tidegate.commands.stages import Stages
 
 if TYPE_CHECKING:
-    from jobs.commands.target import Target
     from jobs.declare.enrichment import Enrichment
     from jobs.schema import DayRecord
 
-REPORTS = Path("data/reports")
 
+def pipeline_of(options: argparse.Namespace) -> DayPipeline:
+    """How the days of the enrichment that was named are run.
 
-def target_of(options: argparse.Namespace) -> Target:
-    """The enrichment that was named. Raises DeclarationError when none or several are called so, and when another one
-    of the package has its name, or writes into its tables.
+    Raises:
+        DeclarationError: None or several are called so, or another one of the package has its name, or writes into its
+            tables.
     """
     found = named(options)
     if message := find_conflict(found, beside(found)):
         raise DeclarationError(message)
-    return target(*found, wait=options.wait)
+    return pipeline(*found, wait=options.wait)
 
 
-def target(reference: str, enrichment: Enrichment, *, wait: float) -> Target:
-    """An enrichment whose days are run as the nightly job runs them."""
-    from jobs.commands.target import Target
-
-    stages = Stages(in_place=sys.stderr.isatty())
-    return Target(reference, enrichment, quality(), spark_submit_from_environment(), wait, stages.show)
+def pipeline(reference: str, enrichment: Enrichment, *, wait: float) -> DayPipeline:
+    """How days of an enrichment are run: under the rules of the nightly job."""
+    return DayPipeline(
+        reference=reference,
+        enrichment=enrichment,
+        quality=DayQuality(),
+        submit=spark_submit_from_environment(),
+        wait=wait,
+    )
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
@@ -52,50 +57,32 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def quality() -> Quality:
-    def keep(record: DayRecord) -> None:
-        from data_quality import verdict_store
-
-        try:
-            verdict_store.save(record)
-        except verdict_store.VerdictsRefused as error:
-            raise TidegateError(str(error)) from error
-
-    def ready(enrichment: str) -> None:
-        from data_quality import report, verdict_store
-
-        try:
-            verdict_store.require()
-            report.require(REPORTS / enrichment)
-        except verdict_store.VerdictsRefused as error:
-            raise DeclarationError(f"{enrichment}: {error} Nothing was called.") from error
-        except OSError as error:
-            raise DeclarationError(
-                f"{enrichment}: its report cannot be written: {error}. Nothing was called."
-            ) from error
-
-    def render(enrichment: str) -> None:
-        from data_quality import report
-        from jobs.tables import run_records
-
-        report.render(
-            enrichment, run_records.latest(enrichment), REPORTS / enrichment, run_records.unwritten(enrichment)
-        )
-
-    return Quality("data_quality.day:check", keep, render, ready)
-
-
-def tell(outcomes: Iterable[DayOutcome]) -> int:
-    """A line per day, as each is over. Returns the exit status: that of the last day."""
+def tell(events: Iterable[DayEvent]) -> int:
+    """Print how far the days are, and a line for each as it is over. Returns the exit status: of the first that is not
+    published.
+    """
+    stages = Stages(in_place=sys.stderr.isatty())
     status = RIGHT
-    for outcome in outcomes:
-        if sys.stderr.isatty():
-            print(CLEAR, end="", file=sys.stderr, flush=True)
-        print(line(outcome), flush=True)
-        for warning in outcome.warnings:
-            print(f"{outcome.day}  warning     {warning}", flush=True)
-        status = _status(outcome)
+    for event in events:
+        match event:
+            case DayStage():
+                stages.show(event)
+            case DayOutcome(state=day_events.NOT_STARTED):
+                print(event.reason, file=sys.stderr)
+            case DayOutcome():
+                stages.clear()
+                print(line(event), flush=True)
+                warn(event.day, *event.warnings, *(f"{name} is not made: {why}." for name, why in event.unmade))
+            case DaysWarning():
+                warn(event.day, event.sentence)
+        if isinstance(event, DayOutcome):
+            status = status or _status(event)
     return status
+
+
+def warn(day: str, *sentences: str) -> None:
+    for sentence in sentences:
+        print(f"{day}  warning     {sentence}", flush=True)
 
 
 def line(outcome: DayOutcome) -> str:
@@ -132,5 +119,5 @@ def _counted(record: DayRecord) -> str:
 
 def _status(outcome: DayOutcome) -> int:
     if outcome.is_published:
-        return RIGHT
+        return FAILED if outcome.unmade else RIGHT
     return {WRONG_DECLARATION: WRONG, STOPPED_BY_SERVICE: STOPPED}.get(outcome.code, FAILED)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from data_quality.day_quality import DayQuality
 from jobs.declare.discovery import discover
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
-from tidegate.commands.days import quality
 
 if TYPE_CHECKING:
     from jobs.commands.forget import Certificate
@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
     given = options.key or ()
     keys = forgotten_keys.read(lookup, options.key_file) if options.key_file else [_key(lookup, one) for one in given]
     without = ledgers.without_ledger(declared, options.lookup)
-    _say(forget.forget(kept, keys, quality(), without_ledger=without))
+    _say(forget.forget(kept, keys, DayQuality(), without_ledger=without))
     return RIGHT
 
 

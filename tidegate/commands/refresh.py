@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from jobs.declare.discovery import discover
 from jobs.declare.enrichment import require_day
+from jobs.process.day_options import DayOptions
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
-from tidegate.commands.days import add_wait, target, tell
+from tidegate.commands.days import add_wait, pipeline, tell
 
 if TYPE_CHECKING:
     from jobs.commands.refresh import Matched
@@ -38,7 +39,8 @@ def _run(options: argparse.Namespace) -> int:
             continue
         refresh.expire(kept, matched)
         for reference, enrichment, days in matched.days:
-            status = status or tell(target(reference, enrichment, wait=options.wait).run_all(days, refresh.OPTIONS))
+            run = pipeline(reference, enrichment, wait=options.wait).run
+            status = status or tell(run(days, DayOptions(refresh.OPTIONS, until_red=True)))
     if not options.do:
         print("Nothing was changed. With --run they are asked anew, and these days run again.")
     return status

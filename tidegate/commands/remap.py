@@ -9,7 +9,7 @@ from jobs.declare.enrichment import Enrichment, require_day
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
-from tidegate.commands.days import add_wait, target, tell
+from tidegate.commands.days import add_wait, pipeline, tell
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def _run(options: argparse.Namespace) -> int:
             print(f"{enrichment.name}: no day from {first} to {last or 'now'} is published: nothing to do.")
             continue
         print(f"{enrichment.name}: {counted(len(days), 'day')}", flush=True)
-        status = status or tell(remap.remap(target(reference, enrichment, wait=options.wait), days))
+        status = status or tell(remap.remap(pipeline(reference, enrichment, wait=options.wait), days))
     return status
 
 

@@ -6,7 +6,7 @@ import argparse
 
 from jobs.declare.enrichment import require_day
 from tidegate.commands.command import RIGHT, Command, add_enrichment
-from tidegate.commands.days import add_wait, target_of, tell
+from tidegate.commands.days import add_wait, pipeline_of, tell
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +19,11 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands import replay
 
     day = require_day(options.day, "--day")
-    outcome = replay.replay(target_of(options), day)
-    if outcome is None:
+    events = replay.replay(pipeline_of(options), day)
+    if events is None:
         print(f"{day}  has no dead letters: nothing to do, nothing was called.")
         return RIGHT
-    return tell([outcome])
+    return tell(events)
 
 
 COMMAND = Command(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from jobs.process.day_options import DayOptions
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of
-from tidegate.commands.days import add_wait, target_of, tell
+from tidegate.commands.days import add_wait, pipeline_of, tell
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +20,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
     given = [part for name, value in caps.items() if value is not None for part in (name, str(value))]
-    return tell(target_of(options).run_all(days_of(options), given))
+    return tell(pipeline_of(options).run(days_of(options), DayOptions(given, until_red=True)))
 
 
 COMMAND = Command("run", "enrich, check and publish days, one after the other, until one fails", _add_arguments, _run)

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from jobs.process.day_events import DayStage
 from jobs.wording import counted
 
 CLEAR = "\r\x1b[K"
@@ -24,37 +25,42 @@ class Stages:
         self._stage: tuple[Any, ...] = ()
         self._printed = 0.0  # s, monotonic
 
-    def show(self, event: dict[str, Any]) -> None:
-        """Print an event of a run, unless it says nothing new."""
+    def show(self, event: DayStage) -> None:
+        """Print what a day is doing, unless that is nothing new."""
         message = stage_line(event)
         if not message:
             return
         if self._in_place:
             print(f"{CLEAR}{message}", end="", file=sys.stderr, flush=True)
             return
-        stage = (event["day"], event["kind"], event.get("unit"))
-        moves = event["kind"] == "progress" and time.monotonic() - self._printed >= EVERY
+        stage = (event.day, event.kind, event.facts.get("unit"))
+        moves = event.kind == "progress" and time.monotonic() - self._printed >= EVERY
         if stage != self._stage or moves:
-            print(f"{event['day']}  {message}", file=sys.stderr, flush=True)
+            print(f"{event.day}  {message}", file=sys.stderr, flush=True)
             self._stage, self._printed = stage, time.monotonic()
 
+    def clear(self) -> None:
+        """Take the moving line away, before a line that stays."""
+        if self._in_place:
+            print(CLEAR, end="", file=sys.stderr, flush=True)
 
-def stage_line(event: dict[str, Any]) -> str:
-    """What an event says of the run; empty for one that ends it, as its day is printed then."""
+
+def stage_line(event: DayStage) -> str:
+    """What a day is doing; empty for a stage that ends it, as the day is printed then."""
     from jobs.run.terminal import progress_line
 
-    message = ""
-    match event.get("kind"):
+    message, facts = "", event.facts
+    match event.kind:
         case "starting":
-            message = f"starting Spark, which logs to {event['log']}"
+            message = f"starting Spark, which logs to {facts['log']}"
         case "started":
-            message = f"reading {counted(event['rows_total'], 'row')}"
+            message = f"reading {counted(facts['rows_total'], 'row')}"
         case "progress":
-            message = progress_line(event)
+            message = progress_line(dict(facts))
         case "written":
             message = "written; checking the files"
         case "checked":
             message = "checked"
         case "deciding":
-            message = "holding the day back" if event["held_back"] else "publishing"
+            message = "holding the day back" if facts["held_back"] else "publishing"
     return message

@@ -1,6 +1,7 @@
 """The commands that run days, against a real service whose own log counts the calls."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import os
 import subprocess
@@ -33,9 +34,11 @@ def tidegate(*arguments):
     return main([*arguments, "--package", "declared"])
 
 
+@contextlib.contextmanager
 def in_this_session(_submit, reference, *, days, run_id, options, **_):
-    """The Spark program without a process of its own, in the tests' session; stands for SparkSubmit.run."""
-    return enrich_day.main(["--enrichment", reference, "--day", *days, "--run-id", run_id, *options])
+    """The Spark program without a process of its own, in the tests' session; stands for SparkSubmit.started."""
+    code = enrich_day.main(["--enrichment", reference, "--day", *days, "--run-id", run_id, *options])
+    yield lambda _seconds: code
 
 
 def rows_of(day):
@@ -74,7 +77,7 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     assert letters() == [(8, '["town-8"]', "error")]
     before = len(asked.log)
 
-    monkeypatch.setattr(SparkSubmit, "run", in_this_session)  # its process was seen to do its work
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)  # its process was seen to do its work
     monkeypatch.setitem(spark.sparkContext.environment, "WEATHER_URL", asked.url)
     asked.answer = failing_for()
     assert tidegate("replay", "towns", "--day", DAY) == 0
@@ -92,7 +95,7 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
 def test_a_report_that_cannot_be_written_after_all_is_a_warning_and_the_day_is_published(
     towns, asked, capsys, spark, monkeypatch
 ):
-    monkeypatch.setattr(SparkSubmit, "run", in_this_session)
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
     monkeypatch.setitem(spark.sparkContext.environment, "WEATHER_URL", asked.url)
     Path("data/reports/towns/index.html").mkdir(parents=True)  # in the way of the page
     assert tidegate("run", "towns", "--day", DAY) == 0

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from jobs.commands.remap import last_published, lost_answers, published_days, remap
-from jobs.commands.target import Target
 from jobs.errors import DeclarationError
+from jobs.process.day_pipeline import DayPipeline
 from jobs.tables import run_records
 from tidegate.__main__ import main
 
@@ -80,6 +80,7 @@ def test_what_cannot_be_remapped_is_said_in_one_sentence(towns, capsys):
     assert capsys.readouterr().err == "no lookup or enrichment is called 'wether'. There are: towns, weather.\n"
     assert main(["remap", "weather", "--from", FIRST, "--package", "declared"]) == 0
     assert capsys.readouterr().out == f"towns: no day from {FIRST} to now is published: nothing to do.\n"
-    without = Target("declared.towns:towns", dataclasses.replace(towns.enrichment, ledger=None), None, None)
+    enrichment = dataclasses.replace(towns.enrichment, ledger=None)
+    without = DayPipeline(reference="declared.towns:towns", enrichment=enrichment, quality=None, submit=None)
     with pytest.raises(DeclarationError, match="keeps no ledger: there are no stored responses"):
         list(remap(without, [FIRST]))

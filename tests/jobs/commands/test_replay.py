@@ -8,24 +8,24 @@ import pytest
 
 from jobs.commands.marks import mark_expired
 from jobs.commands.replay import letters_of, prepare, replay, void_what_failed
-from jobs.commands.target import Target
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
+from jobs.process.day_pipeline import DayPipeline
 from jobs.tables import run_records
 from tidegate.__main__ import main
 
 DAY = "2013-01-10"
 
 
-def target(enrichment):
-    return Target("declared.towns:towns", enrichment, None, None)
+def pipeline(enrichment):
+    return DayPipeline(reference="declared.towns:towns", enrichment=enrichment, quality=None, submit=None)
 
 
 def test_a_day_without_letters_starts_nothing(towns):
     towns.publish(DAY, [1, 2])
-    assert replay(target(towns.enrichment), DAY) is None  # there is no Spark that it could start
+    assert replay(pipeline(towns.enrichment), DAY) is None  # there is no Spark that it could start
 
 
 def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(towns):
@@ -89,7 +89,7 @@ def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
     towns.publish(DAY, [1, 2, 3, 4], statuses={3: "error"})
     towns.store({1: {"temp_c": 1.0}, 77: {"temp_c": 1.0}})  # other days have asked as it is declared now
     with pytest.raises(DeclarationError) as refused:
-        replay(target(towns.enrichment), DAY)
+        replay(pipeline(towns.enrichment), DAY)
     assert str(refused.value) == (
         f"towns: lookup weather: the ledger lacks 2 of 3 answers to what is asked as declared now: a replay of {DAY} "
         "would call for more than its dead letters. Run the day instead; tidegate plan says what it asks."
@@ -126,4 +126,4 @@ def test_what_cannot_be_replayed_is_said_in_one_sentence(towns, capsys):
     assert main(["replay", "towns", "--day", "10.1.2013", "--package", "declared"]) == 2
     assert "--day is '10.1.2013'; it must be a date" in capsys.readouterr().err
     with pytest.raises(DeclarationError, match="keeps no ledger: a replay would call for every row"):
-        replay(target(dataclasses.replace(towns.enrichment, ledger=None)), DAY)
+        replay(pipeline(dataclasses.replace(towns.enrichment, ledger=None)), DAY)

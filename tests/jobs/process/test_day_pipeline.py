@@ -7,15 +7,21 @@ import pytest
 import sqlalchemy as sa
 
 from data_quality import verdict_store
-from jobs.process.day_pipeline import DayOutcome, publish_or_hold_back
+from data_quality.day_quality import DayQuality
+from jobs.process.day_events import DayOutcome
+from jobs.process.day_options import DayOptions
+from jobs.process.day_pipeline import DayPipeline
+from jobs.process.publish_decision import publish_or_hold_back
 from jobs.schema import Verdict
 from jobs.tables import run_records
 from jobs.tables.leases import leased
 from tests.jobs.commands.conftest import towns_in, verdict
+from tests.support.scripted_spark import ScriptedSubmit
 from tidegate.__main__ import main
-from tidegate.commands.days import line, quality, tell
+from tidegate.commands.days import line, tell
 
 DAY = "2013-01-10"
+DAYS = (DAY, "2013-01-11", "2013-01-12")
 TABLE = "data/published/towns"
 
 
@@ -52,7 +58,7 @@ BROKEN = [damaged, refusing, read_only, unknown]
 def decided(towns, *verdicts):
     record = towns.written(DAY, [1, 2], "r1", {}, verdicts)
     with leased(TABLE, DAY, "r1") as lease:
-        return publish_or_hold_back(record, quality().keep, lease)
+        return publish_or_hold_back(record, DayQuality().keep, lease)
 
 
 @pytest.mark.parametrize("break_it", BROKEN)
@@ -72,6 +78,53 @@ def test_a_red_verdict_that_cannot_be_stored_holds_the_day_back_all_the_same(tow
     damaged(monkeypatch)
     record = decided(towns, Verdict("every_row_once", "failed", "error", "1 row lost"))
     assert (record.state, record.reason, len(record.warnings)) == ("held back", "every_row_once: 1 row lost", 1)
+
+
+# -- several days in one Spark application -----------------------------------------------------------------------------
+def run_days(towns, days, *, red=(), options=None):
+    """The outcomes of the days, whose Spark writes each of them, some with a red verdict."""
+
+    def script(day, run_id):
+        verdicts = [Verdict("every_row_once", "failed" if day in red else "passed", "error", "1 row lost")]
+        return towns.written(day, [1, 2], run_id, {}, verdicts)
+
+    pipeline = DayPipeline(
+        reference="declared.towns:towns",
+        enrichment=towns.enrichment,
+        quality=DayQuality(),
+        submit=ScriptedSubmit(enrichment=towns.enrichment, script=script),
+        wait=0.1,
+    )
+    return [event for event in pipeline.run(days, options) if isinstance(event, DayOutcome)]
+
+
+def test_a_red_day_leaves_the_others_unless_the_first_red_day_is_to_be_the_last(towns):
+    outcomes = run_days(towns, DAYS, red=[DAYS[1]])
+    assert [one.state for one in outcomes] == ["published", "held back", "published"]
+    assert len({one.run_id for one in outcomes}) == 3
+    outcomes = run_days(towns, DAYS, red=[DAYS[1]], options=DayOptions(until_red=True))
+    assert [one.state for one in outcomes] == ["published", "held back"]
+
+
+def test_a_day_that_another_run_has_is_the_last_where_the_first_red_day_is(towns):
+    with leased(TABLE, DAYS[1], "theirs"):
+        outcomes = run_days(towns, DAYS, options=DayOptions(until_red=True))
+        assert [(one.day, one.state) for one in outcomes] == [(DAYS[0], "published"), (DAYS[1], "not started")]
+        outcomes = run_days(towns, DAYS)
+    assert [(one.day, one.state) for one in outcomes] == [
+        (DAYS[1], "not started"), (DAYS[0], "published"), (DAYS[2], "published"),
+    ]  # fmt: skip
+
+
+def test_a_summary_that_cannot_be_made_is_named_and_the_days_are_published(towns, capsys):
+    towns.declare_too(
+        'towns = replace(towns, summaries=[Summary(name="none", sql="SELECT CAST(town AS INT) AS number FROM towns")])'
+    )
+    outcomes = run_days(towns, DAYS[:2])
+    assert [one.state for one in outcomes] == ["published", "published"]
+    assert [name for one in outcomes for name, _ in one.unmade] == ["none", "none"]
+    assert tell(outcomes) == 1
+    assert f"{DAYS[0]}  warning     none is not made: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("break_it", BROKEN)

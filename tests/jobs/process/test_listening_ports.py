@@ -133,12 +133,12 @@ class Day:
 
     def start(self, mark, **fields):
         environment = {"TIDEGATE_TEST": mark, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
-        self._thread = threading.Thread(target=self._run, args=(SparkSubmit(**fields), environment))
+        self._thread = threading.Thread(target=self._run, args=(SparkSubmit(**fields, environment=environment),))
         self._thread.start()
 
-    def _run(self, submit, environment):
+    def _run(self, submit):
         log = Path("spark.log")
-        self.code = submit.run("scoring:scored", days=[DAY], run_id="r", log=log, environment=environment)
+        self.code = submit.run("scoring:scored", days=[DAY], run_id="r", log=log)
 
     def end(self):
         self.go.set()

@@ -25,7 +25,7 @@ def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkey
         monkeypatch.setenv("JAVA_HOME", home)
     log = tmp_path / "spark.log"
     code = SparkSubmit().run("enrichments.flights:flights", days=[DAY], run_id="r1", log=log)
-    how = ended(code, None, "", log)
+    how = ended(code, log)
     assert how.reason == message
     assert not how.crashed  # tried again by itself it would lack Java again
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)  # another test's may be there

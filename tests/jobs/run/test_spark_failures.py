@@ -52,9 +52,9 @@ def raw(tmp_path, monkeypatch, service):
 
 def run(mark, master="local[1]"):
     environment = {"TIDEGATE_TEST": mark, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
-    submit = SparkSubmit(master=master)
-    code = submit.run("scoring:scored", days=[DAY], run_id="r", log=LOG, environment=environment)
-    return ended(code, None, "", LOG)
+    submit = SparkSubmit(master=master, environment=environment)
+    code = submit.run("scoring:scored", days=[DAY], run_id="r", log=LOG)
+    return ended(code, LOG)
 
 
 def test_a_colon_in_the_name_of_a_file_is_refused_before_spark_starts(raw):

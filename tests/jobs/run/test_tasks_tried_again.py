@@ -74,7 +74,7 @@ def day(tmp_path, monkeypatch, service):
         def run():
             log = Path("spark.log")
             codes.append(
-                SparkSubmit().run(f"scoring:{enrichment}", days=[DAY], run_id="r", log=log, environment=environment)
+                SparkSubmit(environment=environment).run(f"scoring:{enrichment}", days=[DAY], run_id="r", log=log)
             )
 
         begun.append(threading.Thread(target=run))
@@ -134,7 +134,7 @@ def test_a_row_that_fails_the_run_is_called_for_once_and_says_so(day, service):
     service.answer = refuses_one
     thread, codes = day("strict", f"fails-{os.getpid()}")
     thread.join(300)
-    how = ended(codes[0], None, "", Path("spark.log"))
+    how = ended(codes[0], Path("spark.log"))
     assert how.code == 3
     assert "on_error is 'fail'" in how.reason
     assert max(Counter(service.log).values()) == 1

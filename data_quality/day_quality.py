@@ -1,0 +1,44 @@
+"""What a run of days asks of the checks: their name, a place for verdicts, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.schema import DayRecord, UnwrittenRun
+
+CHECKS = "data_quality.day:check"
+REPORTS = Path("data/reports")
+
+
+@dataclass(frozen=True)
+class DayQuality:
+    """The checks of the house. checks: module:function that judges the written files of a day."""
+
+    checks: str = CHECKS
+
+    def unready(self, enrichment: str) -> str:
+        """Why verdicts or the report could not be stored, in a sentence; empty when they can."""
+        from data_quality import report, verdict_store
+
+        try:
+            verdict_store.require()
+            report.require(REPORTS / enrichment)
+        except verdict_store.VerdictsRefused as error:
+            return str(error)
+        except OSError as error:
+            return f"its report cannot be written: {error}."
+        return ""
+
+    def keep(self, record: DayRecord) -> None:
+        """Store the verdicts of a run. Raises VerdictsRefused, with a sentence for people."""
+        from data_quality import verdict_store
+
+        verdict_store.save(record)
+
+    def render(self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> None:
+        """Draw the page of every day of the enrichment, and its index."""
+        from data_quality import report
+
+        report.render(enrichment, records, REPORTS / enrichment, unwritten)

@@ -1,0 +1,303 @@
+"""Several days in one run of Dagster and one Spark application: each is checked, published and told by itself."""
+
+import dataclasses
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import MAX_RUNTIME_SECONDS_TAG, DagsterEventType, DagsterRunStatus
+from dagster._core.test_utils import create_run_for_test
+from deltalake import DeltaTable
+
+from demo.weather_service import running
+from enrichments.flights import flights
+from jobs.declare.enrichment import load
+from jobs.run.enrich_day import FAILED, STOPPED
+from jobs.schema import DayFacts, DayMetrics, DayRecord
+from jobs.tables import run_records
+from jobs.tables.leases import leased
+from orchestration.day_status import unfinished_runs
+from orchestration.declared import Declared
+from orchestration.definitions import definitions_of
+from orchestration.resources import spark_program
+from tests.orchestration.test_hard_stops import IN_TIME, in_the_middle, processes_of_spark, wait_for
+from tests.orchestration.test_nightly_run import HOOK, IMPATIENT, ROW_DOUBLED, killed_at
+from tests.support.day_ranges import range_tags, run_range, why_red
+from tests.support.scripted_spark import scripted
+
+DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
+KEY = "flights_enriched"
+JOB = f"{KEY}_nightly"
+DECLARED = Declared("a:flights", flights)
+KILLED = -signal.SIGKILL
+NO_SUMMARY = """
+from tidegate import Summary
+none = Summary(name="none", sql="SELECT CAST(carrier AS INT) AS number FROM flights_enriched")
+flights = replace(flights, summaries=[*flights.summaries, none])
+"""
+ONE_BAD_DAY = """
+everyday = fault
+
+
+def fault(table):
+    return everyday(table) if table["scheduled_departure"][100].as_py().day == 11 else table
+"""
+
+
+def test_a_day_that_is_run_with_others_is_being_run():
+    tags = {"tidegate/enrichment": KEY} | range_tags(DAYS[0], DAYS[1])
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = create_run_for_test(instance, JOB, tags=tags, status=DagsterRunStatus.STARTED)
+        assert [one.run_id for one in unfinished_runs(instance, DECLARED, DAYS[1])] == [run.run_id]
+        assert unfinished_runs(instance, DECLARED, DAYS[2]) == []
+
+
+class Script:
+    """What the Spark program says of each day. begun: the days of each of its runs."""
+
+    def __init__(self, *says):
+        self.says = dict(zip(DAYS, says, strict=True))
+        self.begun = []
+
+    def __call__(self, day, run_id):
+        self.begun.append(day)
+        return self.says[day](day, run_id) if callable(self.says[day]) else self.says[day]
+
+
+def written(day, run_id):
+    facts = DayFacts(DECLARED.facts, day, run_id, (), (), "", (), (), "2013-02-01T00:00:00+00:00", "")
+    return DayRecord(facts, DayMetrics(0, 0, 0, ()))
+
+
+def no_input(_day, _run_id):
+    return {"kind": "failed", "reason": "it has no input."}
+
+
+def service_down(_day, _run_id):
+    return {"kind": "stopped", "reason": "the service is down.", "state": "stopped: service", "status": STOPPED}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("orchestration.assets.CRASH", None)
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def three_days(instance, script, **program) -> str:
+    """The nightly job of three days at once, with such a Spark. Returns why it is red."""
+    definitions = definitions_of([DECLARED], scripted(flights, script, **program))
+    return why_red(run_range(definitions, JOB, DAYS[0], DAYS[2], instance))
+
+
+def others_have(stack, days):
+    for day in days:
+        stack.enter_context(leased(flights.output.path, day, "their run"))
+
+
+@pytest.mark.process
+def test_days_that_are_all_taken_are_told_after_the_wait_of_one(project):
+    script = Script(None, None, None)
+    with ExitStack() as others:
+        others_have(others, DAYS)
+        reason = three_days(project, script, wait=4.0)
+    (run,) = project.get_runs()
+    (step, *_) = project.get_run_step_stats(run.run_id)
+    assert reason.startswith("0 of 3 days published. Not published: 2013-01-10: 2013-01-10 is being run by run their ")
+    assert script.begun == []
+    assert step.end_time - step.start_time < len(DAYS) * 4.0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("taken", "script", "program", "message"),
+    [
+        (
+            DAYS[:1], Script(None, None, None), {"code": FAILED, "last_line": "Java was not found."},
+            "2013-01-11: Java was not found. 2013-01-10: 2013-01-10 is being run by run ",
+        ),
+        (
+            (), Script(no_input, None, None), {"code": KILLED},
+            "2013-01-11: Spark ended with status -9 before the day was done",
+        ),
+        (
+            DAYS[:1], Script(None, no_input, None), {"code": KILLED},
+            "2013-01-12: Spark ended with status -9 before the day was done",
+        ),
+        (
+            (), Script(service_down, None, None), {"code": STOPPED, "last_line": "WARN ShutdownHookManager: busy"},
+            "2013-01-10: the service is down. 2 days were not begun.",
+        ),
+    ],
+)  # fmt: skip
+def test_what_ended_the_spark_of_several_days_is_said_first(project, taken, script, program, message):
+    with ExitStack() as others:
+        others_have(others, taken)
+        reason = three_days(project, script, wait=0.1, **program)
+    assert reason.startswith(f"0 of 3 days published. Not published: {message}")
+
+
+@pytest.mark.process
+def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(project, monkeypatch):
+    monkeypatch.setattr("orchestration.assets.CRASH", dg.RetryPolicy(max_retries=1))
+    monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
+    monkeypatch.setattr("orchestration.metadata.published_metadata", lambda *_: {})
+    script = Script(written, None, None)
+    three_days(project, script, code=KILLED)
+    assert script.begun == [DAYS[0], DAYS[1], DAYS[1]]
+    script.begun.clear()
+    three_days(project, script, code=KILLED)
+    assert script.begun[0] == DAYS[0]  # another run
+
+
+def published(record):
+    return run_records.save(dataclasses.replace(record, state="published", published_version=1))
+
+
+@pytest.mark.process
+def test_a_run_of_several_days_may_take_several_times_as_long_as_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {"run_monitoring": {"enabled": True, "max_runtime_seconds": 7200}}
+    with dg.DagsterInstance.local_temp(overrides=settings) as instance:
+        three_days(instance, Script(no_input, no_input, no_input))
+        (run,) = instance.get_runs()
+    assert run.tags[MAX_RUNTIME_SECONDS_TAG] == str(3 * 7200)
+
+
+def run_three_days(project, module: str, flights_of: str, checks: str = "data_quality.day:check"):
+    """The nightly job over three days, declared in a module of its own. Returns the run and why it is red."""
+    (project.root / f"{module}.py").write_text(flights_of)
+    importlib.invalidate_caches()
+    definitions = definitions_of([Declared(f"{module}:flights", load(f"{module}:flights"))], spark_program(checks))
+    run = run_range(definitions, JOB, DAYS[0], DAYS[2], project.instance)
+    return run, why_red(run)
+
+
+def states(project, run) -> dict[str, list[str]]:
+    """What the days were said to be, in order."""
+    found: dict[str, list[str]] = {}
+    for reported in project.observed(run.run_id):
+        found.setdefault(reported["partition"], []).append(reported["state"])
+    return found
+
+
+def materialized(project, run) -> dict[str, list[str]]:
+    """The days that the run materialized, by asset."""
+    found: dict[str, list[str]] = {}
+    for event in project.events(run.run_id, DagsterEventType.ASSET_MATERIALIZATION):
+        found.setdefault(event.materialization.asset_key.to_user_string(), []).append(event.materialization.partition)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_several_days_are_published_one_by_one_from_one_spark_and_a_bad_one_is_named(
+    dagster_project,
+):
+    (dagster_project.root / "bad_day.py").write_text(HOOK + ROW_DOUBLED + ONE_BAD_DAY)
+    house = "from enrichments.flights import flights"
+    run, reason = run_three_days(dagster_project, "three_days", house, "bad_day:check")
+    good = [DAYS[0], DAYS[2]]
+    assert not run.success
+    assert reason.startswith("2 of 3 days published. Not published: 2013-01-11: ")
+    assert "doubled" in reason
+    assert sorted(f"{one['date']}" for one in DeltaTable(f"data/published/{KEY}").partitions()) == good
+    assert materialized(dagster_project, run) == {
+        KEY: good, f"{KEY}__dead_letters": good, "delays_by_weather": good,
+    }  # fmt: skip
+    assert states(dagster_project, run) == {
+        DAYS[0]: ["running", "published"], DAYS[1]: ["running", "held back"], DAYS[2]: ["running", "published"],
+    }  # fmt: skip
+    of_days = {day: run_records.load(KEY, day)[-1] for day in DAYS}
+    reported = {
+        event.materialization.partition: event.materialization.metadata
+        for event in dagster_project.events(run.run_id, DagsterEventType.ASSET_MATERIALIZATION)
+        if event.materialization.asset_key == dg.AssetKey(KEY)
+    }
+    assert {day: reported[day]["rows_in"].value for day in good} == {day: of_days[day].figures.rows_in for day in good}
+    evaluations = dagster_project.events(run.run_id, DagsterEventType.ASSET_CHECK_EVALUATION)
+    red = {(one.partition, one.check_name) for one in evaluations if not one.passed and one.blocking}
+    assert {day for day, _ in red} == {DAYS[1]}
+    assert (DAYS[1], "every_row_once") in red
+    logs = {run_records.spark_log(KEY, day, one.facts.run_id).resolve() for day, one in of_days.items()}
+    assert len(logs) == 1
+    assert next(iter(logs)).is_file()
+
+    calls = len(dagster_project.service.calls())
+    run, reason = run_three_days(dagster_project, "no_summary", house + NO_SUMMARY)
+    assert reason.startswith(f"3 of 3 days published. Not made: none of {DAYS[0]}: ")
+    assert materialized(dagster_project, run)[KEY] == list(DAYS)  # whatever a query says
+    assert len(dagster_project.service.calls()) == calls  # the answers are in the ledger
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_a_service_that_goes_down_stops_the_run_and_the_days_after_it_are_not_begun(dagster_project, monkeypatch):
+    data = dagster_project.root / "data" / "demo"
+    asked_anew = IMPATIENT.replace("service=replace(", "version=2, service=replace(")
+    with running(data, data / "range_calls.jsonl") as service:
+        monkeypatch.setenv("WEATHER_URL", service.url)
+        with killed_at(0.3, service, DAYS[0]):
+            run, reason = run_three_days(dagster_project, "impatient_days", asked_anew)
+    assert not run.success
+    assert reason.startswith("0 of 3 days published. Not published: 2013-01-10: weather_api at ")
+    assert reason.endswith(" 2 days were not begun.")
+    assert states(dagster_project, run) == {DAYS[0]: ["running", "stopped: service"]}
+    assert dagster_project.events(run.run_id, DagsterEventType.STEP_UP_FOR_RETRY) == []
+    (_, last) = dagster_project.observed(run.run_id)
+    assert " rows (" in last["progress"]
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_several_days_cancelled_in_the_middle_leave_no_spark_and_keep_the_days_that_are_published(
+    dagster_project, monkeypatch
+):
+    """The days before the first with input fail one by one, and do not end the run."""
+    data = dagster_project.root / "data" / "demo"
+    with running(data, data / "slow_calls.jsonl") as service:  # in its own time, so that a day has a middle
+        monkeypatch.setenv("WEATHER_URL", service.url)
+        cancelled_in_the_middle_of(DAYS[1], dagster_project.root)
+    (run,) = dagster_project.instance.get_runs(limit=1)
+    reported = states(dagster_project, run)
+    assert reported.pop(DAYS[0]) == ["running", "published"]
+    assert reported.pop(DAYS[1]) == ["running", "cancelled"]
+    assert {day: words[-1] for day, words in reported.items()} == {"2013-01-08": "failed", "2013-01-09": "failed"}
+    assert materialized(dagster_project, run)[KEY] == [DAYS[0]]
+    reason = Path("reason.txt").read_text()
+    assert reason.startswith("1 of 5 days published. Not published: 2013-01-11: somebody cancelled the run; its Spark ")
+    assert reason.endswith(" 1 day was not begun.")
+
+
+FROM_THE_8TH = f"""
+from pathlib import Path
+import dagster as dg
+from orchestration.definitions import defs
+from tests.support.day_ranges import run_range, why_red
+
+with dg.DagsterInstance.get() as instance:
+    run = run_range(defs, "{JOB}", "2013-01-08", "{DAYS[2]}", instance)
+    Path("reason.txt").write_text(why_red(run))
+"""
+
+
+def cancelled_in_the_middle_of(day: str, root: Path) -> None:
+    """The run, as a person cancels it; until no Spark is left."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen([sys.executable, "-c", FROM_THE_8TH], start_new_session=True, env=environment)
+    try:
+        wait_for(lambda: process.poll() is not None or in_the_middle(day))
+        process.send_signal(signal.SIGTERM)
+        process.wait(IN_TIME)
+        wait_for(lambda: not processes_of_spark(root))
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
