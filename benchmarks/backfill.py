@@ -26,7 +26,7 @@ from demo import data
 from demo.surroundings import environment
 from demo.weather_service import running
 from jobs.process.process_guard import command_under_guard
-from orchestration.home import dagster_home
+from orchestration.dagster.home import dagster_home
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKSPACE = str(ROOT / "workspace.yaml")

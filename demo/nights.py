@@ -15,8 +15,8 @@ from demo.killing import kill_tree
 from jobs.process.process_guard import command_under_guard
 from jobs.schema import DayRecord
 from jobs.tables import run_records
-from orchestration.home import dagster_home
-from orchestration.outcome import Outcome
+from orchestration.dagster.home import dagster_home
+from orchestration.dagster.outcome import Outcome
 
 GRACE = 30.0  # s; the run under way ends its Spark before it goes
 LOOK_EVERY = 0.1  # s
@@ -56,7 +56,7 @@ class Nights:
 
     @contextlib.contextmanager
     def _started(self, days: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, "-m", "orchestration.run_days", f"{self._enrichment}_nightly", *days]
+        command = [sys.executable, "-m", "orchestration.dagster.run_days", f"{self._enrichment}_nightly", *days]
         command += ["--outcomes", str(self._outcomes)]
         with self.log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603

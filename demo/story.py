@@ -15,7 +15,7 @@ from demo.watching import Watch
 from demo.weather_service import WeatherService
 from enrichments.flights import flights
 from jobs.schema import DayRecord
-from orchestration.outcome import Outcome
+from orchestration.dagster.outcome import Outcome
 
 REPORTS = DATA / "reports" / flights.name
 LEGEND = """\

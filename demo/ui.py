@@ -9,7 +9,7 @@ import os
 import sys
 
 from demo.surroundings import CALLS, DATA, FAULT_SHARES, environment, prepare
-from orchestration import ui
+from orchestration.dagster.web import ui
 
 WEATHER_PORT = "TIDEGATE_WEATHER_PORT"
 

@@ -58,11 +58,21 @@ def test_the_jobs_know_nothing_of_dagster_or_great_expectations():
     assert wrong == []
 
 
+def test_what_orchestrators_share_knows_no_dagster():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in (ROOT / "orchestration" / "common").glob("*.py")
+        for line, name in imports(path)
+        if name.split(".")[0] == "dagster" or name.startswith("orchestration.dagster")
+    ]
+    assert wrong == []
+
+
 def test_a_planted_violation_is_found(tmp_path):
     planted = tmp_path / "reaching_up.py"
-    planted.write_text("from orchestration.assets import build\n")
+    planted.write_text("from orchestration.dagster.assets.enriched import build\n")
     assert [name for _, name in imports(planted) if not allowed(name, MAY_IMPORT["jobs"])] == [
-        "orchestration.assets.build"
+        "orchestration.dagster.assets.enriched.build"
     ]
 
 

@@ -6,10 +6,10 @@ from dagster import DagsterEventType
 from deltalake import DeltaTable
 
 from enrichments.flights import flights
-from orchestration.declared import Declared
-from orchestration.definitions import definitions_of
-from orchestration.resources import spark_program
-from orchestration.run_days import run_days
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import spark_program
+from orchestration.dagster.run_days import run_days
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 

@@ -10,10 +10,10 @@ import pytest
 from data_quality import catalogue
 from jobs.run.enrich_day import WRONG
 from jobs.schema import DayRecord, Verdict
-from orchestration.day_status import latest_status
-from orchestration.declared import Declared
-from orchestration.definitions import definitions_of
-from orchestration.external_publications import external_publications
+from orchestration.dagster.assets.day_status import latest_status
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.sensors.external_publications import external_publications
 from tests.jobs.commands.conftest import towns_in
 from tests.support.check_partitions import checks_of_days
 from tests.support.day_ranges import run_range

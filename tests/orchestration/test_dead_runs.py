@@ -12,10 +12,17 @@ from dagster._core.executor.base import Executor
 from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
-from orchestration.dead_runs import STARTED_BY, SigningExecutor, dead_runs_sensor, identity, sign, signing_executor
-from orchestration.declared import Declared
-from orchestration.definitions import definitions_of
-from orchestration.resources import SparkProgram
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import SparkProgram
+from orchestration.dagster.sensors.dead_runs import (
+    STARTED_BY,
+    SigningExecutor,
+    dead_runs_sensor,
+    identity,
+    sign,
+    signing_executor,
+)
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ import pytest
 from data_quality import catalogue
 from enrichments.flights import flights
 from jobs.errors import DeclarationError
-from orchestration.columns import lineage
-from orchestration.declared import Declared, enrichments_in
-from orchestration.definitions import definitions_of, defs
-from orchestration.resources import SparkProgram
-from orchestration.schedules import PUBLISHED_IN_TIME
+from orchestration.dagster.assets.columns import lineage
+from orchestration.dagster.declared import Declared, enrichments_in
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import SparkProgram
+from orchestration.dagster.schedules import PUBLISHED_IN_TIME
+from orchestration.definitions import defs
 
 HEAVY = ("pyspark", "great_expectations", "plotly", "pandas", "deltalake")
 REPOSITORY = defs.get_repository_def()

@@ -14,11 +14,11 @@ from jobs.schema import Verdict
 from jobs.tables import run_records
 from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
-from orchestration.day_status import latest_status
-from orchestration.declared import Declared
-from orchestration.definitions import definitions_of
-from orchestration.external_publications import external_publications
-from orchestration.resources import spark_program
+from orchestration.dagster.assets.day_status import latest_status
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import spark_program
+from orchestration.dagster.sensors.external_publications import external_publications
 from tests.jobs.commands.conftest import towns_in, verdict
 from tests.support.check_partitions import checks_of_days
 from tidegate.__main__ import main
@@ -123,7 +123,7 @@ def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_n
     ran = verdict("5 rows in, 5 rows out.")
     towns.publish(DAY, range(5), verdicts=[ran])
     with monkeypatch.context() as patch:
-        patch.setattr("orchestration.external_publications.check_evaluations", lambda *_: 1 / 0)
+        patch.setattr("orchestration.dagster.sensors.external_publications.check_evaluations", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             sensor.look()
     assert sensor.checks("SUCCEEDED") == {}
@@ -132,7 +132,7 @@ def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_n
 
 
 def test_so_many_days_that_one_look_would_take_too_long_are_told_in_several(towns, sensor, monkeypatch):
-    monkeypatch.setattr("orchestration.external_publications.AT_ONCE", 2)
+    monkeypatch.setattr("orchestration.dagster.sensors.external_publications.AT_ONCE", 2)
     days = [DAY, NEXT, "2013-01-12"]
     for day in days:
         towns.publish(day, range(2))

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from demo.weather_service import running
 from jobs.tables import run_records
-from orchestration.day_status import UNFINISHED
+from orchestration.dagster.assets.day_status import UNFINISHED
 from tests.support.daemons import BIN, WORKSPACE, daemon
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
@@ -28,7 +28,7 @@ IN_TIME = 900.0  # s; longer means a broken promise, not a slow machine
 
 
 def run_day(day: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "orchestration.run_days", "flights_enriched_nightly", day]
+    command = [sys.executable, "-m", "orchestration.dagster.run_days", "flights_enriched_nightly", day]
     return subprocess.Popen([*command, "--outcomes", "outcomes.jsonl"], start_new_session=True)
 
 

@@ -4,9 +4,9 @@ import dagster as dg
 import pytest
 import yaml
 
-from orchestration.dead_runs import end_dead_runs
+from orchestration.dagster.home import ONE_MACHINE, TEAM, dagster_home
+from orchestration.dagster.sensors.dead_runs import end_dead_runs
 from orchestration.definitions import defs
-from orchestration.home import ONE_MACHINE, TEAM, dagster_home
 from tests.orchestration.test_outages import DAY, asked_again, tell
 
 

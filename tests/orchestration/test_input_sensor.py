@@ -13,11 +13,11 @@ from dagster._core.test_utils import create_run_for_test
 from enrichments.flights import flights
 from jobs.schema import DayFacts, DayMetrics, DayRecord, UnwrittenRun
 from jobs.tables import run_records
-from orchestration.declared import Declared
-from orchestration.definitions import definitions_of
-from orchestration.input_sensor import input_sensor
-from orchestration.resources import SparkProgram
-from orchestration.schedules import day_job
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import SparkProgram
+from orchestration.dagster.schedules import day_job
+from orchestration.dagster.sensors.input_files import input_sensor
 
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)

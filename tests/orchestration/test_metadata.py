@@ -19,9 +19,9 @@ from jobs.schema import (
     Verdict,
 )
 from jobs.tables import run_records
-from orchestration.day_events import mend
-from orchestration.declared import Declared
-from orchestration.metadata import figures_metadata, runbook
+from orchestration.dagster.assets.day_events import mend
+from orchestration.dagster.assets.metadata import figures_metadata, runbook
+from orchestration.dagster.declared import Declared
 
 WEATHER = LookupMetrics(
     name="weather", outcomes={"ok": 90, "miss": 7, "timeout": 3}, calls=100, retried=4, wall_s=2.0, limit_s=1.6,
@@ -104,7 +104,7 @@ def test_a_runbook_is_linked_where_one_is_declared_and_is_no_part_of_the_declara
 def next_step(red: str, **declared: object) -> str:
     """Of a day of flights, declared otherwise in this, that this check holds back."""
     held_back = dataclasses.replace(record(), verdicts=(Verdict(red, "failed", "error", "0 lost"),), state="held back")
-    return mend(Declared("a:flights", dataclasses.replace(flights, **declared)), held_back)
+    return mend(dataclasses.replace(flights, **declared), held_back)
 
 
 def test_a_day_held_back_is_run_again_by_the_job_that_makes_its_summaries_too():

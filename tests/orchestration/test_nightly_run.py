@@ -21,9 +21,9 @@ from demo.weather_service import running
 from enrichments.flights import flights
 from jobs.declare.enrichment import load
 from jobs.tables import run_records
-from orchestration.declared import Declared
-from orchestration.definitions import definitions_of
-from orchestration.resources import spark_program
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import spark_program
 from tests.support.check_partitions import checks_of_days
 
 pytestmark = pytest.mark.spark

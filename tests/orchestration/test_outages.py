@@ -16,13 +16,13 @@ from dagster._core.test_utils import create_run_for_test
 from enrichments.flights import flights
 from jobs.schema import DayFacts, DayMetrics, DayRecord, Verdict
 from jobs.tables import run_records
-from orchestration.alerts import WEBHOOK, alerts
-from orchestration.declared import Declared
-from orchestration.definitions import definitions_of
-from orchestration.freshness import freshness_checks
-from orchestration.resources import SparkProgram
-from orchestration.restart_sensor import restart_sensor
-from orchestration.schedules import day_job
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import SparkProgram
+from orchestration.dagster.schedules import day_job
+from orchestration.dagster.sensors.alerts import WEBHOOK, alerts
+from orchestration.dagster.sensors.freshness import freshness_checks
+from orchestration.dagster.sensors.restart import restart_sensor
 
 pytestmark = pytest.mark.process
 

@@ -44,7 +44,7 @@ def week(dagster_project):
 
 @pytest.fixture(scope="module")
 def address(week):
-    with web_page("orchestration.ui", week.root) as address:
+    with web_page("orchestration.dagster.web.ui", week.root) as address:
         yield address
 
 

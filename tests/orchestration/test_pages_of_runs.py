@@ -25,7 +25,7 @@ def nights(dagster_project):
 
 @pytest.fixture(scope="module")
 def address(nights):
-    with web_page("orchestration.ui", nights.root) as address:
+    with web_page("orchestration.dagster.web.ui", nights.root) as address:
         yield address
 
 

@@ -21,7 +21,7 @@ WITHIN = 10.0  # s from the click to the service's last call; left alone, the da
 def address(dagster_project):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WEATHER_URL", f"http://127.0.0.1:{PORT}")
-        with web_page("orchestration.ui", dagster_project.root) as address:
+        with web_page("orchestration.dagster.web.ui", dagster_project.root) as address:
             yield address
 
 

@@ -22,10 +22,10 @@ from jobs.run.enrich_day import FAILED, STOPPED
 from jobs.schema import DayFacts, DayMetrics, DayRecord
 from jobs.tables import run_records
 from jobs.tables.leases import leased
-from orchestration.day_status import unfinished_runs
-from orchestration.declared import Declared
-from orchestration.definitions import definitions_of
-from orchestration.resources import spark_program
+from orchestration.dagster.assets.day_status import unfinished_runs
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import spark_program
 from tests.orchestration.test_hard_stops import IN_TIME, in_the_middle, processes_of_spark, wait_for
 from tests.orchestration.test_nightly_run import HOOK, IMPATIENT, ROW_DOUBLED, killed_at
 from tests.support.day_ranges import range_tags, run_range, why_red
@@ -86,7 +86,7 @@ def service_down(_day, _run_id):
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("orchestration.assets.CRASH", None)
+    monkeypatch.setattr("orchestration.dagster.assets.enriched.CRASH", None)
     with dg.DagsterInstance.ephemeral() as instance:
         yield instance
 
@@ -146,9 +146,9 @@ def test_what_ended_the_spark_of_several_days_is_said_first(project, taken, scri
 
 @pytest.mark.process
 def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(project, monkeypatch):
-    monkeypatch.setattr("orchestration.assets.CRASH", dg.RetryPolicy(max_retries=1))
+    monkeypatch.setattr("orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1))
     monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
-    monkeypatch.setattr("orchestration.metadata.published_metadata", lambda *_: {})
+    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
     script = Script(written, None, None)
     three_days(project, script, code=KILLED)
     assert script.begun == [DAYS[0], DAYS[1], DAYS[1]]

@@ -12,11 +12,11 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from jobs.tables import run_records
-from orchestration.alerts import AlertCursor, news
-from orchestration.day_events import DayEvents
-from orchestration.day_status import latest_status
-from orchestration.dead_runs import STARTED_BY, dead_runs_sensor, identity
-from orchestration.silent_ends import tell_silent_ends
+from orchestration.dagster.assets.day_events import DayEvents
+from orchestration.dagster.assets.day_status import latest_status
+from orchestration.dagster.sensors.alerts import AlertCursor, news
+from orchestration.dagster.sensors.dead_runs import STARTED_BY, dead_runs_sensor, identity
+from orchestration.dagster.sensors.silent_ends import tell_silent_ends
 from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at
 from tests.support.day_ranges import range_tags
 

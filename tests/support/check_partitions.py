@@ -4,7 +4,7 @@ import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionResolvedStatus
 
 from data_quality import catalogue
-from orchestration.declared import Declared
+from orchestration.dagster.declared import Declared
 
 
 def checks_of_days(instance: dg.DagsterInstance, declared: Declared, status: str) -> dict[str, set[str]]:

@@ -11,7 +11,7 @@ from jobs.process.spark_submit import SparkSubmit, WaitForEnd
 from jobs.run.enrich_day import run_id_of
 from jobs.schema import DayRecord
 from jobs.tables import run_records
-from orchestration.resources import SparkProgram
+from orchestration.dagster.resources import SparkProgram
 
 # of a day and a run id: the record of a day that was written, the last event of one that was not, or None where the
 # program ends before that day
@@ -30,12 +30,12 @@ class ScriptedSubmit(SparkSubmit):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.last_line)
         for day in days:
-            said = self.script(day, run_id_of(run_id, day) if "--in-turn" in options else run_id)
-            if said is None:
+            result = self.script(day, run_id_of(run_id, day) if "--in-turn" in options else run_id)
+            if result is None:
                 break
-            event = said
-            if isinstance(said, DayRecord):
-                run_records.save(said)
+            event = result
+            if isinstance(result, DayRecord):
+                run_records.save(result)
                 event = {"kind": "checked"}
             run_records.replace(run_records.progress_file(self.enrichment.name, day), json.dumps({"day": day} | event))
         yield lambda _seconds: self.code

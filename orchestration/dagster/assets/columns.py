@@ -7,7 +7,7 @@ import dagster as dg
 from jobs.declare.enrichment import written_columns
 from jobs.declare.lookup import Lookup, columns_in
 from jobs.schema import published_answered_at, published_status
-from orchestration.declared import Declared
+from orchestration.dagster.declared import Declared
 
 DAY = "The day, as the input's folders name it."
 

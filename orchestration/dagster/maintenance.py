@@ -8,10 +8,10 @@ import dagster as dg
 from dagster import DagsterRunStatus
 
 from jobs.wording import counted
-from orchestration.assets import POOL
-from orchestration.declared import Declared
-from orchestration.modes import REFRESHED, TAG
-from orchestration.schedules import Job
+from orchestration.common.modes import REFRESHED, TAG
+from orchestration.dagster.assets.enriched import POOL
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.schedules import Job
 
 DAYS_TO_RUN = "tidegate/days_to_run"  # tag of a run of refresh_answers: JSON, enrichment -> days
 

@@ -11,11 +11,10 @@ from data_quality.day_quality import REPORTS
 from jobs.errors import LOG_SAYS_MORE
 from jobs.schema import DayRecord
 from jobs.wording import counted
-from orchestration import metadata
-from orchestration.declared import Declared
-from orchestration.next_steps import mend
-
-IN_WORDS = {"running": "Running", "published": "Published"}  # every other state is told as "Not published"
+from orchestration.common.next_steps import mend
+from orchestration.common.states import PUBLISHED, RUNNING, in_words
+from orchestration.dagster.assets import metadata
+from orchestration.dagster.declared import Declared
 
 
 @dataclass(frozen=True)
@@ -42,18 +41,20 @@ class DayEvents:
         self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
     ) -> dg.AssetObservation:
         """Dagster shows no metadata of a failed step and leaves the last success standing: this stands beside it."""
-        has_page = state not in IN_WORDS or Path(REPORTS, self.declared.name, self.day, "index.html").exists()
+        has_page = (
+            state not in (RUNNING, PUBLISHED) or Path(REPORTS, self.declared.name, self.day, "index.html").exists()
+        )
         return dg.AssetObservation(
             asset_key=self.declared.key,
             partition=self.day,
-            description=f"{IN_WORDS.get(state, f'Not published ({state})')}: {reason}",
+            description=in_words(state, reason),
             metadata={  # sentences as text: a run's page hides Markdown behind a click
                 "state": state,
                 "reason": dg.MetadataValue.text(reason),
                 "next_step": dg.MetadataValue.text(next_step),
                 "cause": self._cause(state, reason),
                 "readers_see": metadata.readers_see(self.declared.facts, self.day),
-                **self.links(report=has_page or state == "published"),
+                **self.links(report=has_page or state == PUBLISHED),
                 **(more or {}),
             },
         )
@@ -73,20 +74,22 @@ class DayEvents:
     ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
         """What came of the day, in numbers too: red or green; what was read for it, how many rows are dead letters.
 
-        told: its figures.
+        reported: its figures.
         """
-        if record.state == "published":
+        if record.state == PUBLISHED:
             ran = f"{counted(len(record.verdicts), 'check')} ran on {counted(record.figures.rows_out, 'row')}."
             yield self.word("published", ran, "Nothing.", reported)
         else:
             cause = f"{self.declared.name} held back: {', '.join(_red(record)) or record.reason}"
-            yield self.word("held back", record.reason, mend(self.declared, record), {"cause": cause, **reported})
+            yield self.word(
+                "held back", record.reason, mend(self.declared.enrichment, record), {"cause": cause, **reported}
+            )
         yield dg.AssetObservation(
             asset_key=self.declared.raw_key,
             partition=self.day,
             metadata={"dagster/row_count": record.figures.rows_in, "files": len(record.facts.input_files)},
         )
-        if record.state == "published" and self.declared.has_dead_letters:
+        if record.state == PUBLISHED and self.declared.has_dead_letters:
             yield dg.AssetMaterialization(
                 asset_key=self.declared.dead_letters_key,
                 partition=self.day,
@@ -95,7 +98,7 @@ class DayEvents:
             )
 
     def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
-        """The metadata of the day's materialization. told: its figures."""
+        """The metadata of the day's materialization. reported: its figures."""
         return {
             "state": "published",
             "readers_see": metadata.readers_see(self.declared.facts, self.day),

@@ -1,6 +1,6 @@
 """Serves the reports and the logs of the runs to the browser of this machine, so that Dagster can link them.
 
-python -m orchestration.report_server        # http://127.0.0.1:3070, or TIDEGATE_REPORTS_PORT
+python -m orchestration.dagster.web.report_server        # http://127.0.0.1:3070, or TIDEGATE_REPORTS_PORT
 """
 
 import os

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import dagster as dg
 
 from jobs.errors import RunStopped
-from orchestration.day_status import latest_status, unfinished_runs
-from orchestration.deadlines import day_awaited, next_start
-from orchestration.declared import Declared
-from orchestration.schedules import Job
+from orchestration.common.deadlines import day_awaited, next_start
+from orchestration.dagster.assets.day_status import latest_status, unfinished_runs
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.schedules import Job
 
 LOOK_EVERY = 60  # s
 Clock = Callable[[], dt.datetime]
@@ -42,11 +42,11 @@ def restart_sensor(all_declared: Sequence[Declared], jobs: Sequence[Job], now: C
 
 
 def _again(instance: dg.DagsterInstance, declared: Declared, now: dt.datetime) -> dg.RunRequest | None:
-    day = day_awaited(declared, now)
+    day = day_awaited(declared.enrichment, now)
     word = latest_status(instance, declared, day) if day else None
     if day is None or word is None or word.state != RunStopped.state:
         return None
-    start = next_start(declared, day, word.at)
+    start = next_start(declared.enrichment, day, word.at)
     if start is None or now < start or unfinished_runs(instance, declared, day):
         return None
     return dg.RunRequest(

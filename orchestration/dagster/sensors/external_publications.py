@@ -15,11 +15,16 @@ from jobs.schema import DayRecord
 from jobs.tables import run_records
 from jobs.tables.leases import at_work
 from jobs.wording import counted
-from orchestration import metadata
-from orchestration.checks import check_evaluations, check_results, target_of, withdraw_results_without_run
-from orchestration.day_events import DayEvents
-from orchestration.day_status import unfinished_runs
-from orchestration.declared import Declared
+from orchestration.dagster.assets import metadata
+from orchestration.dagster.assets.checks import (
+    check_evaluations,
+    check_results,
+    target_of,
+    withdraw_results_without_run,
+)
+from orchestration.dagster.assets.day_events import DayEvents
+from orchestration.dagster.assets.day_status import unfinished_runs
+from orchestration.dagster.declared import Declared
 
 LOOK_EVERY = 60  # s
 AT_ONCE = 10  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever

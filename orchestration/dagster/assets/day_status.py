@@ -13,11 +13,8 @@ from dagster._core.storage.tags import (
 )
 
 from jobs.tables import run_records
-from orchestration.declared import Declared
+from orchestration.dagster.declared import Declared
 
-PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN = "published", "running", "not started", "cancelled", "crashed"
-FAILED = "failed"
-NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN}  # every other state needs somebody, or time
 UNFINISHED = [
     DagsterRunStatus.QUEUED,
     DagsterRunStatus.NOT_STARTED,

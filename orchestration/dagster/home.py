@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parents[2]
 ONE_MACHINE, TEAM = HERE / "dagster.yaml", HERE / "dagster.team.yaml"
 UI_URL = "TIDEGATE_UI_URL"  # Dagster's page as alerts and reports link it
 TEAM_HOST = "TIDEGATE_PG_HOST"  # of the PostgreSQL for runs and events; where it is set, the team's settings hold

@@ -16,11 +16,18 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from orchestration.day_status import NO_ALARM, StatusEvent, failed_runs, last_number, published_times, status_events
-from orchestration.deadlines import day_due, deadline
-from orchestration.declared import Declared
-from orchestration.home import UI_URL
-from orchestration.restart_sensor import Clock, utc_now
+from orchestration.common.deadlines import day_due, deadline
+from orchestration.common.states import NO_ALARM
+from orchestration.dagster.assets.day_status import (
+    StatusEvent,
+    failed_runs,
+    last_number,
+    published_times,
+    status_events,
+)
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.home import UI_URL
+from orchestration.dagster.sensors.restart import Clock, utc_now
 
 WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: it is named in no message
 LOOK_EVERY = 30  # s
@@ -104,7 +111,7 @@ def news(
     for declared in all_declared:
         if declared.name not in reported.read:  # what was before the first look is known to those who look now
             reported.read[declared.name] = last_number(instance, declared)
-            reported.missed[declared.name] = day_due(declared, now) or ""
+            reported.missed[declared.name] = day_due(declared.enrichment, now) or ""
         for word in status_events(instance, declared, reported.read[declared.name]):
             yield from _failed(word, declared, reported)
             reported.read[declared.name] = word.number
@@ -132,11 +139,11 @@ def _missed(
     instance: dg.DagsterInstance, declared: Declared, reported: AlertCursor, now: dt.datetime
 ) -> Iterator[Message]:
     """A deadline that passes without the day, where no cause was told yet: the run is late, or never began."""
-    day = day_due(declared, now)
+    day = day_due(declared.enrichment, now)
     if day is None or reported.missed.get(declared.name) == day:
         return
     at_work = any([declared.name, day] in one.days for one in reported.open.values())
-    until = deadline(declared, day)
+    until = deadline(declared.enrichment, day)
     if not published_times(declared, day) and not at_work and until is not None:
         cause = f"{declared.name} {day} late"
         page, runs = _page(declared, day), "no run of it has failed"
@@ -168,7 +175,7 @@ def _over(cause: str, by_name: dict[str, Declared], reported: AlertCursor) -> It
 
 
 def _after_deadline(declared: Declared, day: str, at: dt.datetime) -> str:
-    until = deadline(declared, day)
+    until = deadline(declared.enrichment, day)
     if until is None or at <= until or at - until > dt.timedelta(days=1):  # a backfill has no deadline to miss
         return ""
     return f", {(at - until) // dt.timedelta(minutes=1)} min after its deadline"

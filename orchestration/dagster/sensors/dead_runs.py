@@ -17,8 +17,8 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.executor.base import Executor
 
-from orchestration.declared import Declared
-from orchestration.silent_ends import tell_silent_ends
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.sensors.silent_ends import tell_silent_ends
 
 STARTED_BY = "tidegate/started_by"  # tag of a run: host:pid:start time of the process that it lives in
 LOOK_EVERY = 30  # s

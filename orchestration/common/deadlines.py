@@ -2,38 +2,43 @@
 
 import datetime as dt
 
-from orchestration.declared import Declared
+from jobs.declare.enrichment import Enrichment
 
 AGAIN_AFTER = dt.timedelta(minutes=15)  # from the end of the run that was stopped
 
 
-def deadline(declared: Declared, day: str) -> dt.datetime | None:
+def has_day(enrichment: Enrichment, day: str) -> bool:
+    """Whether the day is one of those that the enrichment declares."""
+    return enrichment.start <= day and (enrichment.end is None or day < enrichment.end)
+
+
+def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
     """publish_by, UTC, on the day after. None where the enrichment declares none."""
-    if declared.enrichment.publish_by is None:
+    if enrichment.publish_by is None:
         return None
     after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
-    return dt.datetime.combine(after, dt.time.fromisoformat(declared.enrichment.publish_by), dt.UTC)
+    return dt.datetime.combine(after, dt.time.fromisoformat(enrichment.publish_by), dt.UTC)
 
 
-def next_start(declared: Declared, day: str, stopped_at: dt.datetime) -> dt.datetime | None:
+def next_start(enrichment: Enrichment, day: str, stopped_at: dt.datetime) -> dt.datetime | None:
     """When the day, stopped by a service then, is started again by itself; None when its deadline comes first."""
-    until = deadline(declared, day)
+    until = deadline(enrichment, day)
     start = stopped_at + AGAIN_AFTER
     return start if until is not None and start < until else None
 
 
-def day_awaited(declared: Declared, now: dt.datetime) -> str | None:
+def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
     """Yesterday, as long as its deadline is to come."""
     day = (now.astimezone(dt.UTC).date() - dt.timedelta(days=1)).isoformat()
-    until = deadline(declared, day)
-    return day if until is not None and now < until and declared.days.has_partition_key(day) else None
+    until = deadline(enrichment, day)
+    return day if until is not None and now < until and has_day(enrichment, day) else None
 
 
-def day_due(declared: Declared, now: dt.datetime) -> str | None:
+def day_due(enrichment: Enrichment, now: dt.datetime) -> str | None:
     """The last day whose deadline has passed; None when there is none, as before the first and after the last day."""
     latest = now.astimezone(dt.UTC).date() - dt.timedelta(days=1)
     for day in (latest.isoformat(), (latest - dt.timedelta(days=1)).isoformat()):
-        until = deadline(declared, day)
+        until = deadline(enrichment, day)
         if until is not None and until <= now:
-            return day if declared.days.has_partition_key(day) else None
+            return day if has_day(enrichment, day) else None
     return None

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import dagster as dg
 
 from jobs.tables import run_records
-from orchestration.day_status import published_times
-from orchestration.deadlines import day_due, deadline
-from orchestration.declared import Declared
-from orchestration.metadata import checks_in_words
-from orchestration.restart_sensor import Clock, utc_now
-from orchestration.schedules import PUBLISHED_IN_TIME
+from orchestration.common.deadlines import day_due, deadline
+from orchestration.dagster.assets.day_status import published_times
+from orchestration.dagster.assets.metadata import checks_in_words
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.schedules import PUBLISHED_IN_TIME
+from orchestration.dagster.sensors.restart import Clock, utc_now
 
 LOOK_EVERY = 60  # s
 
@@ -41,8 +41,8 @@ class FreshnessResult:
 
 def freshness(declared: Declared, now: dt.datetime) -> FreshnessResult:
     """How the day that is due stands: published before its deadline, after it, or not yet."""
-    day = day_due(declared, now)
-    until = deadline(declared, day) if day else None
+    day = day_due(declared.enrichment, now)
+    until = deadline(declared.enrichment, day) if day else None
     if day is None or until is None:
         return FreshnessResult(True, f"No day of {declared.name} is due.")
     first = min(published_times(declared, day), default=None)

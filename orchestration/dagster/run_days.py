@@ -1,6 +1,6 @@
 """Runs days of a nightly job here and now, one Dagster run per day, in the order given, until one fails.
 
-    DAGSTER_HOME=... python -m orchestration.run_days flights_enriched_nightly 2013-01-10 2013-01-11 --outcomes FILE
+    python -m orchestration.dagster.run_days flights_enriched_nightly 2013-01-10 2013-01-11 --outcomes FILE
 
 The same job, on the same instance, as the web page and the schedule start it. All days share one process, which saves
 Dagster's own start of some ten seconds per day. FILE gets one JSON line per day. Exits with 1 when a day failed.
@@ -15,8 +15,8 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.dead_runs import STARTED_BY, end_dead_runs, identity
-from orchestration.outcome import Outcome
+from orchestration.dagster.outcome import Outcome
+from orchestration.dagster.sensors.dead_runs import STARTED_BY, end_dead_runs, identity
 
 REPOSITORY = {".dagster/repository": "__repository__@tidegate"}  # by it the web page lists a run under its job
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -13,15 +13,19 @@ from dagster import MAX_RUNTIME_SECONDS_TAG
 
 from data_quality.day_quality import DayQuality
 from jobs.errors import DeclarationError, TidegateError
-from jobs.process.day_events import FAILED, PUBLISHED, DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline, now
 from jobs.run.enrich_day import run_id_of
 from jobs.schema import DayRecord
 from jobs.tables import run_records
 from jobs.wording import counted
-from orchestration import metadata, modes
-from orchestration.checks import (
+from orchestration.common import modes
+from orchestration.common.next_steps import KILLED_RUN, after, mend, run_again
+from orchestration.common.progress_line import ProgressLog, progress_line
+from orchestration.common.states import CANCELLED, FAILED, PUBLISHED, RUNNING, TRIED_AGAIN
+from orchestration.dagster.assets import metadata
+from orchestration.dagster.assets.checks import (
     check_evaluations,
     check_results,
     has_result,
@@ -30,12 +34,9 @@ from orchestration.checks import (
     verdicts_of,
     withdraw_planned,
 )
-from orchestration.day_events import DayEvents
-from orchestration.day_status import CANCELLED, RUNNING, TRIED_AGAIN
-from orchestration.declared import Declared
-from orchestration.next_steps import KILLED_RUN, after, mend, run_again
-from orchestration.progress_line import ProgressLog, progress_line
-from orchestration.resources import SparkProgram
+from orchestration.dagster.assets.day_events import DayEvents
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.resources import SparkProgram
 
 Event = dg.AssetCheckResult | dg.MaterializeResult[None] | dg.Output[None]
 NAMED = 3  # days that are not published, in the reason of a run of several
@@ -154,7 +155,7 @@ class DaysRun:
         if stands.state == PUBLISHED:
             return stands
         reason = f"the last run was held back, and not for its dead letters: {stands.reason}"
-        self._red[day] = Red(reason, mend(self._declared, stands))
+        self._red[day] = Red(reason, mend(self._declared.enrichment, stands))
         return None
 
     def _days_to_run(self) -> list[str]:
@@ -228,7 +229,7 @@ class DaysRun:
         if outcome.is_published:
             yield from self._materialized(record, figures)
         else:
-            self._red[outcome.day] = Red(record.reason, mend(self._declared, record))
+            self._red[outcome.day] = Red(record.reason, mend(self._declared.enrichment, record))
             yield from self._checks(record)
         for summary, rows in outcome.summaries.items():
             self._context.log_event(
@@ -245,12 +246,12 @@ class DaysRun:
         """
         day = record.facts.day
         self._published.append(day)
-        told = self._events(day).published(record, figures)
+        values = self._events(day).published(record, figures)
         if self._several:
-            self._context.log_event(dg.AssetMaterialization(self._declared.key, partition=day, metadata=told))
+            self._context.log_event(dg.AssetMaterialization(self._declared.key, partition=day, metadata=values))
             yield from self._checks(record)
             return
-        yield dg.MaterializeResult(metadata=told)
+        yield dg.MaterializeResult(metadata=values)
         yield from self._checks(record)
         without_result = {one.check for one in verdicts_of(self._declared, record) if not has_result(one)}
         yield from outputs_of_checks(self._context, without_result)
@@ -276,7 +277,7 @@ class DaysRun:
         """The outcome of a day that was not written, with what comes next."""
         if outcome.crashed and self._context.retry_number == 0:
             return replace(outcome, state=TRIED_AGAIN, next_step="Nothing: it is retried automatically once.")
-        return replace(outcome, next_step=after(self._declared, outcome.day, outcome.state))
+        return replace(outcome, next_step=after(self._declared.enrichment, outcome.day, outcome.state))
 
     def _warn(self, outcome: DayOutcome) -> None:
         for warning in outcome.warnings:
@@ -303,7 +304,7 @@ class DaysRun:
         Dagster starts a killed run again, once, but not always one of a backfill.
         """
         worker = multiprocessing.parent_process()
-        again = f"To have the day, {run_again(self._declared)}"
+        again = f"To have the day, {run_again(self._declared.enrichment)}"
         if worker is None or os.getppid() == worker.pid:
             return CANCELLED, "somebody cancelled the run; its Spark application was stopped.", again
         reason = "the process of the run was killed, as by a lack of memory; its Spark application was stopped."
@@ -317,9 +318,9 @@ class DaysRun:
         if self._several:
             return self._failure_of_several()
         (day,) = self._days
-        red = self._red.get(day) or Red("it ended without a reason.", run_again(self._declared))
-        told = {"next_step": dg.MetadataValue.text(red.next_step), **self._events(day).links()}
-        return dg.Failure(f"Not published: {red.reason}", metadata=told, allow_retries=self._crashed)
+        red = self._red.get(day) or Red("it ended without a reason.", run_again(self._declared.enrichment))
+        values = {"next_step": dg.MetadataValue.text(red.next_step), **self._events(day).links()}
+        return dg.Failure(f"Not published: {red.reason}", metadata=values, allow_retries=self._crashed)
 
     def _failure_of_several(self) -> dg.Failure:
         left, red = self._left(), list(self._red.items())

@@ -10,10 +10,10 @@ import dagster as dg
 from dagster import RunsFilter
 
 from jobs.tables import run_records
-from orchestration.day_status import unfinished_runs
-from orchestration.declared import Declared
-from orchestration.restart_sensor import Clock, utc_now
-from orchestration.schedules import Job
+from orchestration.dagster.assets.day_status import unfinished_runs
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.schedules import Job
+from orchestration.dagster.sensors.restart import Clock, utc_now
 
 DAYS = 7  # back from yesterday; what comes later is left to a person, who backfills
 QUIET = 120.0  # s; files younger than that may still be written

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement
 
 from data_quality import catalogue
 from jobs.schema import DayRecord, Verdict
-from orchestration.declared import Declared
+from orchestration.dagster.declared import Declared
 
 SEVERITIES = {"error": dg.AssetCheckSeverity.ERROR, "warn": dg.AssetCheckSeverity.WARN}
 EVIDENCE_ROWS = 10

@@ -1,6 +1,6 @@
 """Dagster's web page with the reports beside it, started together and ended together.
 
-python -m orchestration.ui        # http://127.0.0.1:3000; ports: TIDEGATE_UI_PORT, TIDEGATE_REPORTS_PORT
+python -m orchestration.dagster.web.ui        # http://127.0.0.1:3000; ports: TIDEGATE_UI_PORT, TIDEGATE_REPORTS_PORT
 """
 
 import os
@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobs.process.process_guard import command_under_guard
-from orchestration.home import UI_URL, dagster_home
-from orchestration.report_server import REPORTS_PORT, REPORTS_URL
+from orchestration.dagster.home import UI_URL, dagster_home
+from orchestration.dagster.web.report_server import REPORTS_PORT, REPORTS_URL
 
-WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
+WORKSPACE = Path(__file__).resolve().parents[3] / "workspace.yaml"
 UI_PORT = "TIDEGATE_UI_PORT"
 GRACE = 20.0  # s; Dagster cancels the runs under way, each of which ends its Spark
 
@@ -48,7 +48,7 @@ def serve(
     }
     dagster = Path(sys.executable).parent / "dagster"
     commands = [
-        [sys.executable, "-m", "orchestration.report_server"],
+        [sys.executable, "-m", "orchestration.dagster.web.report_server"],
         *others,
         [str(dagster), "dev", "-w", str(WORKSPACE), "-h", "127.0.0.1", "-p", port],
     ]

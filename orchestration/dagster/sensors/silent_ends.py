@@ -15,12 +15,13 @@ from jobs.process.day_pipeline import now
 from jobs.process.publish_decision import or_warning, render_report
 from jobs.schema import UnwrittenRun
 from jobs.tables import run_records
-from orchestration.checks import withdraw_planned
-from orchestration.day_events import DayEvents
-from orchestration.day_status import CANCELLED, FAILED, RUNNING, TRIED_AGAIN, StatusEvent, days_of_run, latest_status
-from orchestration.declared import Declared
-from orchestration.external_publications import NOTHING_YET, publications
-from orchestration.next_steps import KILLED_RUN, run_again
+from orchestration.common.next_steps import KILLED_RUN, run_again
+from orchestration.common.states import CANCELLED, FAILED, RUNNING, TRIED_AGAIN
+from orchestration.dagster.assets.checks import withdraw_planned
+from orchestration.dagster.assets.day_events import DayEvents
+from orchestration.dagster.assets.day_status import StatusEvent, days_of_run, latest_status
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.sensors.external_publications import NOTHING_YET, publications
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 AS_IT_WAS = "it ended without a word"
@@ -86,7 +87,7 @@ def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
 
 def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, day: str) -> None:
     run = record.dagster_run
-    again = f"To have the day, {run_again(declared)}"
+    again = f"To have the day, {run_again(declared.enrichment)}"
     if run.status == DagsterRunStatus.CANCELED:
         state, reason, next_step = CANCELLED, f"the run was cancelled; {AS_IT_WAS}.", again
     elif _is_started_again(run):

@@ -5,9 +5,9 @@ import datetime as dt
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from orchestration.day_status import ENRICHMENT
-from orchestration.declared import Declared
-from orchestration.modes import NIGHTLY, TAG, Mode
+from orchestration.common.modes import NIGHTLY, TAG, Mode
+from orchestration.dagster.assets.day_status import ENRICHMENT
+from orchestration.dagster.declared import Declared
 
 Job = UnresolvedAssetJobDefinition
 PUBLISHED_IN_TIME = "published_in_time"

@@ -1,0 +1,1 @@
+"""Dagster: all of it follows from the declarations."""

@@ -1,0 +1,67 @@
+"""All that Dagster loads, made from the declarations of a package: a new enrichment is one new file there."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from orchestration.common.modes import REMAP, REPLAY
+from orchestration.dagster.assets.enriched import dead_letters_asset, enriched_asset, raw_asset, summary_asset
+from orchestration.dagster.declared import Declared, enrichments_in, with_distinct_inputs
+from orchestration.dagster.maintenance import maintenance
+from orchestration.dagster.resources import SparkProgram, spark_program
+from orchestration.dagster.schedules import day_job, nightly_schedule
+from orchestration.dagster.sensors.alerts import alerts
+from orchestration.dagster.sensors.dead_runs import dead_runs_sensor, signing_executor
+from orchestration.dagster.sensors.external_publications import external_publications
+from orchestration.dagster.sensors.freshness import freshness_checks
+from orchestration.dagster.sensors.input_files import input_sensor
+from orchestration.dagster.sensors.restart import restart_sensor
+
+
+def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.Definitions:
+    """Assets, checks, jobs, schedules and sensors of these enrichments."""
+    all_declared = with_distinct_inputs(all_declared)
+    raw = {declared.raw_key: raw_asset(declared) for declared in all_declared}  # two may read one input
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*raw.values()]
+    for declared in all_declared:
+        assets.append(enriched_asset(declared))
+        if declared.has_dead_letters:
+            assets.append(dead_letters_asset(declared))
+        assets += [summary_asset(declared, summary) for summary in declared.enrichment.summaries]
+    jobs = {declared.name: day_job(declared) for declared in all_declared}
+    others = [day_job(one, mode) for one in all_declared if one.enrichment.ledger for mode in (REPLAY, REMAP)]
+    schedules = [
+        nightly_schedule(declared, declared.enrichment.schedule, jobs[declared.name])
+        for declared in all_declared
+        if declared.enrichment.schedule is not None
+    ]
+    sensors = [
+        restart_sensor(all_declared, [*jobs.values()]),
+        alerts(all_declared),
+        dead_runs_sensor(all_declared),
+        external_publications(all_declared),
+    ]
+    for key in raw:
+        readers = [declared for declared in all_declared if declared.raw_key == key]
+        sensors.append(input_sensor(readers, [jobs[declared.name] for declared in readers]))
+    return dg.Definitions.merge(
+        dg.Definitions(
+            assets=assets,
+            jobs=[*jobs.values(), *others],
+            schedules=schedules,
+            sensors=sensors,
+            resources={"spark": spark},
+            executor=signing_executor,
+        ),
+        freshness_checks(all_declared),
+        maintenance(all_declared, [*jobs.values()]),
+    )
+
+
+def definitions_for(package: str) -> dg.Definitions:
+    """All that Dagster needs for the enrichments of a package, with Spark as the environment wants it.
+
+    Raises:
+        DeclarationError: There is no such package, a module of it cannot be loaded, or two enrichments clash.
+    """
+    return definitions_of(enrichments_in(package), spark_program())

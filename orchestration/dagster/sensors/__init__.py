@@ -1,0 +1,1 @@
+"""What Dagster looks at all the time: days that were stopped, inputs, deadlines, runs that died, alerts."""

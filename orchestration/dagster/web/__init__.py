@@ -1,0 +1,1 @@
+"""Dagster's page with the reports beside it."""
