@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from jobs.process.day_pipeline import publish_or_hold_back
+from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.enrich_day import run_day
 from jobs.tables.leases import leased
 from tests.support.disorderly_service import DisorderlyService
