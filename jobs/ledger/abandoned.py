@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
 ABANDONED = timedelta(days=2)  # without a sign of life, which a living run gives every few seconds
 
 
-def remove_abandoned(folder: LedgerFolder, *, older_than: timedelta = ABANDONED) -> int:
+def remove_abandoned(
+    folder: LedgerFolder, *, older_than: timedelta = ABANDONED, clock: Callable[[], float] = time.time
+) -> int:
     """Delete the folders of runs of which no file is younger. Answers are not in them. Returns how many runs. Raises
     LedgerError.
     """
@@ -25,7 +28,8 @@ def remove_abandoned(folder: LedgerFolder, *, older_than: timedelta = ABANDONED)
         if info.mtime is not None:
             run_id = info.path[len(folder.path) + len(RUNS) + 2 :].split("/")[0]
             newest[run_id] = max(newest.get(run_id, 0.0), info.mtime.timestamp())
-    abandoned = [run_id for run_id, last in newest.items() if last < time.time() - older_than.total_seconds()]
+    before = clock() - older_than.total_seconds()
+    abandoned = [run_id for run_id, last in newest.items() if last < before]
     for run_id in abandoned:
         for name in folder.names(f"{RUNS}/{run_id}"):
             folder.delete(name)

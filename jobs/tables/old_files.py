@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +29,7 @@ class Removed:
     runs: int = 0
 
 
-def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
+def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[], float] = time.time) -> Removed:
     """Delete the files that were replaced so long ago, and the folders of unpublished runs that are so old; in those of
     published runs, files that are in no version.
 
@@ -42,7 +42,8 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION) -> Removed:
     working = at_work(table)
     old, needed = _remove_old_versions(table, older_than)
     ended = [folder for folder in folders if not {folder.name, folder.name.removesuffix(KEYS)} & working.keys()]
-    return Removed(old, sum(_remove_run(folder, needed, older_than) for folder in ended))
+    before = clock() - older_than.total_seconds()
+    return Removed(old, sum(_remove_run(folder, needed, before) for folder in ended))
 
 
 def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Path]]:
@@ -60,11 +61,10 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Pa
     return len(old), needed | {root / unquote(name) for name in replaced_since}
 
 
-def _remove_run(folder: Path, needed: set[Path], older_than: timedelta) -> bool:
-    """Whether it held rows that were never published, and is gone."""
+def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
+    """Whether it held rows that were never published, and is gone. before: s since the epoch; what is older may go."""
     with storing(str(folder)):  # a look that fails says nothing of what is there
         files = {path: path.stat().st_mtime for path in _files(folder)}
-    before = time.time() - older_than.total_seconds()
     if any(path.resolve() in needed for path in files):
         _remove_strays({path for path, changed in files.items() if changed <= before}, needed)
         return False
