@@ -37,6 +37,7 @@ JOB = f"{KEY}_nightly"
 DECLARED = Declared("a:flights", flights)
 KILLED = -signal.SIGKILL
 NO_SUMMARY = """
+from dataclasses import replace
 from tidegate import Summary
 none = Summary(name="none", sql="SELECT CAST(carrier AS INT) AS number FROM flights_enriched")
 flights = replace(flights, summaries=[*flights.summaries, none])
