@@ -54,9 +54,11 @@ def maintenance(all_declared: Sequence[Declared], jobs: Sequence[Job]) -> dg.Def
 def _plan(declared: Declared) -> dg.JobDefinition:
     @dg.op(name=f"plan_{declared.name}", pool=POOL, out=dg.Out(dg.Nothing))
     def plan(context: dg.OpExecutionContext, config: Range) -> None:
+        from jobs.commands.day_range import day_range
         from jobs.commands.plan import plan
 
-        estimate = plan(declared.enrichment, days_of(config)).render()
+        days = day_range(config.first, config.last or config.first, names=("first", "last"))
+        estimate = plan(declared.enrichment, days).render()
         context.log.info(estimate)
         context.add_output_metadata({"estimate": dg.MetadataValue.md(f"```\n{estimate}\n```")})
 
@@ -163,15 +165,3 @@ def _vacuum(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         vacuum_all()
 
     return vacuum_tables
-
-
-def days_of(config: Range) -> list[str]:
-    """The days of the range, in order. Raises DeclarationError when they are none."""
-    from jobs.declare.enrichment import require_day
-    from jobs.errors import DeclarationError
-
-    first = dt.date.fromisoformat(require_day(config.first, "first"))
-    last = dt.date.fromisoformat(require_day(config.last or config.first, "last"))
-    if last < first:
-        raise DeclarationError(f"last is {last}, before first, {first}.")
-    return [(first + dt.timedelta(days=number)).isoformat() for number in range((last - first).days + 1)]

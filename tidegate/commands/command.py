@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jobs.commands.day_range import day_range
 from jobs.declare.discovery import Discovered, discover_named
 from jobs.declare.enrichment import require_day
 from jobs.errors import DeclarationError
@@ -57,8 +57,4 @@ def days_of(options: argparse.Namespace) -> list[str]:
         return [require_day(options.day, "--day")]
     if options.first is None:
         raise DeclarationError("no day is named: write --day 2013-01-10, or --from 2013-01-01 --to 2013-01-10.")
-    first = dt.date.fromisoformat(require_day(options.first, "--from"))
-    last = first if options.last is None else dt.date.fromisoformat(require_day(options.last, "--to"))
-    if last < first:
-        raise DeclarationError(f"--to is {last}, before --from, {first}.")
-    return [(first + dt.timedelta(days=number)).isoformat() for number in range((last - first).days + 1)]
+    return day_range(options.first, options.first if options.last is None else options.last, names=("--from", "--to"))
