@@ -17,7 +17,7 @@ from orchestration.dagster.home import dagster_home
 from orchestration.dagster.run_days import Outcome, run_days
 from tests.support.pages import browser_page
 
-DAYS = ("2013-01-10", "2013-01-11", "2013-01-12", "2013-01-13")
+DAYS = ("2013-01-10", "2013-01-11", "2013-01-12", "2013-01-13", "2013-01-14")
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ import urllib.parse
 from pathlib import Path
 
 import dagster as dg
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dagster import DagsterEventType, DagsterRunStatus
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from data_quality import catalogue
 from demo.table import counted_by_us
@@ -241,8 +240,8 @@ def test_a_service_that_is_down_when_the_run_begins_stops_the_day_as_one_that_go
     dagster_project, published, monkeypatch
 ):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
-    outcome = dagster_project.run(house_definitions(), "2013-01-12")
-    reported = stopped(dagster_project, outcome, "2013-01-12")
+    outcome = dagster_project.run(house_definitions(), "2013-01-14")
+    reported = stopped(dagster_project, outcome, "2013-01-14")
     assert reported[-1]["state"] == "stopped: service"  # so that it is started again by itself
     assert reported[-1]["cause"] == "weather_api stopped: service"
     assert "service weather_api: http://127.0.0.1:1 refused the connection" in outcome.reason
@@ -325,12 +324,26 @@ clashing = replace(
 """
 
 
+# made while the day is checked: a table that is there before is found before the run
+CLASH = """
+import datetime as dt
+
+from deltalake import write_deltalake
+
+
+def fault(table):
+    date = pa.array([dt.date(2013, 1, 9)])
+    write_deltalake("data/published/clashing", pa.table({"temp_c": ["cold"], "date": date}), partition_by=["date"])
+    return table
+"""
+
+
 @pytest.mark.proof
 def test_a_day_that_cannot_be_committed_is_held_back_with_the_reason(dagster_project):
     (dagster_project.root / "other_table.py").write_text(OTHER_TABLE)
-    date = pa.array([dt.date(2013, 1, 9)])
-    write_deltalake("data/published/clashing", pa.table({"temp_c": ["cold"], "date": date}), partition_by=["date"])
-    clashing = definitions_of([Declared("other_table:clashing", load("other_table:clashing"))], spark_program())
+    (dagster_project.root / "clash.py").write_text(HOOK + CLASH)
+    declared = Declared("other_table:clashing", load("other_table:clashing"))
+    clashing = definitions_of([declared], spark_program("clash:check"))
     outcome = dagster_project.run(clashing, "2013-01-10")
     assert status_of(dagster_project, outcome) == DagsterRunStatus.FAILURE
     assert "column 'temp_c' is" in outcome.reason

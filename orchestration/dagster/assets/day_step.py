@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -35,11 +35,11 @@ from orchestration.dagster.assets.checks import (
     withdraw_planned,
 )
 from orchestration.dagster.assets.day_events import DayEvents
+from orchestration.dagster.assets.days_tally import DaysTally, Red
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
 
 Event = dg.AssetCheckResult | dg.MaterializeResult[None] | dg.Output[None]
-NAMED = 3  # days that are not published, in the reason of a run of several
 
 
 def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
@@ -53,14 +53,6 @@ def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: Sp
         yield from run.carry_out()
     finally:
         run.withdraw_planned_checks()
-
-
-@dataclass(frozen=True)
-class Red:
-    """Why a day is not published, and what to do."""
-
-    reason: str
-    next_step: str
 
 
 class DaysRun:
@@ -82,10 +74,7 @@ class DaysRun:
         self._began = now()
         self._at_work = ""  # the day that is running
         self._judged: DayRecord | None = None  # its record, once its files are checked
-        self._published: list[str] = []
-        self._red: dict[str, Red] = {}
-        self._unmade: list[tuple[str, str]] = []  # summary and day, and why it is not made
-        self._crashed = False
+        self._tally = DaysTally(self._days)
         self._log_progress = ProgressLog(context.log.info)
         self._pipeline = DayPipeline(
             reference=declared.reference,
@@ -109,18 +98,18 @@ class DaysRun:
             if self._judged is not None:
                 yield from self._checks(self._judged)
             raise
-        if self._red or self._unmade:
+        if self._tally.is_red:
             raise self._failure()
         if self._several:
             yield from outputs_of_checks(self._context)
 
+    def _failure(self) -> dg.Failure:
+        links = {} if self._several else self._events(self._days[0]).links()
+        return self._tally.failure(links)
+
     def withdraw_planned_checks(self) -> None:
         for day in self._days:
             withdraw_planned(self._context.instance, self._declared, day, self._context.run_id)
-
-    def _left(self) -> list[str]:
-        """The days of which nothing is told yet."""
-        return [day for day in self._days if day not in self._red and day not in self._published]
 
     def _events(self, day: str) -> DayEvents:
         return DayEvents(self._declared, day, run_id_of(self._run_id, day) if self._several else self._run_id)
@@ -139,7 +128,9 @@ class DaysRun:
     def _without_dead_letters(self, day: str) -> DayRecord | None:
         """The published day, where a replay is asked for and there are no dead letters; None otherwise."""
         if self._declared.enrichment.ledger is None:
-            self._red[day] = Red("the enrichment keeps no ledger: every row would be called.", "Run the nightly job.")
+            self._tally.red[day] = Red(
+                "the enrichment keeps no ledger: every row would be called.", "Run the nightly job."
+            )
             return None
         if self._mode is not modes.REPLAY:
             return None
@@ -149,23 +140,23 @@ class DaysRun:
             if prepare(self._declared.enrichment, day):
                 return None
         except TidegateError as error:
-            self._red[day] = Red(str(error), f"Run the job {self._declared.job_name} for the day.")
+            self._tally.red[day] = Red(str(error), f"Run the job {self._declared.job_name} for the day.")
             return None
         stands = run_records.load(self._declared.name, day)[-1]
         if stands.state == PUBLISHED:
             return stands
         reason = f"the last run was held back, and not for its dead letters: {stands.reason}"
-        self._red[day] = Red(reason, mend(self._declared.enrichment, stands))
+        self._tally.red[day] = Red(reason, mend(self._declared.enrichment, stands))
         return None
 
     def _days_to_run(self) -> list[str]:
         """Those left; of several not those that an earlier try of this run has published, and told."""
-        days = self._left()
+        days = self._tally.left
         if not self._several:
             return days
         tries = {self._context.run_id, self._context.run.root_run_id or self._context.run_id}
         left_out = [day for day in days if self._is_published_by(tries, day)]
-        self._published += left_out
+        self._tally.published += left_out
         days = [day for day in days if day not in left_out]
         self._context.log.info("%s of %s to run.", counted(len(days), "day"), len(self._days))
         self._allow_time_for(len(days))
@@ -229,7 +220,7 @@ class DaysRun:
         if outcome.is_published:
             yield from self._materialized(record, figures)
         else:
-            self._red[outcome.day] = Red(record.reason, mend(self._declared.enrichment, record))
+            self._tally.red[outcome.day] = Red(record.reason, mend(self._declared.enrichment, record))
             yield from self._checks(record)
         for summary, rows in outcome.summaries.items():
             self._context.log_event(
@@ -237,7 +228,7 @@ class DaysRun:
                     dg.AssetKey(summary), partition=outcome.day, metadata={"dagster/row_count": rows}
                 )
             )
-        self._unmade += [(f"{summary} of {outcome.day}", why) for summary, why in outcome.unmade]
+        self._tally.unmade += [(f"{summary} of {outcome.day}", why) for summary, why in outcome.unmade]
         self._warn(outcome)
 
     def _materialized(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
@@ -245,7 +236,7 @@ class DaysRun:
         materialization that it has.
         """
         day = record.facts.day
-        self._published.append(day)
+        self._tally.published.append(day)
         values = self._events(day).published(record, figures)
         if self._several:
             self._context.log_event(dg.AssetMaterialization(self._declared.key, partition=day, metadata=values))
@@ -267,10 +258,10 @@ class DaysRun:
 
     def _tell_unwritten(self, outcome: DayOutcome) -> None:
         self._at_work = ""
-        self._crashed |= outcome.crashed
+        self._tally.crashed |= outcome.crashed
         far = {"progress": progress_line(outcome.progress)} if outcome.progress else {}
         self._observe(outcome.day, outcome.state, outcome.reason, outcome.next_step, far)
-        self._red[outcome.day] = Red(outcome.reason, outcome.next_step)
+        self._tally.red[outcome.day] = Red(outcome.reason, outcome.next_step)
         self._warn(outcome)
 
     def _advised(self, outcome: DayOutcome) -> DayOutcome:
@@ -290,7 +281,7 @@ class DaysRun:
 
     def _tell_interrupted(self) -> None:
         """Tell of the day at work, or that comes next, that the run was ended from outside."""
-        day = self._at_work or next(iter(self._left()), None)
+        day = self._at_work or next(iter(self._tally.left), None)
         if day is None:
             return
         state, reason, next_step = self._interruption()
@@ -312,31 +303,3 @@ class DaysRun:
         if "dagster/backfill" in tags or "dagster/retry_number" in tags:
             return FAILED, reason, again
         return TRIED_AGAIN, reason, KILLED_RUN
-
-    # -- how the run ends ----------------------------------------------------------------------------------------------
-    def _failure(self) -> dg.Failure:
-        if self._several:
-            return self._failure_of_several()
-        (day,) = self._days
-        red = self._red.get(day) or Red("it ended without a reason.", run_again(self._declared.enrichment))
-        values = {"next_step": dg.MetadataValue.text(red.next_step), **self._events(day).links()}
-        return dg.Failure(f"Not published: {red.reason}", metadata=values, allow_retries=self._crashed)
-
-    def _failure_of_several(self) -> dg.Failure:
-        left, red = self._left(), list(self._red.items())
-        if left or self._crashed:  # what ended the run before its last day was over comes first
-            red = red[-1:] + red[:-1]
-        named = " ".join(f"{day}: {one.reason.rstrip('.')}." for day, one in red[:NAMED])
-        more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
-        unpublished = f" Not published: {named}{more}" if red else ""
-        rest = f" {counted(len(left), 'day was', 'days were')} not begun." if left else ""
-        unmade = "".join(f" Not made: {what}: {why.rstrip('.')}." for what, why in self._unmade[:NAMED])
-        next_step = (
-            "Mend the cause of each day, which its Events tell, then materialize the days that are missing or failed. "
-            "A summary that was not made is materialized by itself."
-        )
-        return dg.Failure(
-            f"{len(self._published)} of {len(self._days)} days published.{unpublished}{rest}{unmade}",
-            metadata={"next_step": dg.MetadataValue.text(next_step)},
-            allow_retries=self._crashed,
-        )

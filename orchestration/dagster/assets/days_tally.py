@@ -1,0 +1,65 @@
+"""What became of the days of a run, and the failure that says so."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from jobs.wording import counted
+
+NAMED = 3  # days that are not published, in the reason of a run of several
+
+
+@dataclass(frozen=True)
+class Red:
+    """Why a day is not published, and what to do."""
+
+    reason: str
+    next_step: str
+
+
+@dataclass
+class DaysTally:
+    """unmade: summary and day, and why it is not made. crashed: whether Spark broke off."""
+
+    days: list[str]
+    published: list[str] = field(default_factory=list)
+    red: dict[str, Red] = field(default_factory=dict)
+    unmade: list[tuple[str, str]] = field(default_factory=list)
+    crashed: bool = False
+
+    @property
+    def left(self) -> list[str]:
+        """The days of which nothing is known yet."""
+        return [day for day in self.days if day not in self.red and day not in self.published]
+
+    @property
+    def is_red(self) -> bool:
+        return bool(self.red or self.unmade)
+
+    def failure(self, links: Mapping[str, dg.MetadataValue]) -> dg.Failure:
+        """Only a crash is retried. links: of the day, where there is one."""
+        if len(self.days) > 1:
+            return dg.Failure(self._of_several(), metadata=NEXT_STEP, allow_retries=self.crashed)
+        red = next(iter(self.red.values()), Red("it ended without a reason.", "See the log of the run."))
+        metadata = {"next_step": dg.MetadataValue.text(red.next_step), **links}
+        return dg.Failure(f"Not published: {red.reason}", metadata=metadata, allow_retries=self.crashed)
+
+    def _of_several(self) -> str:
+        left, red = self.left, list(self.red.items())
+        if left or self.crashed:  # what ended the run before its last day was over comes first
+            red = red[-1:] + red[:-1]
+        named = " ".join(f"{day}: {one.reason.rstrip('.')}." for day, one in red[:NAMED])
+        more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
+        unpublished = f" Not published: {named}{more}" if red else ""
+        rest = f" {counted(len(left), 'day was', 'days were')} not begun." if left else ""
+        unmade = "".join(f" Not made: {what}: {why.rstrip('.')}." for what, why in self.unmade[:NAMED])
+        return f"{len(self.published)} of {len(self.days)} days published.{unpublished}{rest}{unmade}"
+
+
+NEXT_STEP = {
+    "next_step": dg.MetadataValue.text(
+        "Mend the cause of each day, which its Events tell, then materialize the days that are missing or failed. "
+        "A summary that was not made is materialized by itself."
+    )
+}
