@@ -96,7 +96,7 @@ class _Run:
         self._name = pipeline.enrichment.name
         self._options = options
         self._run_id = run_id
-        self._ids = {day: run_id_of(run_id, day) if len(days) > 1 else run_id for day in days}
+        self._ids = run_ids(run_id, days)
         self._leases: dict[str, Lease] = {}
         self._progress: dict[str, Mapping[str, Any]] = {}  # the last of each day
         self._code: int | None = None  # exit status of the Spark program
@@ -249,6 +249,11 @@ class _Run:
 
     def _again(self, day: str) -> str:
         return f"Once that is mended, run the day again: `tidegate run {self._name} --day {day}`."
+
+
+def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:
+    """The run of each day: of several days, one of its own."""
+    return {day: run_id_of(run_id, day) if len(days) > 1 else run_id for day in days}
 
 
 def now() -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import dagster as dg
 import pytest
@@ -156,6 +157,18 @@ def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(p
     script.begun.clear()
     three_days(project, script, code=KILLED)
     assert script.begun[0] == DAYS[0]  # another run
+
+
+@pytest.mark.process
+def test_the_one_day_that_a_retry_runs_is_told_with_the_log_that_it_has(project, monkeypatch):
+    monkeypatch.setattr("orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1))
+    monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
+    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+    three_days(project, Script(written, written, None), code=KILLED)
+    last = project.fetch_observations(DECLARED.key, limit=1).records[0].asset_observation
+    _, day, log = urlsplit(last.metadata["spark_log"].value).path.rsplit("/", 2)
+    assert day == DAYS[2]
+    assert run_records.spark_log(KEY, day, log.removesuffix(".spark.log")).is_file()
 
 
 def published(record):

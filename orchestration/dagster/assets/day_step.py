@@ -15,8 +15,7 @@ from data_quality.day_quality import DayQuality
 from jobs.errors import DeclarationError, TidegateError
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
-from jobs.process.day_pipeline import DayPipeline, now
-from jobs.run.enrich_day import run_id_of
+from jobs.process.day_pipeline import DayPipeline, now, run_ids
 from jobs.schema import DayRecord
 from jobs.tables import run_records
 from jobs.wording import counted
@@ -68,6 +67,7 @@ class DaysRun:
         self._declared = declared
         self._mode = modes.BY_NAME[context.run.tags.get(modes.TAG, modes.NIGHTLY.name)]
         self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id  # no two tries write into one folder
+        self._run_ids: dict[str, str] = {}  # of each day that is run
         self._days = list(context.partition_keys)
         self._several = len(self._days) > 1
         self._tell_every = spark.tell_every
@@ -112,7 +112,7 @@ class DaysRun:
             withdraw_planned(self._context.instance, self._declared, day, self._context.run_id)
 
     def _events(self, day: str) -> DayEvents:
-        return DayEvents(self._declared, day, run_id_of(self._run_id, day) if self._several else self._run_id)
+        return DayEvents(self._declared, day, self._run_ids.get(day, self._run_id))
 
     # -- what is run ---------------------------------------------------------------------------------------------------
     def _days_that_stand(self) -> Iterator[Event]:
@@ -176,6 +176,7 @@ class DaysRun:
             self._context.instance.add_run_tags(self._context.run_id, tags)
 
     def _run(self, days: list[str]) -> Iterator[Event]:
+        self._run_ids = run_ids(self._run_id, days)
         options = DayOptions(self._mode.options, modes.acceptance(self._mode), summaries=self._several)
         tell_at = time.monotonic() + self._tell_every
         try:
