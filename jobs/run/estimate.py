@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 FAILED = "answered with an error"  # by error_when or required
+CALLS = "__key_calls"  # long: calls that a key takes over all days, if nothing is stored of it
+BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day asks its keys"
+_DAY = "__key_day"
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ class LookupEstimate(Facts):
     oldest_days: float | None  # age of the oldest answer that would be used
     asked: int
     because: tuple[tuple[str, int], ...]  # reason -> keys
-    requests: int
+    calls: int  # one for each of `asked`; for each of their rows without a cache, on each day without a ledger
+    calls_because: str  # why they are more than `asked`; empty: they are not
+    requests: int  # calls, with full batches
     batch_size: int
     cost: str | None  # decimal; None: no price is declared, or one per unit that only an answer tells
     price: str  # as "0.0040 USD per item"; empty: none is declared
@@ -116,8 +121,11 @@ def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -
     lookups = []
     for lookup, names, plan in zip(enrichment.lookups, layout.keys, plans, strict=True):
         hidden = lookup.reads(enrichment.pii)
-        keys = (day_keys(prepared, names, hidden=hidden, seed=0).select(TEXT, ROWS) for prepared, _ in frames)
-        wanted = reduce(DataFrame.unionAll, keys).groupBy(TEXT).agg(F.sum(ROWS).alias(ROWS)).toArrow()
+        by_day = (
+            day_keys(prepared, names, hidden=hidden, seed=0).select(TEXT, ROWS, F.lit(number).alias(_DAY))
+            for number, (prepared, _) in enumerate(frames)
+        )
+        wanted = _with_calls(reduce(DataFrame.unionAll, by_day), lookup, has_ledger=plan is not None).toArrow()
         lookups.append(_estimated(lookup, wanted, plan, figures.get(lookup.name)))
     latest = [record for record in run_records.latest(enrichment.name) if record.facts.day in found]
     published = [
@@ -134,28 +142,38 @@ def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -
     )
 
 
+def _with_calls(by_day: DataFrame, lookup: Lookup, *, has_ledger: bool) -> DataFrame:
+    """Each key once, with ROWS and CALLS. A day asks a key once, or for every row; a ledger answers the days after."""
+    of_day = F.col(ROWS) if lookup.cache is None else F.lit(1)
+    calls = F.min_by(of_day, _DAY) if has_ledger else F.sum(of_day)
+    return by_day.groupBy(TEXT).agg(F.sum(ROWS).alias(ROWS), calls.cast("bigint").alias(CALLS))
+
+
 def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: LookupMetrics | None) -> LookupEstimate:
     keys = wanted.num_rows
     because: dict[str, int] = {}
     in_ledger, oldest = 0, None
+    missing = wanted
     now_us = time.time_ns() // 1000
     if plan is not None:
         selected = select(folder_of(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
         answers, failed = without_old_errors(lookup, selected.answers, ttl=plan.ttl, now_us=now_us)
         in_ledger = answers.num_rows
+        missing = wanted.filter(pc.invert(pc.is_in(wanted[TEXT], value_set=answers["key"].combine_chunks())))
         oldest = pc.min(answers["answered_at"].cast(pa.int64())).as_py()
         known = (answers["key"].combine_chunks(), selected.expired, selected.refreshed, failed)
         because = {OUTLIVED: len(selected.expired), REFRESHED: len(selected.refreshed), FAILED: len(failed)}
         because |= _asked_before(lookup, plan, reduce(_without, known, wanted[TEXT]), now_us)
     asked = keys - in_ledger
     because[NEVER_ASKED] = asked - sum(because.values())
-    requests = -(-asked // lookup.batch_size)
+    calls = pc.sum(missing[CALLS]).as_py() or 0
+    requests = -(-calls // lookup.batch_size)
     today = datetime.now(UTC).date().isoformat()
     price = in_force(lookup.prices, today)
     later = min(
         (one for one in lookup.prices if (one.since or "") > today), key=lambda one: one.since or "", default=None
     )
-    units = requests if price is not None and price.unit == "request" else asked
+    units = requests if price is not None and price.unit == "request" else calls
     return LookupEstimate(
         name=lookup.name,
         rows=pc.sum(wanted[ROWS]).as_py() or 0,
@@ -164,12 +182,14 @@ def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: 
         oldest_days=None if oldest is None else (now_us - oldest) / 86_400e6,
         asked=asked,
         because=tuple((reason, count) for reason, count in because.items() if count),
+        calls=calls,
+        calls_because="" if calls == asked else BY_ROW if lookup.cache is None else EVERY_DAY,
         requests=requests,
         batch_size=lookup.batch_size,
         cost=f"{cost_of(price, units):f}" if lookup.prices and lookup.prices[0].unit in SENT else None,
         price=_reported(price),
         later_price=f"{_reported(later)} from {later.since}" if later is not None else "",
-        seconds=_seconds(lookup, asked, last),
+        seconds=_seconds(lookup, calls, last),
         concurrency=lookup.concurrency,
     )
 
@@ -208,15 +228,15 @@ def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:
     return found
 
 
-def _seconds(lookup: Lookup, keys: int, last: LookupMetrics | None) -> float | None:
+def _seconds(lookup: Lookup, calls: int, last: LookupMetrics | None) -> float | None:
     """As long as the last run's calls took, retries included, with as many in flight as are allowed now."""
-    if keys == 0:
+    if calls == 0:
         return 0.0
     if last is None:
         return None
     at_once = lookup.facts().max_attempts_at_once
     spent = last.limit_s * at_once  # s; as many in flight then as now, unless the declaration changed
-    return spent / last.rows_called * keys / at_once
+    return spent / last.rows_called * calls / at_once
 
 
 def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
@@ -234,6 +254,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
         f"  distinct keys      {lookup.keys:,} of {counted(lookup.rows, 'row')}",
         f"    in the ledger    {lookup.in_ledger:,}{oldest}" if has_ledger else "    no ledger: every run asks all",
         f"    asked anew       {lookup.asked:,}{'   because: ' if because else ''}{because}",
+        *([f"    calls            {lookup.calls:,}   {lookup.calls_because}"] if lookup.calls_because else ()),
         f"  requests           {lookup.requests:,}{each}",
         f"  time               {took}",
     ]

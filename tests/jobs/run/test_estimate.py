@@ -13,10 +13,12 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.request_manifest import write_request_manifest
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
-from tidegate import Enrichment, HttpLookup, Input, Output, Price, Service
+from jobs.run.enrich_day import run_day
+from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Price, Service
 
 pytestmark = pytest.mark.spark
 DAYS = ["2026-11-01", "2026-11-02"]
+SHARED = Cache()
 
 
 @pytest.fixture
@@ -30,13 +32,14 @@ def folder(tmp_path, monkeypatch, spark):
     return tmp_path
 
 
-def declare(service, *, request="GET /score/{k}", prices=(), version=1):
+def declare(service, *, request="GET /score/{k}", prices=(), version=1, cache=SHARED, **fields):
     asked = Service(name="s", url=service.url, max_concurrency=10, prices=prices)
     lookup = HttpLookup(
         name="score", service=asked, request=request, keys={"k": "k"}, returns="temp_c DOUBLE", timeout=5.0,
-        version=version,
+        version=version, cache=cache,
     )  # fmt: skip
-    return Enrichment(name="scored", input=Input(path="raw"), lookups=[lookup], output=Output(path="published"))
+    written = Output(path="published")
+    return Enrichment(name="scored", input=Input(path="raw"), lookups=[lookup], output=written, **fields)
 
 
 def store(enrichment, keys, *, outcome="ok", days_ago=0.0):
@@ -68,6 +71,34 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
     assert "unknown: no earlier run measured a call" in message
     assert service.log == []
     assert not (folder / "data/runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("declared", "calls", "because"),
+    [
+        pytest.param({}, 75 - 5, "", marks=pytest.mark.proof),
+        (
+            {"cache": None},
+            150 - 10,
+            "cache=None: every row is called for",
+        ),  # the second day finds the keys of the first
+        pytest.param({"ledger": None}, 100, "no ledger: every day asks its keys", marks=pytest.mark.proof),
+        pytest.param(
+            {"ledger": None, "cache": None}, 200, "cache=None: every row is called for", marks=pytest.mark.proof
+        ),
+    ],
+)
+def test_the_calls_that_it_counts_are_those_that_the_days_make(folder, service, declared, calls, because):
+    enrichment = declare(service, prices=[Price("1 USD")], **declared)
+    if enrichment.ledger is not None:
+        store(enrichment, range(5))
+    (lookup,) = (estimate := plan(enrichment, DAYS)).lookups
+    assert (lookup.keys, lookup.calls, lookup.requests, lookup.calls_because) == (75, calls, calls, because)
+    assert lookup.cost == str(calls)
+    assert ("    calls            " in estimate.render()) == bool(because)
+    for day in DAYS:
+        run_day(enrichment, day, f"run-{day}")
+    assert len(service.log) == calls
 
 
 def test_a_changed_request_is_named_and_a_changed_price_asks_nothing(folder, service):
