@@ -1,6 +1,5 @@
 """A filesystem that fails at one operation, at each in turn: no answer is lost, and no call is made twice for it."""
 
-import errno
 import itertools
 import shutil
 import tempfile
@@ -14,14 +13,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from jobs import durable
 from jobs.commands import compact as compact_command
 from jobs.commands import refresh
 from jobs.commands.ledgers import Kept
 from jobs.commands.replay import void_what_failed
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError
-from jobs.ledger import compaction, keyed_file, store
+from jobs.ledger import compaction
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.compaction import clean_up
 from jobs.ledger.erasure import forget
@@ -34,18 +32,13 @@ from jobs.ledger.store import LedgerFolder
 from jobs.run import hits
 from jobs.run.hits import register_run, unregister_run, with_index
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
+from tests.support.failing_storage import ERRORS, FailingStorage, put_under
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service
 
 pytestmark = pytest.mark.slow
 
 NOW_US = 1_000_000_000
 KEYS = [key_text((number,)) for number in range(20)]
-ERRORS = {
-    "EIO": ("local", lambda: OSError(errno.EIO, "Input/output error")),
-    "ETIMEDOUT": ("local", lambda: OSError(errno.ETIMEDOUT, "Connection timed out")),
-    "ESTALE": ("local", lambda: OSError(errno.ESTALE, "Stale file handle")),
-    "503": ("objects", lambda: OSError("AWS Error SLOW_DOWN during GetObject operation: 503 Slow Down")),
-}
 QUICK = {("EIO", False), ("503", True)}
 EACH = [
     pytest.param(
@@ -58,112 +51,11 @@ EACH = [
 ]
 
 
-class _Stream:
-    """A file of the local filesystem whose every read, write and close is an operation."""
-
-    def __init__(self, inner, step):
-        self._inner, self._step, self.closed = inner, step, False
-
-    def read(self, size=-1):
-        return self._step("read", lambda: self._inner.read(None if size in (-1, None) else size))
-
-    def write(self, data):
-        return self._step("write", lambda: self._inner.write(data))
-
-    def close(self):
-        if not self.closed:
-            self.closed = True
-            self._step("close", self._inner.close)
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-
-class FailingStorage(fs.FileSystemHandler):
-    """The local filesystem. Its operation number `fails_at` fails; if `applied`, after it has been carried out."""
-
-    def __init__(self, kind, applied):
-        self._type, self._error = ERRORS[kind]
-        self._applied = applied
-        self._local = fs.LocalFileSystem()
-        self.fails_at, self.steps, self.failed = None, 0, None
-
-    def step(self, name, work):
-        self.steps += 1
-        fails = self.steps == self.fails_at
-        if fails:
-            self.failed = name
-        if fails and not self._applied:
-            raise self._error()
-        done = work()
-        if fails:
-            raise self._error()
-        return done
-
-    def fail_at(self, step):
-        self.fails_at, self.steps, self.failed = step, 0, None
-
-    def get_type_name(self):
-        return self._type
-
-    def normalize_path(self, path):
-        return path
-
-    def get_file_info(self, paths):
-        return self.step("info", lambda: self._local.get_file_info(paths))
-
-    def get_file_info_selector(self, selector):
-        return self.step("list", lambda: self._local.get_file_info(selector))
-
-    def create_dir(self, path, recursive):
-        self.step("create_dir", lambda: self._local.create_dir(path, recursive=recursive))
-
-    def delete_dir(self, path):
-        self.step("delete_dir", lambda: self._local.delete_dir(path))
-
-    def delete_file(self, path):
-        self.step("delete", lambda: self._local.delete_file(path))
-
-    def move(self, source, target):
-        self.step("move", lambda: self._local.move(source, target))
-
-    def open_input_stream(self, path):
-        opened = self.step("open", lambda: self._local.open_input_stream(path, compression=None))
-        return pa.PythonFile(_Stream(opened, self.step), mode="r")
-
-    def open_input_file(self, path):
-        opened = self.step("open", lambda: self._local.open_input_file(path))
-        return pa.PythonFile(_Stream(opened, self.step), mode="r")
-
-    def open_output_stream(self, path, metadata):
-        opened = self.step("create", lambda: self._local.open_output_stream(path, compression=None))
-        return pa.PythonFile(_Stream(opened, self.step), mode="w")
-
-    def _not_needed(self, *arguments):
-        raise AssertionError("the ledger does not need that")
-
-    delete_dir_contents = delete_root_dir_contents = copy_file = open_append_stream = _not_needed
-
-
-class Filesystem(fs.PyFileSystem):
-    """It names its type as the handler does: Arrow puts a "py::" before that, so that none would be a local one."""
-
-    @property
-    def type_name(self):
-        return self.handler.get_type_name()
-
-
 @pytest.fixture
-def failing(request, monkeypatch):
+def failing(request, monkeypatch, tmp_path):
     """Every ledger lies on it; what is written to last goes through it too."""
     storage = FailingStorage(*request.param)
-    filesystem = Filesystem(storage)
-    for module in (store, keyed_file):
-        monkeypatch.setattr(module, "open_root", lambda root: (filesystem, root))
-    for name in ("write", "write_new"):
-        work = getattr(durable, name)
-        lasting = lambda path, data, work=work: storage.step("lasting", lambda: work(path, data))  # noqa: E731
-        monkeypatch.setattr(durable, name, lasting)
+    put_under(tmp_path, storage, monkeypatch.setattr)
     return storage
 
 

@@ -1,6 +1,7 @@
 """Two runs that ask the same keys at once, each in threads of its own, over one real folder: who asks what."""
 
 import datetime as dt
+import itertools
 import os
 import pickle
 import queue
@@ -14,11 +15,14 @@ import pyarrow as pa
 import pytest
 
 from jobs.declare.ledger_settings import Ttl
+from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.run.by_row import begin_deciding, decided
 from jobs.run.claims import Claims
 from jobs.run.hits import folder_of, register_run, run_of_keys, unregister_run
+from tests.support.failing_storage import ERRORS, FailingStorage, put_under
 
 pytestmark = pytest.mark.slow
 
@@ -230,3 +234,51 @@ def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
     register_run(rows)
     decided(rows, np.arange(50), "bigint")
     assert len(ask(keys, range(50), register_run(keys))) == 50
+
+
+KINDS = [(kind, applied) for kind in ERRORS for applied in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "every"), [(KINDS[0], 9), *(pytest.param(kind, 1, marks=pytest.mark.proof) for kind in KINDS)]
+)
+def test_no_key_that_another_run_has_is_given_whatever_operation_fails(plan, tmp_path, monkeypatch, kind, every):
+    """A listing that fails is not an empty one: the other run would be taken for ended, and its keys for free."""
+    storage = FailingStorage(*kind)
+    put_under(tmp_path, storage, monkeypatch.setattr)
+    other = plan("other")
+    register_run(other)
+    claimed = {share_of(key) for key in range(30)}
+    for share in claimed:
+        folder_of(other).write(f"runs/other/claims/{share:03d}-0", b"{}")
+    answer(other, range(30, 40))
+    free = {f"[{key}]" for key in range(40, 60) if share_of(key) not in claimed}
+    assert len(free) > 10
+    for step in itertools.count(1, every):
+        own = plan(f"own{step}")
+        others = register_run(own)
+        claims = Claims(
+            {0: own}, {0: others}, 0, text="text", place="place", hashed="hash", types={0: "bigint"}, seed=step
+        )
+        given, raised = set(), None
+        storage.fail_at(step)
+        try:
+            for batch in claims.take(batches(range(60))):
+                given |= {*batch["text"].to_pylist()}
+                claims.finished(batch)
+                if given == free:
+                    claims.end()
+        except LedgerError as error:
+            raised = error
+        failed = storage.failed
+        storage.fail_at(None)
+        unregister_run(own)
+        assert given <= free, (step, failed)
+        assert (given == free) or raised is not None, (step, failed)
+        if failed is None:
+            break
+    assert step > 100
+
+
+def share_of(key):
+    return int(key_hashes([f"[{key}]"])[0] >> np.uint64(56))
