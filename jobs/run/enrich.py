@@ -66,8 +66,10 @@ def prepare(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, Partition
     concurrency = concurrencies(enrichment.lookups)
     partitions, slots = prepared.rdd.getNumPartitions(), df.sparkSession.sparkContext.defaultParallelism
     tasks = max(1, min(partitions, slots, *concurrency))
-    if tasks < partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said
-        prepared = prepared.coalesce(tasks)
+    if (
+        partitions
+    ):  # one share per task, whichever of them run at once: Spark may find more slots than it said, and files
+        prepared = prepared.coalesce(tasks)  # are divided by these anew each time that they are read
     return prepared, PartitionPlan(
         lookups=tuple(enrichment.lookups),
         shares=tuple(shares(total, tasks) for total in concurrency),

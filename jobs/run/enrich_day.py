@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 Report = Callable[[dict[str, Any]], None]
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
 LOOK_EVERY = 0.2  # s
+PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that takes what the program prints
 AGAIN = "run the same day again once that is mended; days published before stay as they are."
 
@@ -219,7 +220,18 @@ def session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    keep_tasks(spark)
+    return spark
+
+
+def keep_tasks(spark: SparkSession) -> None:
+    """Have every read of this day's files divide them alike: what is found of a task's keys must hold for its rows.
+
+    Spark divides files by the slots that it has at the moment, and executors may come between two reads.
+    """
+    if not spark.sparkContext.getConf().contains(PARALLELISM):
+        spark.conf.set(PARALLELISM, str(spark.sparkContext.defaultParallelism))
 
 
 def _submitted() -> dict[str, str]:

@@ -17,6 +17,7 @@ from jobs.errors import AccessRefused, TidegateError
 from jobs.input.arrow_keys import keys_of
 from jobs.ledger.keys import key_text
 from jobs.run.enrich import carry_out, concurrencies, enrich, prepare
+from jobs.run.enrich_day import PARALLELISM, keep_tasks
 from jobs.run.metrics import count
 from jobs.run.quota import shares
 from jobs.run.spark_failures import own_words, sentence_of
@@ -97,6 +98,33 @@ def test_there_are_as_many_tasks_as_shares_and_never_more_than_calls(things, all
     prepared, plan = prepare(things, enrichment(lookup(service=allows(max_concurrency=allowed))))
     assert prepared.rdd.getNumPartitions() == tasks
     assert plan.shares == (divided,)
+
+
+@pytest.fixture
+def parallelism(spark):
+    """Sets how many slots Spark takes itself to have where it divides files, as executors come and go."""
+    yield lambda slots: spark.conf.set(PARALLELISM, slots)
+    spark.conf.unset(PARALLELISM)
+    spark.conf.unset("spark.sql.files.openCostInBytes")
+
+
+@pytest.mark.spark
+def test_spark_finds_no_more_tasks_than_have_a_share_when_executors_come_meanwhile(spark, tmp_path, parallelism):
+    spark.range(0, 1000, 1, 1).write.parquet(str(tmp_path / "things"))
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    parallelism(1)
+    things = spark.read.parquet(str(tmp_path / "things"))
+    prepared, plan = prepare(things, enrichment(lookup(service=allows(max_concurrency=100))))
+    parallelism(8)
+    assert things.select("id").rdd.getNumPartitions() >= 8
+    assert prepared.select("id").rdd.getNumPartitions() == len(plan.shares[0]) == 1
+
+
+@pytest.mark.spark
+def test_the_program_divides_the_files_of_a_day_alike_each_time_that_it_reads_them(spark, parallelism):
+    parallelism(7)
+    keep_tasks(spark)
+    assert spark.conf.get(PARALLELISM) == str(spark.sparkContext.defaultParallelism)
 
 
 @pytest.mark.spark
