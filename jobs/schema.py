@@ -15,16 +15,109 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-# -- once per row ------------------------------------------------------------------------------------------------------
-PARTITION = "_partition"  # int: number of the Spark partition, which is one task
-INPUT_SEQ = "_input_seq"  # long: position in the partition's input, from 0
-OUTPUT_SEQ = "_output_seq"  # long: position in the partition's output, from 0
-SEGMENT = "_segment"  # long: watermarks that the partition saw before the row, at input
-LATE = "_late"  # boolean: event time at or before the last watermark emitted before it
-SOURCE_FILE = "_source_file"  # string: URI of the input file
-SOURCE_ROW = "_source_row"  # long: row number in that file, from 0
-ROW_COLUMNS = (PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, LATE, SOURCE_FILE, SOURCE_ROW)
+
+# -- columns that a run adds to its input ------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Column:
+    """`{}` in its name and meaning stands for the name of a lookup."""
+
+    name: str
+    kind: str  # in Spark's DDL
+    meaning: str
+    nullable: bool = True
+
+    def of(self, lookup: str) -> Column:
+        return dataclasses.replace(self, name=self.name.format(lookup), meaning=self.meaning.format(lookup))
+
+    @property
+    def ddl(self) -> str:
+        return f"`{self.name}` {self.kind}{'' if self.nullable else ' NOT NULL'}"
+
+    @property
+    def arrow_type(self) -> Any:
+        """The same type of Arrow."""
+        import pyarrow as pa
+
+        attempt = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
+        plain = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+        times = {"TIMESTAMP": pa.timestamp("us", "UTC"), _ATTEMPTS: pa.list_(attempt)}
+        return ({"STRING": pa.string()} | plain | times)[self.kind]
+
+
+# µs since the epoch, read off one monotonic clock per partition, which is set to the epoch once when the partition
+# starts. throttled: the service answered "not now" (429 or the like), or was down; such an attempt uses up no retry.
+_ATTEMPTS = "ARRAY<STRUCT<start: BIGINT, end: BIGINT, throttled: BOOLEAN>>"
+
+ROW_TABLE = (  # once per row
+    Column("_partition", "INT", "Number of the Spark partition, which is one task.", nullable=False),
+    Column("_input_seq", "BIGINT", "Position in the partition's input, from 0.", nullable=False),
+    Column("_output_seq", "BIGINT", "Position in the partition's output, from 0.", nullable=False),
+    Column("_segment", "BIGINT", "Watermarks that the partition saw before the row, at input.", nullable=False),
+    Column("_late", "BOOLEAN", "Event time at or before the last watermark emitted before it.", nullable=False),
+    Column("_source_file", "STRING", "URI of the input file."),
+    Column("_source_row", "BIGINT", "Row number in that file, from 0."),
+)
+AUDIT_TABLE = (  # once per lookup, in the run's files
+    Column("_{}_status", "STRING", "One of OUTCOMES.", nullable=False),
+    Column("_{}_source", "STRING", "call, ledger or shared; null where nothing answered, but for a joined call."),
+    Column("_{}_attempts", _ATTEMPTS, "Every attempt.", nullable=False),
+    Column("_{}_latency_ms", "DOUBLE", "First start to outcome, with the waits between attempts; null without one."),
+    Column("_{}_paused_ms", "DOUBLE", "The part of latency_ms in which the clock stood, its gate closed."),
+    Column("_{}_error", "STRING", "What happened, in one sentence, where the outcome is timeout, error or unknown."),
+)
+PUBLISHED_TABLE = (  # once per lookup, for consumers
+    Column("{}_status", "STRING", "How the row ended at {}: ok, miss, skipped, timeout, ...", nullable=False),
+    Column("{}_answered_at", "TIMESTAMP", "When {} was answered; null unless it was."),
+)
+ROW_COLUMNS = tuple(column.name for column in ROW_TABLE)
+PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, LATE, SOURCE_FILE, SOURCE_ROW = ROW_COLUMNS
 SOURCE_IDENTITY = (SOURCE_FILE, SOURCE_ROW)
+
+
+def audit_columns(lookup: str) -> tuple[str, ...]:
+    return tuple(column.name.format(lookup) for column in AUDIT_TABLE)
+
+
+def status(lookup: str) -> str:
+    return AUDIT_TABLE[0].name.format(lookup)
+
+
+def source(lookup: str) -> str:
+    return AUDIT_TABLE[1].name.format(lookup)
+
+
+def attempts(lookup: str) -> str:
+    return AUDIT_TABLE[2].name.format(lookup)
+
+
+def latency_ms(lookup: str) -> str:
+    return AUDIT_TABLE[3].name.format(lookup)
+
+
+def paused_ms(lookup: str) -> str:
+    return AUDIT_TABLE[4].name.format(lookup)
+
+
+def error(lookup: str) -> str:
+    return AUDIT_TABLE[5].name.format(lookup)
+
+
+def key(lookup: str) -> str:
+    """Struct of the parts of the key, by name: what was asked. In the run's files only, as a key may be personal."""
+    return f"_{lookup}_key"
+
+
+def published_columns(lookup: str) -> tuple[Column, ...]:
+    return tuple(column.of(lookup) for column in PUBLISHED_TABLE)
+
+
+def published_status(lookup: str) -> str:
+    return PUBLISHED_TABLE[0].name.format(lookup)
+
+
+def published_answered_at(lookup: str) -> str:
+    return PUBLISHED_TABLE[1].name.format(lookup)
+
 
 # -- of the tables beside the published one, next to a row's identity --------------------------------------------------
 RUN_ID = "run_id"  # string: the run that wrote the row
@@ -38,60 +131,6 @@ NONE, GONE = "none", "gone"  # in place of an outcome, of a stored answer: there
 Mode = Literal["unordered", "ordered", "key_ordered"]
 MODES: tuple[Mode, ...] = typing.get_args(Mode)
 Severity = Literal["error", "warn"]
-
-
-# -- per lookup --------------------------------------------------------------------------------------------------------
-def status(lookup: str) -> str:
-    """string, never null: one of OUTCOMES."""
-    return f"_{lookup}_status"
-
-
-def source(lookup: str) -> str:
-    """string, null where nothing answered: call, ledger or shared; shared too where a joined call gave no answer."""
-    return f"_{lookup}_source"
-
-
-def attempts(lookup: str) -> str:
-    """array<struct<start: long, end: long, throttled: boolean>>, never null: every attempt, in µs since the epoch.
-
-    Read off one monotonic clock per partition, set to the epoch once when the partition starts. `throttled`: the
-    service answered "not now" (429 or the like), or was down; such an attempt uses up no retry.
-    """
-    return f"_{lookup}_attempts"
-
-
-def latency_ms(lookup: str) -> str:
-    """double, null where no attempt was made: first start to outcome, waits between attempts included."""
-    return f"_{lookup}_latency_ms"
-
-
-def paused_ms(lookup: str) -> str:
-    """double, null where no attempt was made: the part of latency_ms in which the clock stood, its gate closed."""
-    return f"_{lookup}_paused_ms"
-
-
-def error(lookup: str) -> str:
-    """string, null unless the outcome is timeout, error or unknown: what happened, in one sentence."""
-    return f"_{lookup}_error"
-
-
-def key(lookup: str) -> str:
-    """Struct of the parts of the key, by name: what was asked. In the run's files only, as a key may be personal."""
-    return f"_{lookup}_key"
-
-
-def audit_columns(lookup: str) -> tuple[str, ...]:
-    return status(lookup), source(lookup), attempts(lookup), latency_ms(lookup), paused_ms(lookup), error(lookup)
-
-
-def published_status(lookup: str) -> str:
-    """string: the outcome, as consumers of the published table see it."""
-    return f"{lookup}_status"
-
-
-def published_answered_at(lookup: str) -> str:
-    """timestamp, null unless an answer came (ok, miss, fallback): when."""
-    return f"{lookup}_answered_at"
 
 
 # -- facts -------------------------------------------------------------------------------------------------------------

@@ -268,26 +268,9 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
     ddl = []
     for lookup, answers in zip(layout.lookups, layout.answers, strict=True):
         ddl += [f"`{answer.name}` {answer.spark_type}" for answer in answers]
-        ddl.append(f"{schema.published_status(lookup)} STRING NOT NULL")
-        ddl.append(f"{schema.published_answered_at(lookup)} TIMESTAMP")
-    ddl += [
-        f"{schema.PARTITION} INT NOT NULL",
-        f"{schema.INPUT_SEQ} BIGINT NOT NULL",
-        f"{schema.OUTPUT_SEQ} BIGINT NOT NULL",
-        f"{schema.SEGMENT} BIGINT NOT NULL",
-        f"{schema.LATE} BOOLEAN NOT NULL",
-        f"{schema.SOURCE_FILE} STRING",
-        f"{schema.SOURCE_ROW} BIGINT",
-    ]
-    for lookup in layout.lookups:
-        ddl += [
-            f"{schema.status(lookup)} STRING NOT NULL",
-            f"{schema.source(lookup)} STRING",
-            f"{schema.attempts(lookup)} ARRAY<STRUCT<start: BIGINT, end: BIGINT, throttled: BOOLEAN>> NOT NULL",
-            f"{schema.latency_ms(lookup)} DOUBLE",
-            f"{schema.paused_ms(lookup)} DOUBLE",
-            f"{schema.error(lookup)} STRING",
-        ]
+        ddl += [column.ddl for column in schema.published_columns(lookup)]
+    ddl += [column.ddl for column in schema.ROW_TABLE]
+    ddl += [column.of(lookup).ddl for lookup in layout.lookups for column in schema.AUDIT_TABLE]
     added = T.StructType.fromDDL(", ".join(ddl))
     assert isinstance(added, T.StructType)
     keys = [

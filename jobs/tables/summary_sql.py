@@ -117,5 +117,4 @@ def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTa
 def _answers(enrichment: Enrichment) -> Iterator[pa.Field]:
     for lookup in enrichment.lookups:
         yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
-        yield pa.field(schema.published_status(lookup.name), pa.string())
-        yield pa.field(schema.published_answered_at(lookup.name), pa.timestamp("us", "UTC"))
+        yield from (pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name))

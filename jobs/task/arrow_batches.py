@@ -19,9 +19,9 @@ from jobs.declare.answer_types import AnswerColumn
 from jobs.input.arrow_keys import keys_of
 from jobs.task.lookup_state import LookupState, Row
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
 FAILED = frozenset(("timeout", "error", "unknown"))
-ATTEMPT = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
+ATTEMPT = schema.AUDIT_TABLE[2].arrow_type.value_type
+TIMESTAMP = schema.PUBLISHED_TABLE[1].arrow_type
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import dagster as dg
 
 from jobs.declare.enrichment import written_columns
 from jobs.declare.lookup import Lookup, columns_in
-from jobs.schema import published_answered_at, published_status
+from jobs.schema import published_columns
 from orchestration.dagster.declared import Declared
 
 DAY = "The day, as the input's folders name it."
@@ -17,8 +17,7 @@ def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableS
     texts = {declared.enrichment.input.partition: DAY}
     for lookup in declared.enrichment.lookups:
         texts |= dict.fromkeys(_answers(lookup), f"{lookup.service_name}, through the lookup {lookup.name}.")
-        texts[published_status(lookup.name)] = f"How the row ended at {lookup.name}: ok, miss, skipped, timeout, ..."
-        texts[published_answered_at(lookup.name)] = f"When {lookup.name} was answered; null unless it was."
+        texts |= {column.name: column.meaning for column in published_columns(lookup.name)}
     return dg.TableSchema([dg.TableColumn(name, kind, texts.get(name)) for name, kind in types])
 
 
@@ -27,7 +26,7 @@ def added(declared: Declared) -> list[tuple[str, str]]:
     columns: list[tuple[str, str]] = []
     for lookup in declared.enrichment.lookups:
         columns += [(column.name, column.spark_type) for column in lookup.columns]
-        columns += [(published_status(lookup.name), "STRING"), (published_answered_at(lookup.name), "TIMESTAMP")]
+        columns += [(column.name, column.kind) for column in published_columns(lookup.name)]
     return columns
 
 
