@@ -1,7 +1,8 @@
 """The stored answers behind those that a run has written, for the checks: read again, and mapped again.
 
 The keys and the times of the answers come to the driver, about 100 bytes each and the length of the key; what is stored
-of them goes from the ledger to a file beside the run's own, and is mapped to columns by tasks.
+of them goes from the ledger to a file beside the run's own, and is mapped to columns. For a small day the driver does
+all of it, sooner than Spark's jobs would start; for a large one, tasks find the keys and map the answers.
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ if TYPE_CHECKING:
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
 TEXT, AT, BY_LEDGER, PAIR = "__text", "__at", "__by_ledger", "__pair"
 OUTCOME, RESPONSE = "__outcome", "__response"
+ROWS_IN_DRIVER = 100_000  # 3 µs each; Spark takes 1 to 2 s for any day
 
 
 @contextmanager
 def stored_answers(
     spark: SparkSession, facts: DayFacts, kept: Mapping[str, tuple[Lookup, LedgerPlan]]
-) -> Iterator[Callable[[str], DataFrame | None]]:
+) -> Iterator[Callable[[str], pa.Table | None]]:
     """For one `with`: by a lookup's name, what the ledger holds of the answers in the run's files.
 
     A row for each key and time of an answer, with the columns schema.key, published_answered_at, published_status and
@@ -65,18 +67,61 @@ def stored_answers(
     """
     scratch = Path(f"{facts.folder}{KEYS}")
 
-    def stored(name: str) -> DataFrame | None:
+    def stored(name: str) -> pa.Table | None:
         if name not in kept or not facts.files:
             return None
         lookup, plan = kept[name]
-        written = Written(spark.read.parquet(*facts.files), lookup, plan)
         scratch.mkdir(parents=True, exist_ok=True)
-        return written.stored(scratch / f"{name}.parquet", facts)
+        path = scratch / f"{name}.parquet"
+        if sum(pq.read_metadata(file).num_rows for file in facts.files) <= ROWS_IN_DRIVER:
+            return SmallDay(lookup, plan, facts).stored(path)
+        return Written(spark.read.parquet(*facts.files), lookup, plan).stored(path, facts).toArrow()
 
     try:
         yield stored
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class SmallDay:
+    """The same without Spark."""
+
+    lookup: Lookup
+    plan: LedgerPlan
+    facts: DayFacts
+
+    def stored(self, path: Path) -> pa.Table:
+        """What the ledger holds of the answers. path: of a file for the stored responses."""
+        pairs, called = self._pairs()
+        instead = _find(self.plan, pairs, self.facts, path)
+        parts = tuple(name for name in pairs.column_names if name not in (AT, BY_LEDGER, TEXT))
+        mapping = Mapped(self.lookup, parts, called, instead)
+        with pq.ParquetFile(path) as file:
+            mapped = list(mapping(file.iter_batches()))
+        return pa.Table.from_batches(mapped) if mapped else None
+
+    def _pairs(self) -> tuple[pa.Table, tuple[str, ...]]:
+        """As Written._pairs; and the names of the key's parts."""
+        name = self.lookup.name
+        key, status = schema.key(name), schema.published_status(name)
+        at, source = schema.published_answered_at(name), schema.source(name)
+        files = [pq.read_table(file, columns=[key, status, at, source], partitioning=None) for file in self.facts.files]
+        rows = pa.concat_tables(files).combine_chunks()
+        answered = pc.and_(pc.is_in(rows[status], value_set=pa.array(ANSWERS)), pc.is_valid(rows[at]))
+        rows = rows.filter(answered).combine_chunks()
+        called = tuple(part.name for part in rows.schema.field(key).type)
+        parts = [f"__part_{number}" for number in range(len(called))]
+        columns = dict(zip(parts, pa.table({key: rows[key]}).flatten().columns, strict=True))
+        flat = pa.table(columns | {AT: rows[at], BY_LEDGER: pc.fill_null(pc.equal(rows[source], "ledger"), False)})
+        flat = flat.drop_null().combine_chunks()
+        batches = flat.to_batches()
+        keys = [key for batch in batches for key in keys_of(batch, parts)]
+        texts = pa.array([key_text(key, hidden=self.plan.hidden) for key in keys], pa.string())
+        flat = flat.append_column(TEXT, texts).append_column(PAIR, pa.array(range(len(keys)), pa.int64()))
+        once = flat.group_by([TEXT, AT]).aggregate([(BY_LEDGER, "all"), (PAIR, "min")])
+        pairs = flat.take(once[f"{PAIR}_min"]).drop_columns([PAIR])
+        return pairs.set_column(pairs.schema.get_field_index(BY_LEDGER), BY_LEDGER, once[f"{BY_LEDGER}_all"]), called
 
 
 @dataclass(frozen=True)
