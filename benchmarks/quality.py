@@ -2,24 +2,22 @@
 
     .venv/bin/python benchmarks/quality.py [--rows 1000000] [--rounds 5] [--heap 1g]
 
-Both read the same columns of the same files. The suite is measured three times: without `input_unchanged` and
-`<lookup>__answers_match`, with them, and with stored answers to compare, which lie there as Parquet. Wall time and CPU
-time of the JVM, best of the rounds after the first; the number of Spark jobs; the largest heap in use. Imports, making
-the day, pictures and report are left out.
+Both read the same columns of the same files. The suite is measured with and without stored answers to compare. Wall
+time, CPU time of the JVM and of Python, best of the rounds after the first; the number of Spark jobs; the largest heap
+in use and the largest memory of Python. Imports and making the day are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "data_quality"))  # honest_day
@@ -30,9 +28,7 @@ from pyspark.sql import DataFrame, SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 from pyspark.sql.types import ArrayType  # noqa: E402
 
-from data_quality import identity, run_output  # noqa: E402
-from data_quality.day import verdicts  # noqa: E402
-from jobs.schema import DayFacts, DayMetrics, Verdict  # noqa: E402
+from data_quality.day import check  # noqa: E402
 
 
 def session(heap: str) -> SparkSession:
@@ -52,7 +48,7 @@ def session(heap: str) -> SparkSession:
 
 
 def lag_window(frame: DataFrame) -> None:
-    by_files = Window.partitionBy("_partition").orderBy(run_output.POSITION)
+    by_files = Window.partitionBy("_partition").orderBy("_output_seq")
     before = F.lag("_input_seq").over(by_files)
     frame.withColumn("_before", before).where("_before > _input_seq").count()
 
@@ -65,15 +61,8 @@ def aggregation(frame: DataFrame) -> None:
     frame.agg(*measures).collect()
 
 
-def without_values(frame: DataFrame, facts: DayFacts, figures: DayMetrics) -> tuple[Verdict, ...]:
-    """The suite as if a row had nothing but its place, its calls and its outcomes."""
-    keyless = tuple(replace(lookup, keys=()) for lookup in facts.declared.lookups)
-    with mock.patch.object(identity, "to_compare", return_value=[]):
-        return verdicts(frame, replace(facts, declared=replace(facts.declared, lookups=keyless)), figures)
-
-
 class Meter:
-    """Wall time, CPU time of the JVM, and Spark jobs of a piece of work."""
+    """Wall time, CPU time of the JVM and of this process, and Spark jobs of a piece of work."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
@@ -85,16 +74,18 @@ class Meter:
     def _cpu_s(self) -> float:
         fields = Path(f"/proc/{self._java.lang.ProcessHandle.current().pid()}/stat").read_text()
         user, system = fields.rsplit(")", 1)[1].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") + time.process_time()
+
+    def _jobs(self) -> int:
+        """Spark jobs so far, whichever thread started them."""
+        return int(self._context._jsc.sc().dagScheduler().numTotalJobs())  # noqa: SLF001
 
     def measure(self, name: str, work: Callable[[], Any]) -> Any:
-        group = f"{name} {len(self._measured.get(name, []))}"
-        self._context.setJobGroup(group, group)
+        jobs = self._jobs()
         wall, cpu = time.perf_counter(), self._cpu_s()
         result = work()
         spent = time.perf_counter() - wall, self._cpu_s() - cpu
-        jobs = len(self._context.statusTracker().getJobIdsForGroup(group))
-        self._measured.setdefault(name, []).append((*spent, jobs))
+        self._measured.setdefault(name, []).append((*spent, self._jobs() - jobs))
         return result
 
     def best(self, name: str) -> tuple[float, float, int]:
@@ -118,28 +109,29 @@ def main() -> None:
         day = honest_day(Path(folder), options.mode, sizes=sizes)
         facts, figures = day.write()
         spark = session(options.heap)
-        stored = day.ledger(spark)
         meter = Meter(spark)
-        frame = run_output.read(spark, facts)
+        frame = spark.read.parquet(*facts.files)
         for _ in range(options.rounds):
             meter.measure("lag window", lambda: lag_window(frame))
             meter.measure("aggregation", lambda: aggregation(frame))
-            meter.measure("without values", lambda: without_values(frame, facts, figures))
-            found = meter.measure("validation", lambda: verdicts(frame, facts, figures))
-            found += meter.measure("with ledger", lambda: verdicts(frame, facts, figures, stored))
+            found = meter.measure("checks", lambda: check(spark, facts, figures)).verdicts
+            found += meter.measure("with ledger", lambda: check(spark, facts, figures, day.ledger())).verdicts
         red = [verdict for verdict in found if verdict.status == "failed"]
         assert not red, red
         checks = f"{len(found) // 2} checks, heap {options.heap}, {os.cpu_count()} cores"
         print(f"{options.rows:,} rows, {options.mode}, {checks}")
         print(f"{'':16}{'wall s':>8}{'cpu s':>8}{'jobs':>6}")
-        for name in ("lag window", "aggregation", "without values", "validation", "with ledger"):
+        for name in ("lag window", "aggregation", "checks", "with ledger"):
             wall, cpu, jobs = meter.best(name)
             print(f"{name:16}{wall:8.2f}{cpu:8.2f}{jobs:6}")
         wall, cpu = (meter.best("lag window")[n] + meter.best("aggregation")[n] for n in (0, 1))
-        for name in ("without values", "validation", "with ledger"):
+        for name in ("checks", "with ledger"):
             judged = meter.best(name)
             print(f"{name} / (lag window + aggregation): wall {judged[0] / wall:.2f}, cpu {judged[1] / cpu:.2f}")
-        print(f"largest heap in use: {meter.largest_heap_mb():,.0f} MB")
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(
+            f"largest heap in use: {meter.largest_heap_mb():,.0f} MB; of Python, with the day in it: {memory:,.0f} MB"
+        )
         spark.stop()
 
 

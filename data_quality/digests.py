@@ -1,47 +1,99 @@
-"""A number of 64 bits for values of any type: other values, another number; in Spark, compiled where Spark can.
-
-Spark's own xxhash64 takes several values for one: it passes over nulls, so that (null, 'a') and ('a', null) are equal,
-as are [1, null] and [1]; it knows no -0.0, takes two texts for one where a collation does, and refuses maps.
-"""
+"""A number of 64 bits for each value of an Arrow array of any type: other values, another number."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
-from pyspark.sql import types as T  # noqa: N812
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-Typed = tuple[Column, T.DataType]
+Numbers = NDArray[np.uint64]
 
-
-def digest(values: Iterable[Typed]) -> Column:
-    """One number for these values in this order. Every NaN is the same; maps with another order of entries differ."""
-    return F.xxhash64(*(part for value, kind in values for part in _parts(value, kind)), F.lit(0))
-
-
-def named(name: str) -> str:
-    """A column's name as Spark takes it, whatever stands in it."""
-    return "`" + name.replace("`", "``") + "`"
+_ABSENT = np.uint64(0x9E3779B97F4A7C15)  # for a null; and the step of splitmix64
+_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
 
 
-def _parts(value: Column, kind: T.DataType) -> list[Column]:
-    """What stands for a value: no two values of a type have the same."""
-    absent, found = F.isnull(value), [value]
-    if isinstance(kind, T.FloatType | T.DoubleType):
-        found = [value, F.when(value == 0, value.cast("string"))]  # a text only there: it is slow
-    elif isinstance(kind, T.MapType):
-        found = _of_items(F.map_entries(value), T.StructType().add("key", kind.keyType).add("value", kind.valueType))
-    elif isinstance(kind, T.ArrayType):
-        found = _of_items(value, kind.elementType)
-    elif isinstance(kind, T.StructType):
-        found = [digest((value.getField(field.name), field.dataType) for field in kind.fields)]
-    elif isinstance(kind, T.NullType):
-        found = []
-    elif type(kind) is T.StringType and kind != T.StringType():
-        found = [value.cast("binary")]
-    return [*found, absent]
+def digest(columns: Iterable[pa.Array]) -> Numbers:
+    """One number for the values of each row in this order. Every NaN is the same, -0.0 is not 0.0; maps with another
+    order of entries differ. Numbers of one process compare; those of another one do not.
+    """
+    found: Numbers = np.zeros(1, np.uint64)
+    for column in columns:
+        found = _mixed(found + _digest(column))
+    return found
 
 
-def _of_items(items: Column, kind: T.DataType) -> list[Column]:
-    return [F.transform(items, lambda item: digest([(item, kind)])), F.size(items)]
+def _mixed(numbers: Numbers) -> Numbers:
+    """The finalizer of splitmix64: one to one, every bit changes about half of all bits."""
+    numbers = numbers + _ABSENT
+    for shift, factor in _MIX:
+        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def _digest(column: pa.Array) -> Numbers:
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _digest(column.storage)
+    if pa.types.is_null(kind):
+        return np.full(len(column), _ABSENT, np.uint64)
+    if pa.types.is_struct(kind):
+        found = digest(column.flatten()) if kind.num_fields else np.zeros(len(column), np.uint64)
+        found = np.broadcast_to(found, len(column))
+    elif pa.types.is_nested(kind):
+        found = _of_items(column)
+    elif pa.types.is_dictionary(kind):
+        places = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
+        found = _digest(column.dictionary)[places] if len(column.dictionary) else np.zeros(len(column), np.uint64)
+    elif pa.types.is_floating(kind):
+        found = _of_floats(column)
+    elif pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+        found = _of_texts(column.cast(pa.string()) if pa.types.is_decimal(kind) else column)
+    elif pa.types.is_primitive(kind):
+        bits = pa.int8() if pa.types.is_boolean(kind) else _bits(kind.bit_width)
+        whole = column.cast(bits) if pa.types.is_boolean(kind) else column.view(bits)
+        found = _mixed(pc.fill_null(whole, 0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64))
+    else:
+        found = _of_texts(column)
+    if column.null_count:
+        found = np.where(column.is_null().to_numpy(zero_copy_only=False), _ABSENT, found)
+    return found
+
+
+def _bits(width: int) -> pa.DataType:
+    return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[width]
+
+
+def _of_floats(column: pa.Array) -> Numbers:
+    values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
+    values = np.where(np.isnan(values), np.array(np.nan, values.dtype), values)
+    return _mixed(values.view(_FLOATS[column.type]).astype(np.uint64))
+
+
+def _of_texts(column: pa.Array) -> Numbers:
+    """Each distinct text or value of bytes is hashed once."""
+    distinct = pc.dictionary_encode(column)
+    hashes = [hash(value) for value in _as_bytes(distinct.dictionary).to_pylist()]
+    return _digest(pa.DictionaryArray.from_arrays(distinct.indices, pa.array(hashes, pa.int64())))
+
+
+def _as_bytes(texts: pa.Array) -> pa.Array:
+    if pa.types.is_string(texts.type) or pa.types.is_string_view(texts.type):
+        return texts.cast(pa.binary())
+    return texts.cast(pa.large_binary())
+
+
+def _of_items(column: pa.Array) -> Numbers:
+    """Of a list or a map: its items with their places, and how many they are."""
+    if pa.types.is_map(column.type):
+        entry = pa.struct([pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)])
+        column = column.cast(pa.list_(entry))
+    items = column.flatten()
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    ends = np.cumsum(counts)
+    places = (np.arange(len(items)) - np.repeat(ends - counts, counts)).astype(np.uint64)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(_digest(items) + _mixed(places)))])
+    return _mixed(sums[ends] - sums[ends - counts] + _mixed(counts.astype(np.uint64)))

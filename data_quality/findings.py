@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY, DeclaredFacts
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 ROWS_OF_EVIDENCE = 10
 _WORDS = 9  # columns of the first row that a sentence names; the table has them all
@@ -49,20 +46,11 @@ class Finding:
         return asdict(self)
 
 
-def identity_columns(declared: DeclaredFacts, frame: DataFrame) -> list[str]:
+def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[str]:
     """What names a row in evidence: the declared row_id if the files have it, else source file and row number."""
-    declared_id = [name for name in declared.row_id if name in frame.columns]
+    declared_id = [name for name in declared.row_id if name in names]
     identity = declared_id if declared.row_id and len(declared_id) == len(declared.row_id) else list(SOURCE_IDENTITY)
     return [*identity, *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity)]
-
-
-def rows_at_fault(frame: DataFrame, at_fault: Column, columns: Iterable[str | Column]) -> list[dict[str, Any]]:
-    """At most ROWS_OF_EVIDENCE of the rows at fault, in the order of the input, as plain JSON values.
-
-    Bounded where it is computed: each task keeps that many rows, whatever the number at fault.
-    """
-    found = frame.where(at_fault).orderBy(PARTITION, INPUT_SEQ).limit(ROWS_OF_EVIDENCE).select(*columns)
-    return [plain(row.asDict(recursive=True)) for row in found.collect()]
 
 
 def plain(value: Any) -> Any:
@@ -85,12 +73,6 @@ def in_words(row: dict[str, Any]) -> str:
         f"{name} {str(value).rsplit('/', 1)[-1]}" for name, value in short.items() if not isinstance(value, list | dict)
     ]
     return ", ".join(texts[:_WORDS])
-
-
-def missing(frame: DataFrame, needed: Iterable[str]) -> str | None:
-    """The reason for which a check that needs these columns cannot run, or None."""
-    absent = [name for name in needed if name not in frame.columns]
-    return f"the files have no column {', '.join(absent)}" if absent else None
 
 
 def share(part: int, whole: int) -> float:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from data_quality import catalogue
+from data_quality.check import Cure
 from jobs.schema import DayRecord, DeclaredFacts
-
-
-class Cure(Enum):
-    """How the day comes to other rows than it has, once the cause is mended."""
-
-    RUN_AGAIN = "run again"
-    REPLAY = "replay"  # a run takes a stored answer that does not fit as it is
-    REFRESH = "refresh"  # as they are stored, the day would have the same answers
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
     """Of a day that is held back. declared: as it is now."""
     red = {verdict.check for verdict in record.verdicts if verdict.holds_back}
-    unfit = {f"{lookup.name}__errors_tolerated" for lookup in declared.lookups}
-    if declared.ledger is not None and record.dead_letters and unfit & red:
+    cures = {spec.cure for spec in catalogue.checks(declared) if spec.name in red}
+    if declared.ledger is None:
+        return Cure.RUN_AGAIN
+    if Cure.REPLAY in cures and record.dead_letters:
         return Cure.REPLAY
-    judge_answers = {f"{lookup.name}__answers_in_range" for lookup in declared.lookups}
-    judge_answers |= {name for name, _ in catalogue.further(declared)}
-    return Cure.REFRESH if declared.ledger is not None and judge_answers & red else Cure.RUN_AGAIN
+    return Cure.REFRESH if Cure.REFRESH in cures else Cure.RUN_AGAIN
 
 
 def next_step(record: DayRecord) -> str:

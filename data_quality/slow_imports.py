@@ -1,9 +1,15 @@
-"""What Great Expectations imports for a few of its expectations only: drawing and statistics, half of its import."""
+"""Great Expectations without what it imports for a few of its expectations only, and without its messages: drawing and
+statistics are half of its import.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import logging
 import sys
+import warnings
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -15,6 +21,20 @@ def import_when_used(*names: str) -> None:
     """Have modules imported when something of theirs is first asked for; those imported already stay as they are."""
     for name in names:
         sys.modules.setdefault(name, _WhenUsed(name))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Great Expectations logs and warns about its own ways, which tell nobody anything about the day."""
+    logger = logging.getLogger("great_expectations")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 class _WhenUsed(ModuleType):

@@ -47,7 +47,8 @@ from jobs.tables import run_records
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from jobs.run.request_metrics import RequestMetricsCollector
 
@@ -310,7 +311,7 @@ def _with_stored(counted: DayMetrics, enrichment: Enrichment, run_id: str, rules
 
 def _stored_answers(
     spark: SparkSession, enrichment: Enrichment, facts: DayFacts, rules: RunOptions
-) -> AbstractContextManager[Callable[[str], DataFrame | None]]:
+) -> AbstractContextManager[Callable[[str], pa.Table | None]]:
     """What the ledger holds of the answers that were written, by the name of a lookup; for the checks."""
     from jobs.run.written_answers import stored_answers
 

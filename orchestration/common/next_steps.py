@@ -2,7 +2,8 @@
 
 import datetime as dt
 
-from data_quality.next_step import Cure, cure
+from data_quality.check import Cure
+from data_quality.next_step import cure
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
 from jobs.schema import DayRecord

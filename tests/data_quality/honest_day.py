@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import heapq
+import json
 import math
 import random
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,16 @@ INPUT_FIELDS = [
     ("distance", pa.int32()),
 ]
 
+INPUT_TYPES = json.dumps(  # as Spark writes them
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for (name, _), kind in zip(INPUT_FIELDS, ("long", "string", "timestamp", "integer"), strict=True)
+        ],
+    }
+)
+
 
 def fields_of(lookup: LookupFacts) -> list[tuple[str, pa.DataType]]:
     types = {"DOUBLE": pa.float64(), "INT": pa.int32()}
@@ -129,16 +140,9 @@ class Day:
                 kept = [self.stored[lookup.name]] if lookup.name in self.stored else []
                 self.stored[lookup.name] = pa.concat_tables([*kept, table.filter(first).select(names)])
 
-    def ledger(self, spark):
+    def ledger(self):
         """What the checks ask for stored answers."""
-
-        def stored(lookup: str):
-            path = self.root / "stored" / f"{lookup}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(self.stored[lookup], path)
-            return spark.read.parquet(str(path))
-
-        return stored
+        return self.stored.__getitem__
 
     def write(self) -> tuple[DayFacts, DayMetrics]:
         raw, run = self._folders()
@@ -159,6 +163,7 @@ class Day:
             run_id="r1",
             input_files=tuple("file:" + quote(str(raw / name), safe="/=") for name in self.inputs),
             input_columns=tuple(name for name, _ in INPUT_FIELDS),
+            input_types=INPUT_TYPES,
             folder=str(run),
             files=tuple(str(run / name) for name in self.outputs),
             shares=self.shares,

@@ -1,11 +1,15 @@
+from pathlib import Path
+
 import pytest
 from honest_day import PLANE, WEATHER, declare
 
 from data_quality.catalogue import checks
-from data_quality.day import _sent
+from data_quality.checks import OF_A_LOOKUP, OF_THE_ROW
+from data_quality.checks.calls_reconciled import CallsReconciled
+from data_quality.written_day import WrittenDay
 from jobs.schema import DayFacts, DayMetrics, ExpectationFacts, LookupFacts, LookupMetrics, RequestMetrics
 
-OF_A_LOOKUP = [
+RULES = [
     "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held", "answers_in_range",
     "answers_match",
 ]  # fmt: skip
@@ -24,9 +28,9 @@ def test_every_lookup_gets_its_checks_after_those_of_the_row():
         "watermarks_not_crossed",
         "late_rows_marked",
         "input_day_complete",
-        *(f"weather__{rule}" for rule in OF_A_LOOKUP),
+        *(f"weather__{rule}" for rule in RULES),
         "weather__one_answer_per_request",
-        *(f"plane__{rule}" for rule in OF_A_LOOKUP),
+        *(f"plane__{rule}" for rule in RULES),
     ]
 
 
@@ -94,12 +98,20 @@ def test_names_are_what_dagster_allows():
     assert all(name.replace("_", "").isalnum() for name in names(declared))
 
 
-@pytest.mark.parametrize(("kind", "sent"), [("http", [9, 5]), ("coroutine", None)])
-def test_answers_are_held_to_the_requests_sent_but_a_coroutine_s_which_may_need_none(kind, sent):
+@pytest.mark.parametrize(("kind", "held"), [("http", False), ("coroutine", True)])
+def test_answers_are_held_to_the_requests_sent_but_a_coroutine_s_which_may_need_none(kind, held):
     lookup = LookupFacts("geo", kind, "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2)
     declared = declare(lookups=(lookup,), ledger="data/ledger")
     facts = DayFacts(declared, "2013-01-10", "r", (), (), "", (), (), "", "")
     counted = LookupMetrics(
         "geo", {"ok": 9}, 9, 0, 1.0, 1.0, None, None, stored=9, requests=RequestMetrics(9, 0, 0, 9, 5)
     )
-    assert _sent(facts, DayMetrics(9, 9, 0, (counted,)), "geo") == sent
+    day = WrittenDay.of_run(None, facts, metrics=DayMetrics(9, 9, 0, (counted,)))
+    assert CallsReconciled(declared, lookup).finding([9], day).success is held
+
+
+def test_the_page_about_the_checks_says_of_each_when_it_goes_red():
+    page = Path("docs/checks.md").read_text()
+    for kind in (*OF_THE_ROW, *OF_A_LOOKUP):
+        name = f"<lookup>__{kind.name}" if kind in OF_A_LOOKUP else kind.name
+        assert f"| `{name}` | {kind.severity} | {kind.red_when} |" in page

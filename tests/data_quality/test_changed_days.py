@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from odd_days import DAY, KINDS, NOON, Moody, run
 
-from data_quality import identity
+from data_quality.checks.input_unchanged import InputUnchanged
 from data_quality.day import check
+from data_quality.input_rows import InputRows
+from data_quality.judging import Judging
+from data_quality.written_day import WrittenDay
 from jobs.declare.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
@@ -60,7 +64,8 @@ CHANGES = [  # a column, what a row has there, and what it has then
 ]
 
 
-def test_a_change_of_any_carried_value_is_found_in_its_row_and_column(spark, tmp_path):
+@pytest.mark.parametrize("reader", ["Arrow", "Spark"])
+def test_a_change_of_any_carried_value_is_found_in_its_row_and_column(spark, tmp_path, reader):
     """Each change in a row of its own, and a null that moves from one column to the next."""
     names = list(dict.fromkeys(name for name, _, _ in CHANGES))
     size = len(CHANGES) + 3
@@ -75,15 +80,19 @@ def test_a_change_of_any_carried_value_is_found_in_its_row_and_column(spark, tmp
     source, other = tmp_path / "input.parquet", tmp_path / "files.parquet"
     where = {"_source_file": [source.as_uri()] * size, "_source_row": pa.array(range(size), pa.int64())}
     pq.write_table(given, source)
+    lookup_free = LookupFacts("none", "function", "", (("x", "INT"),), None, 1)
+    declared = DeclaredFacts("odd", "t", "raw", "date", "unordered", (lookup_free,), ())
+    facts = DayFacts(declared, DAY, "r", (str(source),), tuple(names), "", (str(other),), (), "", "")
+    as_read = InputRows(spark, facts)
+    if reader == "Arrow":
+        facts = replace(facts, input_types=as_read.spark_types.json())
 
     def judged(table):
         written = pa.table({name: table[name] for name in names} | where | {"_partition": pa.array([0] * size)})
-        pq.write_table(written.append_column("_input_seq", pa.array(range(size))), other)
-        lookup_free = LookupFacts("none", "function", "", (("x", "INT"),), None, 1)
-        declared = DeclaredFacts("odd", "t", "raw", "date", "unordered", (lookup_free,), ())
-        facts = DayFacts(declared, DAY, "r", (str(source),), tuple(names), "", (str(other),), (), "", "")
-        return identity.judge(spark.read.parquet(str(other)), facts)["input_unchanged"]
+        pq.write_table(written.append_column("_input_seq", pa.array(range(size))), other, store_schema=False)
+        return Judging([InputUnchanged(declared)], WrittenDay.of_run(spark, facts)).findings()["input_unchanged"]
 
+    given, changed = given.cast(as_read.columns), changed.cast(as_read.columns)  # as a run writes them
     assert judged(given).success
     found = judged(changed)
     wrong = {row["_source_row"]: row["differs"] for row in found.evidence}
@@ -143,7 +152,7 @@ def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service,
         known[1]: {"rated_answered_at": rows[known[1]]["rated_answered_at"] - dt.timedelta(days=365)},
         known[2]: {"name": "ol d"},
         called[0]: {"rate": None},
-        called[1]: {"rate": rows[called[2]]["rate"]},
+        called[1]: {"name": rows[called[2]]["name"]},
         called[2]: missed,
     }
     one, other = called[3], called[4]  # two rows exchange all that there is about the answer but its key

@@ -2,27 +2,38 @@ import datetime as dt
 import json
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from honest_day import DAY, PLANE, WEATHER, honest_day
-from pyspark.sql import functions as F  # noqa: N812
 
-from data_quality import order
-from data_quality.day import check, verdicts
-from data_quality.findings import Finding
-from data_quality.run_output import _in_order_of_writing, read
+from data_quality.checks.order_held import OrderHeld
+from data_quality.day import check
+from data_quality.day import judge as judge_day
+from data_quality.run_output import _in_order_of_writing
+from data_quality.written_day import WrittenDay
 from jobs.schema import DayMetrics, DayRecord, ExpectationFacts, LookupMetrics, RequestMetrics
 
 pytestmark = pytest.mark.spark
 
 
-def judge(spark, facts, figures=None, frame=None):
-    found = verdicts(read(spark, facts) if frame is None else frame, facts, figures)
-    return {verdict.check: verdict for verdict in found}
+def written(facts):
+    return pa.concat_tables([pq.read_table(file, partitioning=None) for file in facts.files])
+
+
+def judge(spark, facts, figures=None, table=None):
+    day = WrittenDay.of_table(spark, facts, written(facts) if table is None else table, metrics=figures)
+    return {verdict.check: verdict for verdict in judge_day(day).verdicts}
+
+
+def with_values(table, name, values):
+    return table.set_column(table.schema.get_field_index(name), name, values)
 
 
 def test_a_missing_column_keeps_its_own_checks_from_running_and_no_other(spark, tmp_path):
     facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
-    found = judge(spark, facts, frame=read(spark, facts).drop("_plane_latency_ms"))
+    found = judge(spark, facts, table=written(facts).drop_columns(["_plane_latency_ms"]))
     not_run = {name: verdict.sentence for name, verdict in found.items() if verdict.status == "not_run"}
     assert not_run.pop("input_day_complete")
     assert not_run.pop("weather__one_answer_per_request")  # nobody counted the requests of this day
@@ -31,15 +42,15 @@ def test_a_missing_column_keeps_its_own_checks_from_running_and_no_other(spark, 
 
 
 def test_a_check_that_breaks_names_the_cause_and_stops_no_other(spark, tmp_path, monkeypatch):
-    def broken(frame, facts) -> dict[str, Finding]:
+    def broken(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("data_quality.expectations.OrderMetric.judge", staticmethod(broken))
+    monkeypatch.setattr(OrderHeld, "of_task", broken)
     facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
     found = judge(spark, facts)
-    for name in (order.ORDER, order.WATERMARKS, order.LATE_ROWS):
-        assert (found[name].status, found[name].sentence) == ("not_run", "not run: the disk is gone")
-    assert found["every_row_once"].status == "passed"
+    order = found.pop("order_held")
+    assert (order.status, order.sentence) == ("not_run", "not run: the disk is gone")
+    assert found["watermarks_not_crossed"].status == found["every_row_once"].status == "passed"
 
 
 def test_a_sum_of_outcomes_that_the_files_contradict_is_red(spark, tmp_path):
@@ -64,17 +75,17 @@ def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path)
 
 def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):
     facts, _ = honest_day(tmp_path, event_time=False, sizes=(30,), lookups=(PLANE,)).write()
-    frame = read(spark, facts)
-    frame = frame.withColumn("seats", frame["seats"].cast("string"))
-    verdict = judge(spark, facts, frame=frame)["plane__answers_in_range"]
+    table = written(facts)
+    seats = with_values(table, "seats", table["seats"].cast(pa.string()))
+    verdict = judge(spark, facts, table=seats)["plane__answers_in_range"]
     assert (verdict.status, verdict.sentence) == ("failed", "seats is string, declared int")
 
 
 def test_an_answer_out_of_range_is_told_with_its_bounds_and_its_value(spark, tmp_path):
     facts, _ = honest_day(tmp_path, event_time=False, sizes=(30,), lookups=(WEATHER,)).write()
-    frame = read(spark, facts)
-    hot = F.when(frame["_weather_status"] == "ok", F.lit(99.5)).otherwise(frame["temp_c"])
-    sentence = judge(spark, facts, frame=frame.withColumn("temp_c", hot))["weather__answers_in_range"].sentence
+    table = written(facts)
+    hot = with_values(table, "temp_c", pc.if_else(pc.equal(table["_weather_status"], "ok"), 99.5, table["temp_c"]))
+    sentence = judge(spark, facts, table=hot)["weather__answers_in_range"].sentence
     assert " with an answer out of range (temp_c -60 .. 60, visibility_m >= 0) or out of place; first: " in sentence
     assert ", temp_c 99.5" in sentence
 
@@ -134,14 +145,14 @@ def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, mo
 
 def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp_path):
     facts, figures = honest_day(tmp_path, event_time=False, sizes=(100,), ledger="data/ledger").write()
-    frame = read(spark, facts)
+    rows = written(facts).to_pylist()
     answered = {
-        name: frame.where(f"_{name}_status IN ('ok', 'miss') AND _{name}_source = 'call'").count()
+        name: sum(row[f"_{name}_status"] in ("ok", "miss") and row[f"_{name}_source"] == "call" for row in rows)
         for name in ("weather", "plane")
     }
     counted = {"weather": answered["weather"] - 2, "plane": answered["plane"] + 1}
     figures = replace(figures, lookups=tuple(replace(one, stored=counted[one.name]) for one in figures.lookups))
-    found = judge(spark, facts, figures, frame)
+    found = judge(spark, facts, figures)
     weather, plane = found["weather__calls_reconciled"], found["plane__calls_reconciled"]
     assert (weather.status, weather.holds_back) == ("failed", False)
     assert weather.sentence.startswith(f"2 of {answered['weather']} answers that came by call are not kept")
@@ -150,17 +161,18 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
     sent = {"weather": RequestMetrics(9, 0, 0, 9, 500), "plane": RequestMetrics(9, 0, 0, 9, answered["plane"] - 1)}
     kept = {"stored": 10**6}
     figures = replace(figures, lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups))
-    found = judge(spark, facts, figures, frame)
+    found = judge(spark, facts, figures)
     assert found["plane__calls_reconciled"].sentence == (
         f"1 of {answered['plane']} answers that came by call were asked for by no request; "
         f"9 requests asked for {answered['plane'] - 1} keys"
     )
     again = tuple(replace(one, rows_called=120, keys_called=115) for one in figures.lookups)
-    paid_twice = judge(spark, facts, replace(figures, lookups=again), frame)["weather__calls_reconciled"]
+    paid_twice = judge(spark, facts, replace(figures, lookups=again))["weather__calls_reconciled"]
     assert (paid_twice.status, paid_twice.sentence) == ("failed", "5 of 120 calls repeat one of this run's 115 keys")
-    lost = frame.where("_weather_status = 'skipped'").count()
-    unknown = frame.replace("skipped", "unknown", subset=["_weather_status"])
-    found = judge(spark, facts, frame=unknown)
+    lost = sum(row["_weather_status"] == "skipped" for row in rows)
+    table = written(facts)
+    statuses = pc.replace_substring(table["_weather_status"], "skipped", "unknown")
+    found = judge(spark, facts, table=with_values(table, "_weather_status", statuses))
     assert found["plane__calls_reconciled"].status == "not_run"  # nobody gave the counts of the ledger
     assert found["outcomes_add_up"].status == "passed"
     assert f"{lost} unknown" in found["outcomes_add_up"].sentence
@@ -170,7 +182,7 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
 def test_pictures_count_every_row_that_was_called_for(spark, tmp_path):
     facts, figures = honest_day(tmp_path, "unordered", sizes=(200, 0, 50)).write()
     picture = check(spark, facts, figures).pictures["weather"]
-    called = read(spark, facts).where("size(_weather_attempts) > 0").count()
+    called = sum(bool(row["_weather_attempts"]) for row in written(facts).to_pylist())
     assert sum(one["rows"] for one in picture["latency"]) == called
     assert sum(sum(slot["outcomes"].values()) for slot in picture["slots"]) == called
     assert json.loads(json.dumps(picture)) == picture

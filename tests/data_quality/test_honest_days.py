@@ -8,8 +8,7 @@ import pytest
 from honest_day import ATTEMPT, DAY, WEATHER, Day, declare, honest_day, input_table
 from operator_day import operator_day
 
-from data_quality.day import check, verdicts
-from data_quality.run_output import read
+from data_quality.day import check
 from jobs.schema import LookupFacts, RequestMetrics
 
 pytestmark = pytest.mark.spark
@@ -27,7 +26,7 @@ NO_HISTORY = {"input_day_complete": "not run: no earlier day of the same weekday
 def test_fifty_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode):
     day = operator_day(tmp_path, mode, seeds=range(50))
     facts, figures = day.write()
-    found = verdicts(read(spark, facts), facts, figures, day.ledger(spark))
+    found = check(spark, facts, figures, day.ledger()).verdicts
     assert not_passed(found) == NO_HISTORY
     outcomes = figures.lookups[0].outcomes
     assert min(outcomes[name] for name in ("ok", "miss", "error", "timeout")) > 0  # the service did misbehave
@@ -38,7 +37,7 @@ def test_fifty_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode)
 )
 def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_path, mode):
     facts, figures = honest_day(tmp_path, mode, event_time=False).write()
-    found = verdicts(read(spark, facts), facts, figures)
+    found = check(spark, facts, figures).verdicts
     assert not_passed(found) == NO_HISTORY
     assert "watermarks_not_crossed" not in {verdict.check for verdict in found}
 
@@ -54,18 +53,18 @@ def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_wi
     row["_weather_latency_ms"] += 1045.0
     day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
     facts, _ = day.write()
-    assert "weather__time_limit_held" not in not_passed(verdicts(read(spark, facts), facts))
+    assert "weather__time_limit_held" not in not_passed(check(spark, facts).verdicts)
     row["_weather_latency_ms"] += 3000.0
     day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
     facts, _ = day.write()
-    assert not_passed(verdicts(read(spark, facts), facts))["weather__time_limit_held"].startswith("1 row over 2 s")
+    assert not_passed(check(spark, facts).verdicts)["weather__time_limit_held"].startswith("1 row over 2 s")
 
 
 def test_the_slowest_row_is_told_by_both_clocks_where_they_differ(spark, tmp_path):
     """A time limit stands still while the gate is closed; the charts count that time."""
     day = honest_day(tmp_path, event_time=False, lookups=(WEATHER,))
     facts, _ = day.write()
-    message = {verdict.check: verdict.sentence for verdict in verdicts(read(spark, facts), facts)}
+    message = {verdict.check: verdict.sentence for verdict in check(spark, facts).verdicts}
     assert "gate" not in message["weather__time_limit_held"]
     name, table = next(iter(day.outputs.items()))
     rows = table.to_pylist()
@@ -74,7 +73,7 @@ def test_the_slowest_row_is_told_by_both_clocks_where_they_differ(spark, tmp_pat
     row |= {"_weather_source": "shared", "_weather_paused_ms": 5000.0, "_weather_latency_ms": 5100.0}
     day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
     facts, _ = day.write()
-    message = {verdict.check: verdict.sentence for verdict in verdicts(read(spark, facts), facts)}
+    message = {verdict.check: verdict.sentence for verdict in check(spark, facts).verdicts}
     assert (
         "with the time in which the gate was closed, as the charts count it, 5.100 s"
         in message["weather__time_limit_held"]
@@ -133,16 +132,16 @@ def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_
         return Day(tmp_path, declared, {"part-00000.parquet": table}, {"part-0.parquet": output}, ((calls,),))
 
     facts, figures = written(8).write()
-    assert not_passed(verdicts(read(spark, facts), facts, figures)) == NO_HISTORY
+    assert not_passed(check(spark, facts, figures).verdicts) == NO_HISTORY
     if batch_size > 1:
         sent = RequestMetrics(32, 0, 0, 32, 64, most_at_once=(calls + 1,))
         crowded = replace(figures, lookups=(replace(figures.lookups[0], requests=sent),))
-        held = [verdict for verdict in verdicts(read(spark, facts), facts, crowded) if verdict.check == HELD]
+        held = [verdict for verdict in check(spark, facts, crowded).verdicts if verdict.check == HELD]
         assert [(one.status, one.sentence) for one in held] == [
             ("failed", "1 task had more requests in flight than the share: 4 in task 0, 3 allowed")
         ]
     facts, figures = written(9).write()
-    assert set(not_passed(verdicts(read(spark, facts), facts, figures))) == {HELD, *NO_HISTORY}
+    assert set(not_passed(check(spark, facts, figures).verdicts)) == {HELD, *NO_HISTORY}
 
 
 def test_a_day_of_one_row_is_judged(spark, tmp_path):

@@ -6,8 +6,7 @@ import pytest
 from honest_day import honest_day
 from planted_faults import FAULTS, PLACES, Day, Fault, Planted
 
-from data_quality.day import verdicts
-from data_quality.run_output import read
+from data_quality.day import check
 from jobs.schema import Verdict
 
 NO_HISTORY = {"input_day_complete"}  # a warning that says "not run": there are no earlier days
@@ -30,7 +29,7 @@ SIZE = 1_000_000
 
 def judge(spark, day: Day, *, ledger: bool = False) -> tuple[Verdict, ...]:
     facts, figures = day.write()
-    return verdicts(read(spark, facts), facts, figures, day.ledger(spark) if ledger else None)
+    return check(spark, facts, figures, day.ledger() if ledger else None).verdicts
 
 
 def names(found: tuple[Verdict, ...], status: str) -> set[str]:

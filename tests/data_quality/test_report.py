@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from honest_day import Day, declare
 
-from data_quality.report import PLOTLY, render
+from data_quality.report import render
+from data_quality.report.pages import PLOTLY
 from jobs.schema import OUTCOMES, DayMetrics, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
 PICTURE = {

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from test_report import DOUBLED, PICTURE, days, record
 
-from data_quality import charts
-from data_quality.report import render
+from data_quality.report import charts, render
 from jobs.schema import Verdict
 
 pytestmark = pytest.mark.ui

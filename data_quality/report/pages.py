@@ -18,8 +18,8 @@ from typing import Any
 
 import jinja2
 
-from data_quality import charts
 from data_quality.next_step import next_step
+from data_quality.report import charts
 from jobs.schema import OUTCOMES, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
 PLOTLY = "plotly.min.js"  # once, beside the pages
@@ -125,7 +125,9 @@ def require(folder: Path) -> None:
 def _pages() -> jinja2.Environment:
     """The templates, each compiled once."""
     pages = jinja2.Environment(
-        loader=jinja2.PackageLoader("data_quality", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.PackageLoader("data_quality.report", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
     )
     pages.filters |= {"number": number, "seconds": seconds, "minute": minute, "mark": MARKS.__getitem__}
     return pages

@@ -1,0 +1,104 @@
+"""The answers of one lookup by their place, which is a number of key and time: how many rows have one, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from data_quality.digests import Numbers, digest
+from data_quality.run_output import Flags, Places, array_of
+from jobs import schema
+from jobs.schema import GONE, LookupFacts
+
+
+def places_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
+    key = array_of(table[schema.key(lookup.name)])
+    return _of_rows(digest([*key.flatten(), array_of(table[schema.published_answered_at(lookup.name)])]), table)
+
+
+def answers_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
+    """A number for what was answered: the status and the columns."""
+    names = [schema.published_status(lookup.name), *(column for column, _ in lookup.returns)]
+    return _of_rows(digest([array_of(table[name]) for name in names]), table)
+
+
+def _of_rows(numbers: Numbers, table: pa.Table) -> Numbers:
+    return numbers if len(numbers) == len(table) else np.resize(numbers, len(table))
+
+
+@dataclass(frozen=True)
+class AnswerGroups:
+    """One entry for each place, in the order of their numbers."""
+
+    places: Numbers
+    rows: Places
+    calls: Places  # rows whose answer came by call
+    lowest: Numbers  # answer; another than the highest where the rows have several
+    highest: Numbers
+
+    @classmethod
+    def of(cls, places: Numbers, answers: Numbers, by_call: Flags) -> AnswerGroups:
+        return cls._grouped(places, np.ones(len(places), np.int64), by_call.astype(np.int64), answers, answers)
+
+    @classmethod
+    def together(cls, parts: Sequence[AnswerGroups]) -> AnswerGroups:
+        if len(parts) == 1:
+            return parts[0]
+        names = ("places", "rows", "calls", "lowest", "highest")
+        empty = cls.of(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.bool_))
+        return cls._grouped(*(np.concatenate([getattr(part, name) for part in (empty, *parts)]) for name in names))
+
+    @classmethod
+    def _grouped(cls, places: Numbers, rows: Places, calls: Places, lowest: Numbers, highest: Numbers) -> AnswerGroups:
+        order = np.argsort(places)
+        ordered = places[order]
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+        if not len(starts):
+            return cls(places, rows, calls, lowest, highest)
+        return cls(
+            ordered[starts],
+            np.add.reduceat(rows[order], starts),
+            np.add.reduceat(calls[order], starts),
+            np.minimum.reduceat(lowest[order], starts),
+            np.maximum.reduceat(highest[order], starts),
+        )
+
+
+class StoredAnswers:
+    """What is stored under each place; without a table, nothing that need mean anything."""
+
+    def __init__(self, table: pa.Table | None, lookup: LookupFacts) -> None:
+        self.known = table is not None
+        if table is None:
+            self._places = self._answers = np.zeros(0, np.uint64)
+            self._gone = np.zeros(0, np.bool_)
+            return
+        places = places_of(table, lookup)
+        order = np.argsort(places)
+        self._places, self._answers = places[order], answers_of(table, lookup)[order]
+        status = np.array(table[schema.published_status(lookup.name)].to_pylist(), object)
+        self._gone = (status == GONE)[order]
+
+    def at(self, places: Numbers) -> tuple[NDArray[np.uint64], Flags, Flags]:
+        """For each place: the stored answer, whether there is one, and whether it need not be there any more."""
+        if not self.known:
+            return np.zeros(len(places), np.uint64), np.zeros(len(places), np.bool_), np.ones(len(places), np.bool_)
+        if not len(self._places):
+            return np.zeros(len(places), np.uint64), *(np.zeros((2, len(places)), np.bool_))
+        found = np.minimum(np.searchsorted(self._places, places), len(self._places) - 1)
+        there = self._places[found] == places
+        return self._answers[found], there, there & self._gone[found]
+
+    def unlike(self, groups: AnswerGroups) -> tuple[Flags, Flags]:
+        """The groups with a wrong answer, and those whose stored answer may be gone.
+
+        Where nothing is stored, two calls that ended in one µs may have had two answers.
+        """
+        stored, there, gone = self.at(groups.places)
+        alike = (groups.lowest == groups.highest) | (groups.calls > 1)
+        as_stored = there & (groups.lowest == stored) & (groups.highest == stored)
+        return ~np.where(gone, alike, as_stored), gone

@@ -1,0 +1,104 @@
+"""Answers of the declared columns, types and ranges, where there is an answer; not more nulls than declared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from data_quality.arrow_types import declared_name, spark_name
+from data_quality.check import Cure, LookupCheck, outcomes, total
+from data_quality.findings import Finding, rows, share
+from data_quality.run_output import Faults, Flags, TaskRows, flags
+from data_quality.written_day import WrittenDay
+from jobs.schema import OUTCOMES
+
+ANSWERED = ("ok", "fallback")  # outcomes with which an answer may stand in the row
+
+
+class AnswersInRange(LookupCheck):
+    name = "answers_in_range"
+    red_when = (
+        "an answer has another type than declared, lies out of range, stands in a row without an answer, or too many "
+        "are null"
+    )
+    promise = "The answers have the declared columns and types, lie in range, and stand only in rows with an answer."
+    cure = Cure.REFRESH
+
+    @property
+    def columns(self) -> list[str]:
+        return [column for column, _ in self.lookup.returns]
+
+    @property
+    def shown(self) -> list[str]:
+        bounded = [column for column, _, _ in self.lookup.ranges]  # first: a sentence names the first few columns
+        return list(dict.fromkeys([*bounded, self.status, *self.columns]))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(self.shown)
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults, dict[str, Faults]]:
+        nulls = {
+            column: self.faults(rows, rows.one_of(self.status, "ok") & rows.is_null(column), [self.status, column])
+            for column, _ in self.lookup.null_share
+        }
+        return outcomes(rows, self.lookup), self.faults(rows, self._at_fault(rows), self.shown), nulls
+
+    def _at_fault(self, rows: TaskRows) -> Flags:
+        # A row without a known outcome is the business of outcomes_add_up.
+        unanswered = rows.one_of(self.status, *(known for known in OUTCOMES if known not in ANSWERED))
+        wrong = np.zeros(len(rows), np.bool_)
+        for column in self.columns:
+            wrong |= unanswered & ~rows.is_null(column)
+        for column, lowest, highest in self.lookup.ranges:
+            kind = rows.column(column).type
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+                continue  # the wrong type is told of the whole day
+            values = rows.numbers(column)
+            wrong |= np.isposinf(values) & flags(rows.column(column).is_nan()) if pa.types.is_floating(kind) else False
+            wrong |= values < lowest if lowest is not None else False
+            wrong |= values > highest if highest is not None else False
+        return wrong
+
+    def finding(self, parts: list[tuple[Counter[Any], Faults, dict[str, Faults]]], day: WrittenDay) -> Finding:
+        counted, faults = total([part[0] for part in parts]), Faults.together(part[1] for part in parts)
+        ranges = [f"{column} {_bounds(low, high)}" for column, low, high in self.lookup.ranges]
+        expected = "; ".join([", ".join(f"{column} {kind}" for column, kind in self.lookup.returns), *ranges])
+        if parts and (wrong_types := "; ".join(self._wrong_types(day.output.columns))):
+            return Finding(False, wrong_types, counted.total(), counted.total(), expected)
+        bounds = f" ({', '.join(ranges)})" if ranges else ""
+        found = Finding.judged(
+            f"all answers of {rows(counted.total())} as declared",
+            f"{rows(faults.count)} with an answer out of range{bounds} or out of place",
+            faults.count,
+            counted.total(),
+            expected,
+        ).with_evidence(faults.evidence)
+        if not found.success:
+            return found
+        return self._too_many_nulls([part[2] for part in parts], counted["ok"], expected) or found
+
+    def _wrong_types(self, columns: pa.Schema) -> Iterator[str]:
+        for column, ddl in self.lookup.returns:
+            kind = spark_name(columns.field(column).type)
+            if kind.lower() != declared_name(ddl):
+                yield f"{column} is {kind}, declared {declared_name(ddl)}"
+
+    def _too_many_nulls(self, parts: list[dict[str, Faults]], answers: int, expected: str) -> Finding | None:
+        for column, tolerated in self.lookup.null_share:
+            nulls = Faults.together(part[column] for part in parts)
+            found = share(nulls.count, answers)
+            if found > tolerated:
+                text = f"{column} is null in {found:.2%} of {answers:,} answers; tolerated {tolerated:.2%}"
+                return Finding(False, text, nulls.count, answers, expected).with_evidence(nulls.evidence)
+        return None
+
+
+def _bounds(lowest: float | None, highest: float | None) -> str:
+    if lowest is None:
+        return f"<= {highest:g}"
+    return f">= {lowest:g}" if highest is None else f"{lowest:g} .. {highest:g}"

@@ -1,0 +1,240 @@
+"""From the row to what the service said: the key that the declaration makes of the row, the answer of that key, and the
+time at which it came.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from data_quality.answer_groups import AnswerGroups, StoredAnswers, answers_of, places_of
+from data_quality.check import LookupCheck, total
+from data_quality.checks.answers_in_range import ANSWERED
+from data_quality.digests import Numbers, digest
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
+from data_quality.key_expressions import declared_keys, lasting
+from data_quality.run_output import Faults, Flags, TaskRows
+from data_quality.written_day import WrittenDay
+from jobs import schema
+from jobs.schema import OUTCOMES, SOURCE_IDENTITY, DayFacts
+
+CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
+_ALIKE = "rows of one key whose answer came at one moment have the same answer"
+_ROW_EXPECTED = "published as audited; asked where there is a key; an answer that came by call came at its end"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Of one task."""
+
+    rows: int
+    contradicted: Faults  # by what the row itself says of its answer
+    other_keys: Faults  # than declared
+    parts: Counter[str]  # of the key that are others
+    groups: AnswerGroups
+
+
+class AnswersMatch(LookupCheck):
+    name = "answers_match"
+    red_when = (
+        "the key in the audit is not what the declared expressions give for the row of the input; the answer is not "
+        "the stored one of that key and time; the status or the time of the answer is not that of the call"
+    )
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.lookup.keys)
+
+    @property
+    def promise(self) -> str:
+        stored = ", as it is kept in the ledger." if self.declared.ledger is not None else "."
+        return f"The key asked is what the declaration makes of the row, and the answer is that of the key{stored}"
+
+    @property
+    def key(self) -> str:
+        return schema.key(self.lookup.name)
+
+    @property
+    def published(self) -> str:
+        return schema.published_status(self.lookup.name)
+
+    @property
+    def answered_at(self) -> str:
+        return schema.published_answered_at(self.lookup.name)
+
+    @property
+    def shown(self) -> list[str]:
+        return [self.status, self.published, self.source, self.answered_at]
+
+    @property
+    def columns(self) -> list[str]:
+        return [column for column, _ in self.lookup.returns]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (*self.shown, self.key, self.attempts, *self.columns, *SOURCE_IDENTITY)
+
+    def prepare(self, day: WrittenDay) -> None:
+        """Ask for what is stored of the answers."""
+        table = day.stored(self.lookup.name) if day.stored else None
+        self._stored = StoredAnswers(table, self.lookup)
+        there = day.output.columns
+        names = [part.name for part in there.field(self.key).type] if self.key in there.names else []
+        self._absent = [part for part, _ in lasting(self.lookup) if len(day.output) and part not in names]
+
+    def of_task(self, rows: TaskRows, day: WrittenDay) -> Answers:
+        contradicted = self.faults(rows, self._contradicted(rows, day.facts), self.shown)
+        other_keys, parts = self._other_keys(rows, day)
+        places, answers, by_call = self._numbers(rows, self._answered(rows))
+        return Answers(len(rows), contradicted, other_keys, parts, AnswerGroups.of(places, answers, by_call))
+
+    def finding(self, parts: list[Answers], day: WrittenDay) -> Finding:
+        return _together([self._by_answer(parts, day), self._by_row(parts), self._by_key(parts, day)])
+
+    # -- what the row itself says of its answer: published as audited, asked where there is a key, come when it says ---
+    def _contradicted(self, rows: TaskRows, facts: DayFacts) -> Flags:
+        hit, asked_now = rows.one_of(self.status, "ok", "miss"), rows.one_of(self.source, "call", "shared")
+        answered, at = rows.one_of(self.status, *ANSWERED, "miss"), rows.numbers(self.answered_at)
+        key = rows.column(self.key)
+        absent = rows.is_null(self.key)
+        for part in key.flatten():
+            absent = absent | part.is_null().to_numpy(zero_copy_only=False)
+        came_at = rows.calls(self.lookup.name).ended
+        wrong: Flags = digest([rows.column(self.published)]) != digest([rows.column(self.status)])
+        wrong |= rows.one_of(self.status, *OUTCOMES) & (absent != rows.one_of(self.status, "skipped"))
+        wrong |= hit & np.isnan(at)
+        wrong |= ~answered & ~rows.is_null(self.status) & ~np.isnan(at)
+        wrong |= hit & rows.one_of(self.source, "call") & ~np.isnan(came_at) & (at != came_at)
+        begun, ended = _within(facts)
+        wrong |= asked_now & ((at < begun) | (at > ended))
+        return wrong
+
+    def _by_row(self, parts: list[Answers]) -> Finding:
+        faults, count = Faults.together(part.contradicted for part in parts), sum(part.rows for part in parts)
+        wrong = f"{rows(faults.count)} of {count:,} whose status, key, or time of the answer is not that of the call"
+        found = Finding.judged(f"{rows(count)} published as audited", wrong, faults.count, count, _ROW_EXPECTED)
+        return found.with_evidence(faults.evidence)
+
+    # -- the key against what the declaration makes of the row of the input --------------------------------------------
+    def _other_keys(self, rows: TaskRows, day: WrittenDay) -> tuple[Faults, Counter[str]]:
+        wrong = np.zeros(len(rows), np.bool_)
+        if self._absent or not lasting(self.lookup):
+            return Faults(0), Counter()
+        key = rows.column(self.key)
+        written = dict(zip([part.name for part in key.type], key.flatten(), strict=True))
+        changed: dict[str, Flags] = {}
+        for places, declared in declared_keys(rows, self.lookup, day):
+            for part, values in declared.items():
+                other = digest([values]) != digest([written[part].take(pa.array(places))])
+                changed.setdefault(part, np.zeros(len(rows), np.bool_))[places] |= other
+                wrong[places] |= other
+
+        def described(place: int) -> dict[str, str]:
+            return {"differs": ", ".join(part for part, flags in changed.items() if flags[place])}
+
+        counts = Counter({part: int(flags.sum()) for part, flags in changed.items()})
+        return self.faults(rows, wrong, list(SOURCE_IDENTITY), described), counts
+
+    def _by_key(self, parts: list[Answers], day: WrittenDay) -> Finding:
+        count = day.input.rows
+        declared = ", ".join(f"{name} = {text}" for name, text in self.lookup.keys)
+        expected = f"the key in the audit is what {declared} gives"
+        if self._absent:
+            return Finding(False, f"{self.key} has no {self._absent[0]}", count, count, expected)
+        faults, counted = Faults.together(part.other_keys for part in parts), total([part.parts for part in parts])
+        in_words = [f"{part} in {counted[part]:,}" for part, _ in self.lookup.keys if counted[part]]
+        wrong = f"{rows(faults.count)} with another key than declared for the row: {', '.join(in_words[:5])}"
+        found = Finding.judged(f"{rows(count)} with the declared key", wrong, faults.count, count, expected)
+        return found.with_evidence(faults.evidence)
+
+    # -- the answer against the stored one, or against those of equal rows ---------------------------------------------
+    def _answered(self, rows: TaskRows) -> Flags:
+        return rows.one_of(self.published, "ok", "miss") & ~rows.is_null(self.answered_at)
+
+    def _numbers(self, rows: TaskRows, wanted: Flags) -> tuple[Numbers, Numbers, Flags]:
+        """Of these rows: key and time, and what was answered, as numbers; and whether it came by call."""
+        some = rows.table.select([self.key, self.answered_at, self.published, *self.columns]).filter(pa.array(wanted))
+        by_call = rows.one_of(self.source, "call")[wanted]
+        return places_of(some, self.lookup), answers_of(some, self.lookup), by_call
+
+    def _by_answer(self, parts: list[Answers], day: WrittenDay) -> Finding:
+        groups = AnswerGroups.together([part.groups for part in parts])
+        unlike, gone = self._stored.unlike(groups)
+        count, count_gone = int(groups.rows.sum()), int(groups.rows[gone].sum())
+        expected = "for each key and time of an answer the stored one" if self._stored.known else _ALIKE
+        if unlike.any():
+            return self._named(groups.places[unlike], count, expected, day)
+        if not self._stored.known:
+            text = (
+                f"{rows(count)} with an answer; those of one key and time have the same; no stored response to compare"
+            )
+        elif count_gone:
+            of_key = f"{rows(count - count_gone)} with the stored answer of their key"
+            text = f"{of_key}, {count_gone:,} whose stored response is gone"
+        else:
+            text = f"{rows(count)} with an answer, each the stored one of its key"
+        return Finding(True, text, 0, count, expected)
+
+    def _named(self, unlike: Numbers, count: int, expected: str, day: WrittenDay) -> Finding:
+        """The rows with another answer than the stored one; where none is, with another than most of their group."""
+        seen: Counter[tuple[int, int]] = Counter()
+        for read in day.output.tasks():
+            task = read()
+            places, answers, _ = self._numbers(task, self._answered(task))
+            among = np.isin(places, unlike)
+            seen.update(zip(places[among].tolist(), answers[among].tolist(), strict=True))
+        wrong = self._wrong_answers(seen)
+        faults = []
+        for read in day.output.tasks():
+            task = read()
+            answered = self._answered(task)
+            places, answers, _ = self._numbers(task, answered)
+            at_fault = np.zeros(len(task), np.bool_)
+            at_fault[answered] = [pair in wrong for pair in zip(places.tolist(), answers.tolist(), strict=True)]
+            shown = [*SOURCE_IDENTITY, self.published, self.source, self.answered_at, *self.columns]
+            faults.append(self.faults(task, at_fault, shown))
+        found = Faults.together(faults)
+        text = f"{rows(found.count)} of {count:,} with another answer than their key has at that time"
+        return Finding(False, text, found.count, count, expected).with_evidence(found.evidence)
+
+    def _wrong_answers(self, seen: Counter[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Of places with several answers or a wrong one: the wrong ones."""
+        groups: dict[int, dict[int, int]] = {}
+        for (place, answer), times in seen.items():
+            groups.setdefault(place, {})[answer] = times
+        found = zip(*(column.tolist() for column in self._stored.at(np.array([*groups], np.uint64))), strict=True)
+        wrong = set()
+        for (place, counts), (right, is_there, is_gone) in zip(groups.items(), found, strict=True):
+            most = max(counts.values())
+            tie = list(counts.values()).count(most) > 1
+            for answer, times in counts.items():
+                if (times < most or tie) if is_gone else (answer != right or not is_there):
+                    wrong.add((place, answer))
+        return wrong
+
+
+def _within(facts: DayFacts) -> tuple[float, float]:
+    """The run, and as much around it as clocks may differ, in µs; NaN where it is not known."""
+    if not facts.started_at or not facts.finished_at:
+        return np.nan, np.nan
+    begun, ended = (dt.datetime.fromisoformat(moment) for moment in (facts.started_at, facts.finished_at))
+    return (begun - CLOCKS).timestamp() * 1e6, (ended + CLOCKS).timestamp() * 1e6
+
+
+def _together(findings: list[Finding]) -> Finding:
+    """One finding of several about the same rows: red when one is."""
+    red = [one for one in findings if one.success is False]
+    if not red:
+        return findings[0]
+    evidence = {str(row): row for one in red for row in one.evidence}
+    return replace(
+        red[0],
+        sentence="; ".join(one.sentence for one in red),
+        unexpected_count=max(one.unexpected_count for one in red),
+        element_count=max(one.element_count for one in findings),
+        evidence=tuple(evidence.values())[:ROWS_OF_EVIDENCE],
+    )

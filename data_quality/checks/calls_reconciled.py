@@ -1,0 +1,59 @@
+"""Each distinct key called for once, and every answer of a call in the ledger."""
+
+from __future__ import annotations
+
+from data_quality.check import LookupCheck
+from data_quality.findings import Finding
+from data_quality.run_output import TaskRows
+from data_quality.written_day import WrittenDay
+
+
+class CallsReconciled(LookupCheck):
+    name = "calls_reconciled"
+    severity = "warn"
+    red_when = (
+        "fewer answers stand in the ledger than came by call, so that the next run pays for some again; or a key was "
+        "called for at more than one row"
+    )
+    promise = "Each distinct key is called for once, and every answer is kept, so that no run asks for it again."
+    expected = "every answer that came by call is in the ledger, and each distinct key was called for once"
+
+    @property
+    def wanted(self) -> bool:
+        return self.declared.ledger is not None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.status, self.source
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> int:
+        return int((rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")).sum())
+
+    def finding(self, parts: list[int], day: WrittenDay) -> Finding:
+        answered, metrics = sum(parts), day.metrics_of(self.lookup)
+        if metrics is None or metrics.stored is None:
+            return Finding.not_run("the answers that came by call, or those in the ledger, were not counted")
+        keys = metrics.keys_called
+        called = metrics.rows_called
+        if keys is not None and (again := called - keys) > 0:
+            text = f"{again:,} of {called:,} calls repeat one of this run's {keys:,} keys"
+            return self._red(text, again, called)
+        by_call = "answers that came by call are"
+        if (lost := answered - metrics.stored) > 0:
+            return self._red(
+                f"{lost:,} of {answered:,} {by_call} not kept: they are asked for again next time", lost, answered
+            )
+        asked = ""
+        if metrics.requests is not None and self.lookup.kind != "coroutine":  # a coroutine's answer may need no request
+            sent = metrics.requests
+            asked = f"; {sent.sent:,} requests asked for {sent.items:,} keys"
+            asked += "" if keys is None else f", {keys:,} distinct"
+            if (unasked := answered - sent.items) > 0:
+                text = f"{unasked:,} of {answered:,} answers that came by call were asked for by no request{asked}"
+                return self._red(text, unasked, answered)
+        more = metrics.stored - answered
+        also = f"; {more:,} more are, of tasks that ran again or of rows that had left" if more else ""
+        return Finding(True, f"all {answered:,} {by_call} kept{also}{asked}", 0, answered, self.expected)
+
+    def _red(self, text: str, unexpected: int, elements: int) -> Finding:
+        return Finding(False, text, unexpected, elements, self.expected)

@@ -1,0 +1,205 @@
+"""Calls in flight, from the start and the end of every attempt, against the share of each task.
+
+Tasks leave to others what their last rows need no more, and all at their end. Each says by its own clock since when it
+has more or less, so each is judged by one clock; that all shares together are no more than was allowed follows from the
+order in which they were given.
+
+Where a call asks for many keys, the files have the attempts of keys, which wait for one another first. Its requests are
+judged as the run counted them where they were sent, the attempts by how many keys may wait or be asked for at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from data_quality.check import LookupCheck
+from data_quality.findings import Finding
+from data_quality.run_output import Calls, Faults, Floats, Places, TaskRows
+from data_quality.written_day import WrittenDay
+from jobs.schema import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Of one task."""
+
+    task: int
+    over: int  # the most in flight beyond what the task was allowed at that moment; 0 or less: never
+    most: int  # in flight at once
+    attempts: int  # made
+    faults: Faults  # attempts that began with all slots taken
+
+
+class ConcurrencyHeld(LookupCheck):
+    name = "concurrency_held"
+    red_when = (
+        "a task had more calls in flight than its share at that moment, or the shares together were too many; in "
+        "batches, more requests, as they were counted where they were sent"
+    )
+
+    @property
+    def promise(self) -> str:
+        limit = self.lookup.max_concurrency
+        return f"No task had more calls in flight than its share of {limit}, by their starts and ends."
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return PARTITION, self.attempts
+
+    @property
+    def number(self) -> int:
+        """Of the lookup."""
+        return [one.name for one in self.declared.lookups].index(self.lookup.name)
+
+    def of_task(self, rows: TaskRows, day: WrittenDay) -> Peak | None:
+        if self.number >= len(day.facts.shares):
+            return None
+        calls = rows.calls(self.lookup.name)
+        if not len(calls.starts):
+            return None
+        task = int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1))
+        allowed = self._allowed_over_time(day.facts, task)
+        counted = InFlight(calls.starts, calls.ends, allowed)
+        if counted.over > 0 and set(SOURCE_IDENTITY) <= set(rows.names):
+            # A row doubled in the files did not call twice: the same attempts of the same row count once.
+            kept = np.isin(calls.rows, _each_once(rows, calls))
+            counted = InFlight(calls.starts[kept], calls.ends[kept], allowed)
+        faults = self._attempts_over(rows, calls, counted) if counted.over > 0 else Faults(0)
+        return Peak(task, counted.over, counted.most, len(counted.starts), faults)
+
+    def _attempts_over(self, rows: TaskRows, calls: Calls, counted: InFlight) -> Faults:
+        """The attempts that began when all that the task was allowed was in flight."""
+        in_flight, allowed = counted.at_starts(calls.starts)
+        late = np.flatnonzero(in_flight > allowed)
+        by_row: dict[int, list[int]] = {}
+        for attempt in late:
+            by_row.setdefault(int(calls.rows[attempt]), []).append(int(attempt))
+
+        def described(row: int) -> dict[str, Any]:
+            first = by_row[row][0]
+            times = {"start_us": int(calls.starts[first]), "end_us": int(calls.ends[first])}
+            return {"in_flight": int(in_flight[first]), "allowed": int(allowed[first]), **times}
+
+        wrong = np.zeros(len(rows), np.bool_)
+        wrong[list(by_row)] = True
+        found = self.faults(rows, wrong, [], described)
+        return Faults(len(late), found.rows)
+
+    def _allowed_over_time(self, facts: DayFacts, task: int) -> tuple[Places, Places]:
+        """From which edge on the task was allowed how many attempts at once."""
+        steps = sorted(self._steps(facts, task), key=lambda step: step[0])
+        return np.array([edge for edge, _ in steps], np.int64), np.array([calls for _, calls in steps], np.int64)
+
+    def _steps(self, facts: DayFacts, task: int) -> Iterator[tuple[int, int]]:
+        shares = facts.shares[self.number]
+        before = self._attempts_of(shares[task]) if 0 <= task < len(shares) else 0
+        yield 0, before
+        for given in facts.shares_given:
+            if given.task == task:
+                allowed = self._attempts_of(given.shares[self.number])
+                yield given.since * 2 + (allowed < before), allowed
+                before = allowed
+
+    def _attempts_of(self, share: int) -> int:
+        """One per call; of many keys, those of full calls and of one that waits to leave."""
+        size = self.lookup.batch_size
+        return share if size == 1 or not share else (share + 1) * size
+
+    def finding(self, parts: list[Peak | None], day: WrittenDay) -> Finding:
+        if self.number >= len(day.facts.shares):
+            return Finding.not_run("the run does not say how many calls each task was allowed")
+        found = self._of_attempts([peak for peak in parts if peak is not None], day.facts)
+        metrics = day.metrics_of(self.lookup)
+        counted = metrics.requests if metrics is not None and self.lookup.batch_size > 1 else None
+        if not found.success or counted is None or not counted.most_at_once:
+            return found
+        return self._of_requests(counted.most_at_once, day.facts)
+
+    def _of_attempts(self, peaks: list[Peak], facts: DayFacts) -> Finding:
+        shares = [self._attempts_of(share) for share in facts.shares[self.number]]
+        attempts = sum(peak.attempts for peak in peaks)
+        asked = f"{self.lookup.max_concurrency} calls" if self.lookup.batch_size == 1 else f"{sum(shares):,} keys"
+        expected = f"at most {asked} in flight, shared among the tasks as {shares[:20]}"
+        if (too_much := self._given_too_much(facts)) is not None:
+            return Finding(False, too_much, 1, attempts, expected)
+        over = [peak for peak in peaks if peak.over > 0]
+        if not over:
+            most = max((peak.most for peak in peaks), default=0)
+            largest = max((self._attempts_of(share) for share in self._largest(facts).values()), default=0)
+            text = f"at most {most} in flight in a task, of {largest} allowed; {attempts:,} attempts"
+            return Finding(True, text, 0, attempts, expected)
+        first = min(over, key=lambda peak: peak.task)
+        faults = Faults.together(peak.faults for peak in over)
+        beyond = f"{first.over} more in flight in task {first.task} than allowed"
+        text = f"{faults.count:,} attempts began with all slots taken: {beyond}"
+        return Finding(False, text, faults.count, attempts, expected).with_evidence(faults.evidence)
+
+    def _of_requests(self, most_at_once: tuple[int, ...], facts: DayFacts) -> Finding:
+        """The most requests that each task had in flight, by number, against its largest share."""
+        limit, allowed = self.lookup.max_concurrency, self._largest(facts)
+        shares = list(facts.shares[self.number][:20])
+        expected = f"at most {limit} requests in flight, shared among the tasks as {shares}"
+        over = [task for task, most in enumerate(most_at_once) if most > allowed.get(task, 0)]
+        if not over:
+            text = f"at most {max(most_at_once)} requests in flight in a task, of {max(allowed.values())} allowed"
+            return Finding(True, text, 0, len(most_at_once), expected)
+        tasks = "1 task" if len(over) == 1 else f"{len(over)} tasks"
+        first = f"{most_at_once[over[0]]} in task {over[0]}, {allowed.get(over[0], 0)} allowed"
+        text = f"{tasks} had more requests in flight than the share: {first}"
+        return Finding(False, text, len(over), len(most_at_once), expected)
+
+    def _largest(self, facts: DayFacts) -> dict[int, int]:
+        """The largest share that each task ever had."""
+        largest = dict(enumerate(facts.shares[self.number]))
+        for given in facts.shares_given:
+            largest[given.task] = max(given.shares[self.number], largest.get(given.task, 0))
+        return largest
+
+    def _given_too_much(self, facts: DayFacts) -> str | None:
+        """Whether all shares together were ever more than at first."""
+        now = dict(enumerate(facts.shares[self.number]))
+        allowed = sum(now.values())
+        for given in facts.shares_given:
+            now[given.task] = given.shares[self.number]
+            if (together := sum(now.values())) > allowed:
+                return f"the tasks were given {together} calls in flight together, {allowed} allowed"
+        return None
+
+
+class InFlight:
+    """Attempts of one task in flight, at every moment that one starts or ends, or that the task's share changes.
+
+    A moment is an edge: twice its µs, and one more for a start. So an end comes before a start of the same µs: the slot
+    was free by then.
+    """
+
+    def __init__(self, starts: Floats, ends: Floats, allowed: tuple[Places, Places]) -> None:
+        self._since, self._allowed = allowed
+        self.starts = np.sort(starts[~np.isnan(starts)].astype(np.int64) * 2 + 1)
+        self._ends = np.sort(ends[~np.isnan(ends)].astype(np.int64) * 2)
+        in_flight, share = self._at(np.concatenate([self.starts, self._since]))
+        self.most = int(in_flight[: len(self.starts)].max(initial=0))
+        self.over = int((in_flight - share).max(initial=0))
+
+    def at_starts(self, starts: Floats) -> tuple[Places, Places]:
+        return self._at(np.nan_to_num(starts).astype(np.int64) * 2 + 1)
+
+    def _at(self, edges: Places) -> tuple[Places, Places]:
+        """How many are in flight, and how many are allowed."""
+        begun = np.searchsorted(self.starts, edges, "right")
+        ended = np.searchsorted(self._ends, edges, "right")
+        share = self._allowed[np.searchsorted(self._since, edges, "right") - 1]
+        return begun - ended, share
+
+
+def _each_once(rows: TaskRows, calls: Calls) -> Places:
+    """Of rows with the same identity and the same attempts, the first."""
+    file = rows.column(SOURCE_FILE)
+    codes = (file if hasattr(file, "indices") else file.dictionary_encode()).indices.fill_null(-1).to_numpy()
+    same = [codes, np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1), calls.counts, calls.begun, calls.ended]
+    found: Places = np.unique(np.column_stack(same), axis=0, return_index=True)[1]
+    return found

@@ -1,0 +1,59 @@
+"""What the two checks have in common that hold the marks of the rows against their event times."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from data_quality.check import Check
+from data_quality.run_output import TaskRows
+from data_quality.watermarks import NONE_LOST, TrueMarks, true_marks
+from data_quality.written_day import WrittenDay
+from jobs.schema import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT, EventTimeFacts
+
+
+class Marked(Protocol):
+    """What one task says."""
+
+    @property
+    def gaps(self) -> int: ...
+
+
+Part = TypeVar("Part", bound=Marked)
+
+
+class EventTimeCheck(Check):
+    """Of a declaration with an event time."""
+
+    @property
+    def wanted(self) -> bool:
+        return self.declared.event_time is not None
+
+    @property
+    def event_time(self) -> EventTimeFacts:
+        assert self.declared.event_time is not None
+        return self.declared.event_time
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, LATE, self.event_time.column)
+
+    @abstractmethod
+    def judged(self, rows: TaskRows, marks: TrueMarks) -> Marked:
+        """What the rows of a task say beside the true marks."""
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> Marked:
+        return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
+
+    def with_lost_rows(self, parts: list[Part], day: WrittenDay) -> list[Part]:
+        """A lost row moved the watermarks too: without it every later row of its task would look wrong."""
+        if not any(part.gaps for part in parts):
+            return parts
+        again = []
+        for read in day.output.tasks():
+            rows = read()
+            task = int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1))
+            again.append(self.judged(rows, true_marks(rows, self.event_time, day.lost.get(task, NONE_LOST))))
+        return again  # type: ignore[return-value]  # of the same check

@@ -1,0 +1,117 @@
+"""Every row of the input exactly once in the files, by source file and row number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from data_quality.check import Check
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
+from data_quality.input_rows import by_file, path_of
+from data_quality.run_output import Floats, Places, TaskRows, whole_number
+from data_quality.written_day import WrittenDay
+from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The row numbers of one input file in one task, as runs without a gap."""
+
+    firsts: Places
+    lasts: Places
+    count: int  # rows; more than the runs have where one is doubled
+
+    @classmethod
+    def of(cls, numbers: Places) -> Runs:
+        ordered = np.unique(numbers)
+        breaks = np.flatnonzero(np.diff(ordered) != 1)
+        return cls(ordered[np.append(0, breaks + 1)], ordered[np.append(breaks, len(ordered) - 1)], len(numbers))
+
+    @property
+    def is_once(self) -> bool:
+        return int((self.lasts - self.firsts + 1).sum()) == self.count
+
+
+class EveryRowOnce(Check):
+    name = "every_row_once"
+    red_when = (
+        "a row of the input is missing, is there twice, or a row is there that the input does not have; by source file "
+        "and row number"
+    )
+    promise = "Every row of the input is in the files exactly once: none lost, none doubled."
+    expected = "each row of the input exactly once, by source file and row number"
+    needs = SOURCE_IDENTITY
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Runs]:
+        return {path_of(uri or ""): Runs.of(_numbers(rows)[at]) for uri, at in by_file(rows).items()}
+
+    def finding(self, parts: list[dict[str, Runs]], day: WrittenDay) -> Finding:
+        rows_in, rows_out = day.input.rows, sum(runs.count for part in parts for runs in part.values())
+        there = {path for part in parts for path in part}
+        whole = there <= set(day.input.counts) and all(
+            _are_all([part[path] for part in parts if path in part], count) for path, count in day.input.counts.items()
+        )
+        if whole:
+            holds = f"{rows(rows_in)} in, {rows(rows_out)} out, each exactly once"
+            return Finding(True, holds, 0, rows_in, self.expected)
+        return self._named(day)
+
+    def _named(self, day: WrittenDay) -> Finding:
+        """The rows that are not there exactly once."""
+        places = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in day.output.columns.names]
+        written = _gathered(day, places)
+        counted: Counter[str] = Counter()
+        shown: list[dict[str, Any]] = []
+        for path in sorted(written.keys() | day.input.counts.keys()):
+            table = written.get(path, np.zeros((0, 1 + len(places))))
+            numbers, times = np.unique(table[:, 0].astype(np.int64), return_counts=True)
+            lost = np.ones(day.input.counts.get(path, 0), np.bool_)
+            known = (numbers >= 0) & (numbers < len(lost))
+            lost[numbers[known]] = False
+            doubled, foreign = numbers[known & (times > 1)], numbers[~known]
+            counted.update(lost=int(lost.sum()), doubled=len(doubled), foreign=len(foreign))
+            wrong = np.sort(np.concatenate([np.flatnonzero(lost), doubled, foreign]))
+            for number in wrong[: ROWS_OF_EVIDENCE - len(shown)]:
+                copies = table[table[:, 0] == number]
+                at = dict(zip(places, copies[:, 1:].min(axis=0), strict=True)) if len(copies) else {}
+                shown.append(self._shown(day, path, int(number), len(copies), at))
+        parts = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} doubled"]
+        parts += [f"{rows(counted['foreign'])} that the input does not have"] if counted["foreign"] else []
+        finding = Finding(False, ", ".join(parts), counted.total(), day.input.rows, self.expected)
+        return finding.with_evidence(shown)
+
+    def _shown(self, day: WrittenDay, path: str, number: int, times: int, at: dict[str, float]) -> dict[str, Any]:
+        there = 0 <= number < day.input.counts.get(path, 0)
+        given = day.input.read(path, number, number).to_pylist()[0] if there else {}
+        row_id = {name: given.get(name) for name in day.declared.row_id if name in day.input.columns.names}
+        counts = {SOURCE_FILE: path, SOURCE_ROW: number, "times_in_input": int(there), "times_in_files": times}
+        shown: dict[str, Any] = plain(row_id | counts | {name: whole_number(value) for name, value in at.items()})
+        return shown
+
+
+def _numbers(rows: TaskRows) -> Places:
+    return np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1).astype(np.int64)
+
+
+def _gathered(day: WrittenDay, places: list[str]) -> dict[str, Floats]:
+    """By path of an input file: the number of each of its rows in the files, and what `places` say of it."""
+    found: dict[str, list[Floats]] = {}
+    for read in day.output.tasks():
+        task = read()
+        columns = np.column_stack([_numbers(task), *(task.numbers(name) for name in places)])
+        for uri, at in by_file(task).items():
+            found.setdefault(path_of(uri or ""), []).append(columns[at])
+    return {path: np.concatenate(parts) for path, parts in found.items()}
+
+
+def _are_all(runs: list[Runs], count: int) -> bool:
+    """Whether these have each of the row numbers below `count` once."""
+    if not count:
+        return not runs
+    firsts = np.sort(np.concatenate([one.firsts for one in runs] or [np.zeros(0, np.int64)]))
+    lasts = np.sort(np.concatenate([one.lasts for one in runs] or [np.zeros(0, np.int64)]))
+    in_turn = len(firsts) > 0 and firsts[0] == 0 and lasts[-1] == count - 1 and (firsts[1:] == lasts[:-1] + 1).all()
+    return bool(in_turn) and all(one.is_once for one in runs)

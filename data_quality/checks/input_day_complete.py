@@ -1,0 +1,36 @@
+"""About as many rows of input as on the same weekday of the weeks before."""
+
+from __future__ import annotations
+
+import datetime as dt
+import statistics
+from typing import Any
+
+from data_quality.check import Check
+from data_quality.findings import Finding, rows
+from data_quality.written_day import WrittenDay
+
+WEEKS_OF_HISTORY = 4
+FEWEST, MOST = 0.6, 1.6  # rows of a complete day, in parts of the usual number
+
+
+class InputDayComplete(Check):
+    name = "input_day_complete"
+    severity = "warn"
+    red_when = (
+        f"the day has less than {FEWEST} or more than {MOST} times the rows of the same weekday in the "
+        f"{WEEKS_OF_HISTORY} weeks before"
+    )
+    promise = f"The day has about as many rows as the same weekday of the {WEEKS_OF_HISTORY} weeks before."
+
+    def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
+        last = dt.date.fromisoformat(day.facts.day)
+        weeks = [(last - dt.timedelta(weeks=back)).isoformat() for back in range(1, WEEKS_OF_HISTORY + 1)]
+        before = [day.earlier[week].rows_in for week in weeks if week in day.earlier]
+        if not before:
+            return Finding.not_run("no earlier day of the same weekday to compare with")
+        usual, count = statistics.median(before), day.input.rows
+        text = f"{rows(count)}; {usual:,.0f} on the same weekday of {len(before)} weeks before"
+        held = FEWEST * usual <= count <= MOST * usual
+        expected = f"{FEWEST * usual:,.0f} .. {MOST * usual:,.0f} rows"
+        return Finding(held, text, 0 if held else abs(count - round(usual)), count, expected)

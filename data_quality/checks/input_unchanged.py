@@ -1,0 +1,92 @@
+"""Every carried value as it is in the input, bit for bit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from data_quality.arrow_types import spark_name
+from data_quality.check import Check, total
+from data_quality.digests import digest
+from data_quality.findings import Finding, rows
+from data_quality.input_rows import beside
+from data_quality.run_output import Faults, Flags, TaskRows, array_of
+from data_quality.written_day import WrittenDay
+from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
+
+
+class InputUnchanged(Check):
+    name = "input_unchanged"
+    red_when = "a carried column of a row has another value than in the input, another type, or is not there"
+    promise = "Every carried column of every row has the value that it has in the input."
+    expected = "every carried value as in the input"
+    needs = SOURCE_IDENTITY
+
+    def prepare(self, day: WrittenDay) -> None:
+        """Find the columns to compare: in the input, in the files."""
+        there = {field.name.lower(): field for field in day.output.columns}
+        self._columns: list[tuple[str, str]] = []
+        self._differs: list[str] = []
+        for given in day.input.columns if len(day.output) else ():
+            written = there.get(given.name.lower())
+            if given.name in SOURCE_IDENTITY:
+                continue
+            if written is None:
+                self._differs.append(f"the files have no column {given.name}")
+            elif (kind := spark_name(written.type)) != (was := spark_name(given.type)):
+                self._differs.append(f"{given.name} is {kind}, in the input {was}")
+            else:
+                self._columns.append((given.name, written.name))
+
+    def of_task(self, rows: TaskRows, day: WrittenDay) -> tuple[Counter[str], Faults]:
+        if self._differs:
+            return Counter(), Faults(0)
+        wrong = np.zeros(len(rows), np.bool_)
+        changed: dict[str, Flags] = {}
+        source: dict[str, dict[int, Any]] = {}
+        for places, given in beside(rows, day.input):
+            for name, written in self._columns:
+                column = array_of(given[name])
+                other = _differ(column, rows.column(written).take(pa.array(places)))
+                if other.any():
+                    changed.setdefault(name, np.zeros(len(rows), np.bool_))[places[other]] = True
+                    wrong[places[other]] = True
+            if wrong.any():
+                for name in self._row_id(day):
+                    source.setdefault(name, {}).update(zip(places.tolist(), given[name].to_pylist(), strict=True))
+        at = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in rows.names]
+
+        def described(place: int) -> dict[str, Any]:
+            row_id = {name: values[place] for name, values in source.items()}
+            return row_id | {
+                "differs": ", ".join(name for name, _ in self._columns if name in changed and changed[name][place])
+            }
+
+        counts = Counter({name: int(flags.sum()) for name, flags in changed.items()})
+        return counts, rows.faults(wrong, [*SOURCE_IDENTITY, *at], described)
+
+    def _row_id(self, day: WrittenDay) -> list[str]:
+        return [name for name in day.declared.row_id if name in day.input.columns.names and name not in SOURCE_IDENTITY]
+
+    def finding(self, parts: list[tuple[Counter[str], Faults]], day: WrittenDay) -> Finding:
+        count = day.input.rows
+        if self._differs:
+            return Finding(False, "; ".join(self._differs), count, count, self.expected)
+        faults, counted = Faults.together(part[1] for part in parts), total([part[0] for part in parts])
+        names = len(self._columns)
+        holds = f"{rows(count)}, {'1 column' if names == 1 else f'{names} columns'} as in the input"
+        in_words = [f"{name} in {counted[name]:,}" for name, _ in self._columns if counted[name]]
+        wrong = f"{rows(faults.count)} with another value than the input: {', '.join(in_words[:5])}"
+        return Finding.judged(holds, wrong, faults.count, count, self.expected).with_evidence(faults.evidence)
+
+
+def _differ(given: pa.Array, written: pa.Array) -> Flags:
+    """In which rows; numbers and texts that are equal as they lie need no second look."""
+    plain = not pa.types.is_nested(given.type) and not pa.types.is_floating(given.type)
+    if plain and given.type == written.type and given.equals(written):
+        return np.zeros(len(given), np.bool_)
+    found: Flags = digest([given]) != digest([written])
+    return found

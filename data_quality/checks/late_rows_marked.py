@@ -1,0 +1,53 @@
+"""Marked late exactly the rows that the event times make late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from data_quality.checks.event_time_check import EventTimeCheck
+from data_quality.findings import Finding, rows
+from data_quality.run_output import Faults, TaskRows, flags
+from data_quality.watermarks import TrueMarks
+from data_quality.written_day import WrittenDay
+from jobs.schema import LATE
+
+
+@dataclass(frozen=True)
+class LateRows:
+    """Of one task."""
+
+    rows: int
+    marked: int
+    gaps: int
+    mismarked: Faults
+
+
+class LateRowsMarked(EventTimeCheck):
+    name = "late_rows_marked"
+    red_when = "a row is marked late that is not, or not marked though it is"
+    promise = "The rows marked late are exactly those that the event times make late."
+
+    def judged(self, rows: TaskRows, marks: TrueMarks) -> LateRows:
+        marked = flags(rows.column(LATE))
+
+        def truth(place: int) -> dict[str, Any]:
+            return {f"true{LATE}": bool(marks.late[place])}
+
+        wrong = (marked != marks.late) | rows.is_null(LATE)
+        mismarked = self.faults(rows, wrong, [LATE, self.event_time.column], truth)
+        return LateRows(len(rows), int(marked.sum()), marks.gaps, mismarked)
+
+    def finding(self, parts: list[LateRows], day: WrittenDay) -> Finding:
+        parts = self.with_lost_rows(parts, day)
+        count, marked = sum(part.rows for part in parts), sum(part.marked for part in parts)
+        mismarked = Faults.together(part.mismarked for part in parts)
+        bound = f"{round(self.event_time.max_out_of_orderness * 1000) / 1000:g} s"
+        found = Finding.judged(
+            f"{rows(marked)} late of {count:,}, each marked",
+            f"{rows(mismarked.count)} marked otherwise than the event times say",
+            mismarked.count,
+            count,
+            f"late: event time at or before the last watermark before it, {bound} behind the largest",
+        )
+        return found.with_evidence(mismarked.evidence)

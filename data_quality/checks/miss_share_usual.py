@@ -1,0 +1,53 @@
+"""A share of misses as on the published days before."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from typing import Any
+
+from data_quality.check import LookupCheck, outcomes, total
+from data_quality.findings import Finding, share
+from data_quality.history import DAYS_OF_HISTORY
+from data_quality.run_output import TaskRows
+from data_quality.written_day import WrittenDay
+
+
+class MissShareUsual(LookupCheck):
+    name = "miss_share_usual"
+    severity = "warn"
+    red_when = (
+        f"the share of misses moved by more than declared against the published days of the last {DAYS_OF_HISTORY}"
+    )
+
+    @property
+    def wanted(self) -> bool:
+        return self.declared.miss_change is not None
+
+    @property
+    def promise(self) -> str:
+        change = f"{self.declared.miss_change:g}"
+        return f"The share of misses is within {change} of that of the last {DAYS_OF_HISTORY} days."
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.status,)
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> Counter[Any]:
+        return outcomes(rows, self.lookup)
+
+    def finding(self, parts: list[Counter[Any]], day: WrittenDay) -> Finding:
+        shares = self._earlier_shares(day)
+        if not shares:
+            return Finding.not_run("no earlier days to compare with")
+        counted, tolerated = total(parts), self.declared.miss_change or 0.0
+        misses, count = counted["miss"], counted.total()
+        now, usual = share(misses, count), statistics.mean(shares)
+        text = f"{now:.2%} misses; {usual:.2%} on the {len(shares)} days before; tolerated change {tolerated:.2%}"
+        expected = f"{usual - tolerated:.4f} .. {usual + tolerated:.4f}"
+        held = abs(now - usual) <= tolerated
+        return Finding(held, text, 0 if held else misses, count, expected)
+
+    def _earlier_shares(self, day: WrittenDay) -> list[float]:
+        lookups = (one for metrics in day.earlier.values() for one in metrics.lookups if one.name == self.lookup.name)
+        return [share(one.outcomes.get("miss", 0), sum(one.outcomes.values())) for one in lookups if one.outcomes]

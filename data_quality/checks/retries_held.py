@@ -1,0 +1,71 @@
+"""No attempt too many and none too soon. Attempts that the service throttled use up no retry, and the service, not the
+declaration, sets the pause after them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_quality.check import LookupCheck
+from data_quality.checks.time_limit_held import TICK_MS
+from data_quality.findings import Finding, rows
+from data_quality.run_output import Calls, Faults, Flags, TaskRows
+from data_quality.written_day import WrittenDay
+
+
+class RetriesHeld(LookupCheck):
+    name = "retries_held"
+    red_when = (
+        "a row made more attempts than declared (those that it throttled, or failed while down, aside), or one too "
+        "soon after the last"
+    )
+
+    @property
+    def promise(self) -> str:
+        attempts = "1 attempt" if self.lookup.retries == 0 else f"{1 + self.lookup.retries} attempts"
+        return f"No row made more than {attempts}, and each pause between them was as long as declared."
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.status, self.attempts
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, int]:
+        calls = rows.calls(self.lookup.name)
+        wrong = self._at_fault(calls)
+        return self.faults(rows, wrong, list(self.needs)), len(rows), int(calls.counts.max(initial=0))
+
+    def _at_fault(self, calls: Calls) -> Flags:
+        wrong = np.zeros(len(calls.counts), np.bool_)
+        wrong[calls.rows[calls.ends < calls.starts]] = True
+        again = np.flatnonzero(np.diff(calls.rows, prepend=-1) == 0)  # attempts after a row's first
+        uses_up = (~calls.throttled).astype(np.int64)
+        used = np.cumsum(uses_up)
+        used = used - (used - uses_up)[calls.firsts[calls.rows]]  # of the row, up to and with each attempt
+        pauses = np.array([*self._pauses_us(), 0])
+        pause = np.where(calls.throttled[again - 1], 0, pauses[np.clip(used[again - 1], 1, len(pauses)) - 1])
+        too_soon = calls.starts[again] - calls.ends[again - 1] < pause - int(TICK_MS * 1000)
+        wrong[calls.rows[again[too_soon]]] = True
+        repeated = calls.counts > 1
+        wrong[repeated] |= used[(calls.firsts + calls.counts - 1)[repeated]] > 1 + self.lookup.retries
+        return wrong
+
+    def _pauses_us(self) -> list[int]:
+        """The declared pause after each attempt that may be followed by another."""
+        lookup = self.lookup
+        return [
+            int(min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**attempt) * 1_000_000)
+            for attempt in range(lookup.retries)
+        ]
+
+    def finding(self, parts: list[tuple[Faults, int, int]], _day: WrittenDay) -> Finding:
+        faults, count = Faults.together(part[0] for part in parts), sum(part[1] for part in parts)
+        most = max((part[2] for part in parts), default=0)
+        pauses = f"pauses of {self.lookup.initial_delay:g} s or more"
+        found = Finding.judged(
+            f"at most {most} attempts a row, throttled ones included; all pauses kept",
+            f"{rows(faults.count)} with an attempt too many, or one too soon",
+            faults.count,
+            count,
+            f"at most {1 + self.lookup.retries}, throttled ones aside; {pauses}",
+        )
+        return found.with_evidence(faults.evidence)

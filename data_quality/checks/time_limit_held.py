@@ -1,0 +1,104 @@
+"""Rows within their time limit: on the row's own clock, which stands still while its gate is closed, and by their
+attempts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_quality.check import LookupCheck
+from data_quality.findings import Finding, rows
+from data_quality.run_output import Faults, Flags, Floats, TaskRows
+from data_quality.written_day import WrittenDay
+from jobs import schema
+
+TICK_MS = 1.0  # two readings of one clock, rounded: a wait shorter than declared by less than this is none
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of one task; in ms, None where there is none."""
+
+    faults: Faults
+    rows: int
+    slowest: float | None  # on the row's own clock
+    slowest_whole: float | None  # with the time in which its gate was closed
+    earliest_timeout: float | None
+
+
+class TimeLimitHeld(LookupCheck):
+    name = "time_limit_held"
+    red_when = (
+        "a row took longer than the limit and the slack on its own clock, or timed out before the limit, or its "
+        "latency and its attempts disagree (those of a row that joined another one's call at last end before it)"
+    )
+
+    @property
+    def wanted(self) -> bool:
+        return self.lookup.timeout is not None
+
+    @property
+    def promise(self) -> str:
+        limit = f"{self.lookup.timeout:g} s"
+        slack = f"{self.declared.time_slack:g} s"
+        return f"No row took longer than {limit} (+ {slack}); every row that timed out waited {limit}."
+
+    @property
+    def shown(self) -> list[str]:
+        columns = (schema.status, schema.latency_ms, schema.paused_ms, schema.attempts)
+        return [column(self.lookup.name) for column in columns]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (*self.shown, self.source)
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> Times:
+        timed_out = rows.one_of(self.status, "timeout")
+        latency = rows.numbers(schema.latency_ms(self.lookup.name))
+        own = latency - self._paused(rows)
+        ended = ~timed_out & ~rows.is_null(self.status)
+        return Times(
+            self.faults(rows, self._at_fault(rows, timed_out, ended, own), self.shown),
+            len(rows),
+            _largest(own[ended]),
+            _largest(latency[ended]),
+            None if (earliest := _largest(-own[timed_out])) is None else -earliest,
+        )
+
+    def _paused(self, rows: TaskRows) -> Floats:
+        return np.nan_to_num(rows.numbers(schema.paused_ms(self.lookup.name)), nan=0.0, posinf=np.inf)
+
+    def _at_fault(self, rows: TaskRows, timed_out: Flags, ended: Flags, own: Floats) -> Flags:
+        limit, slack = (self.lookup.timeout or 0.0) * 1000, self.declared.time_slack * 1000
+        latency, paused = rows.numbers(schema.latency_ms(self.lookup.name)), self._paused(rows)
+        calls = rows.calls(self.lookup.name)
+        called, in_calls = calls.counts > 0, (calls.ended - calls.begun) / 1000
+        joined = rows.one_of(self.source, "shared")  # ended with another row's call, after its own attempts
+        wrong = ended & ((own > limit + slack) | (in_calls - paused > limit + slack))
+        wrong |= ended & called & (np.isnan(latency) | (~joined & (latency > in_calls + slack)))
+        wrong |= called & (latency < in_calls - TICK_MS) & ~(~ended & (in_calls <= latency + slack))
+        wrong |= timed_out & ~joined & ((own < limit - TICK_MS) | np.isnan(latency))
+        wrong |= (paused < 0) | (paused > latency + TICK_MS)
+        return wrong
+
+    def finding(self, parts: list[Times], _day: WrittenDay) -> Finding:
+        faults, count = Faults.together(part.faults for part in parts), sum(part.rows for part in parts)
+        slowest = max((part.slowest for part in parts if part.slowest is not None), default=None)
+        whole = max((part.slowest_whole for part in parts if part.slowest_whole is not None), default=None)
+        earliest = min((part.earliest_timeout for part in parts if part.earliest_timeout is not None), default=None)
+        limit = f"{self.lookup.timeout:g} s + {self.declared.time_slack:g} s"
+        holds = [f"slowest row {slowest / 1000:.3f} s of {limit}" if slowest is not None else "no row was called for"]
+        if slowest is not None and whole is not None and whole - slowest >= 1:  # else the chart shows the same
+            holds += [f"with the time in which the gate was closed, as the charts count it, {whole / 1000:.3f} s"]
+        holds += [f"timeouts after {earliest / 1000:.3f} s or more"] if earliest is not None else []
+        wrong = f"{rows(faults.count)} over {limit}, timed out before it, or with another latency than their attempts"
+        expected = f"at most {limit}; timeouts not before"
+        found = Finding.judged(", ".join(holds), wrong, faults.count, count, expected)
+        return found.with_evidence(faults.evidence)
+
+
+def _largest(values: Floats) -> float | None:
+    values = values[~np.isnan(values)]
+    return float(values.max()) if len(values) else None

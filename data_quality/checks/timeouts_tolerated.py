@@ -1,0 +1,23 @@
+"""Not more timeouts than tolerated."""
+
+from __future__ import annotations
+
+from data_quality.checks.tolerance import ToleranceCheck
+
+
+class TimeoutsTolerated(ToleranceCheck):
+    name = "timeouts_tolerated"
+    red_when = "the share of rows that timed out is above what the declaration tolerates"
+    outcomes = ("timeout",)
+
+    @property
+    def wanted(self) -> bool:
+        return self.lookup.timeout is not None
+
+    @property
+    def tolerated(self) -> float:
+        return self.declared.timeout_tolerance
+
+    @property
+    def promise(self) -> str:
+        return f"At most {100 * self.tolerated:.4g} % of the rows timed out."

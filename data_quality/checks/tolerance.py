@@ -1,0 +1,68 @@
+"""What the two checks have in common that hold a share of the rows against a tolerance."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections import Counter
+from typing import Any, ClassVar
+
+from data_quality.check import LookupCheck, outcomes, total
+from data_quality.findings import Finding, rows, share
+from data_quality.run_output import Faults, TaskRows
+from data_quality.written_day import WrittenDay
+from jobs import schema
+
+_VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)
+
+
+class ToleranceCheck(LookupCheck):
+    """The rows that ended as one of `outcomes`."""
+
+    outcomes: ClassVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def tolerated(self) -> float:
+        """The largest share of the rows."""
+
+    @property
+    def error(self) -> str:
+        return schema.error(self.lookup.name)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.status, self.error
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
+        wrong = rows.one_of(self.status, *self.outcomes)
+        shown = [name for name in (self.error, schema.latency_ms(self.lookup.name)) if name in rows.names]
+        return outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
+
+    def finding(self, parts: list[tuple[Counter[Any], Faults]], day: WrittenDay) -> Finding:
+        counted = total([part[0] for part in parts])
+        every, count = counted.total(), sum(counted[outcome] for outcome in self.outcomes)
+        message = " or ".join(outcome for outcome in self.outcomes if counted[outcome]) or self.outcomes[0]
+        tolerated = f"tolerated {self.tolerated:.2%}"
+        text = f"{message}: {rows(count)} of {every:,}, {share(count, every):.2%}; {tolerated}"
+        expected = f"at most {100 * self.tolerated:.4g} % of the rows"
+        if share(count, every) <= self.tolerated:
+            return Finding(True, text, count, every, expected)
+        found = Finding(False, text + self.causes(day), count, every, expected)
+        return found.with_evidence(Faults.together(part[1] for part in parts).evidence)
+
+    def causes(self, _day: WrittenDay) -> str:
+        """What follows in the sentence of a red check."""
+        return ""
+
+
+def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
+    """Numbers and ids are taken out, so that '500 for key 1717' and 'for key 1818' are one."""
+    causes: Counter[str] = Counter()
+    for read in day.output.tasks():
+        task = read()
+        of_rows = task.table[check.error].filter(task.one_of(check.status, *check.outcomes))
+        for one in of_rows.value_counts().to_pylist():
+            causes[_VARYING.sub("…", str(one["values"])[:200])] += one["counts"]
+    top = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:3]
+    return "".join(f"; {count:,} times {cause}" for cause, count in top)

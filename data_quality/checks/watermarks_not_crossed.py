@@ -1,0 +1,81 @@
+"""No row on the wrong side of a watermark, and the watermarks where the event times put them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from data_quality.checks.event_time_check import EventTimeCheck
+from data_quality.findings import Finding, rows
+from data_quality.in_turn import gone_back, out_of_place
+from data_quality.run_output import Faults, TaskRows
+from data_quality.watermarks import TrueMarks
+from data_quality.written_day import WrittenDay
+from jobs.schema import OUTPUT_SEQ, SEGMENT
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Of one task."""
+
+    rows: int
+    last: int
+    gaps: int
+    crossed: int
+    claimed: int  # rows with another output_seq than the files
+    moved: Faults
+    misplaced: Faults  # in another segment than the event times say
+    moved_claims: Faults
+
+
+class WatermarksNotCrossed(EventTimeCheck):
+    name = "watermarks_not_crossed"
+    red_when = "a row stands on the wrong side of a watermark, or a watermark is not where the event times put it"
+    promise = "No row crosses a watermark, and the watermarks are where the event times put them."
+
+    def judged(self, rows: TaskRows, marks: TrueMarks) -> Segments:
+        segment = rows.numbers(SEGMENT)
+        crossed = gone_back(segment)
+        # Where order is judged too, the writer's claim about it is judged there.
+        unordered = self.declared.mode == "unordered"
+        claimed = gone_back(rows.numbers(OUTPUT_SEQ)) if unordered else np.zeros(len(rows), np.bool_)
+
+        def truth(place: int) -> dict[str, Any]:
+            return {f"true{SEGMENT}": int(marks.segment[place])}
+
+        none = Faults(0)
+        return Segments(
+            len(rows),
+            int(np.nan_to_num(segment).max(initial=0)),
+            marks.gaps,
+            int(crossed.sum()),
+            int(claimed.sum()),
+            out_of_place(self, rows, SEGMENT) if crossed.any() else none,
+            self.faults(rows, segment != marks.segment, [SEGMENT, self.event_time.column], truth),
+            out_of_place(self, rows, OUTPUT_SEQ) if claimed.any() else none,
+        )
+
+    def finding(self, parts: list[Segments], day: WrittenDay) -> Finding:
+        parts = self.with_lost_rows(parts, day)
+        count = sum(part.rows for part in parts)
+        crossed, claimed = sum(part.crossed for part in parts), sum(part.claimed for part in parts)
+        misplaced = Faults.together(part.misplaced for part in parts)
+        segments = max((part.last for part in parts), default=0) + 1
+        wrong = [
+            f"{rows(crossed)} on the wrong side of a watermark" if crossed else "",
+            f"{rows(misplaced.count)} in another segment than the event times say" if misplaced.count else "",
+            f"{rows(claimed)} with another output_seq than the files" if claimed else "",
+        ]
+        found = Finding.judged(
+            f"{rows(count)} of {len(parts)} tasks, up to {segments:,} segments in one, none crossed",
+            ", ".join(text for text in wrong if text),
+            crossed + misplaced.count + claimed,
+            count,
+            "segments never go back along the files, and begin where the largest event time grows",
+        )
+        if crossed:
+            return found.with_evidence(Faults.together(part.moved for part in parts).evidence)
+        shown = misplaced if misplaced.count else Faults.together(part.moved_claims for part in parts)
+        return found.with_evidence(shown.evidence)

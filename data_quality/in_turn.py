@@ -1,0 +1,50 @@
+"""Where a column that only grows along the files goes back, and which rows are to blame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_quality.run_output import Faults, Flags, Floats, Places, TaskRows, whole_number
+from jobs.schema import SEGMENT
+
+if TYPE_CHECKING:
+    from data_quality.check import Check
+
+
+def gone_back(values: Floats, among: Places | None = None) -> Flags:
+    """The rows before which a larger value stands, and those without one. among: the groups in which it counts."""
+    return (_neighbour(values, 1, among) > values) | np.isnan(values)
+
+
+def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
+    """Of each row, the value so many rows before it in its group; after it, if negative. NaN where there is none."""
+    order = np.arange(len(values)) if among is None else np.argsort(among, kind="stable")
+    groups = np.zeros(len(values), np.int64) if among is None else among[order]
+    found, size = np.full(len(values), np.nan), abs(distance)
+    if len(values) > size:
+        there = groups[size:] == groups[:-size]
+        one, other = (
+            (slice(size, None), slice(None, -size)) if distance > 0 else (slice(None, -size), slice(size, None))
+        )
+        found[order[one]] = np.where(there, values[order[other]], np.nan)
+    return found
+
+
+def out_of_place(check: Check, rows: TaskRows, column: str, among: Places | None = None) -> Faults:
+    """The rows without which the column would not go back: where it drops, one of the two neighbours.
+
+    The row after the drop came too late if the next one goes on from before it; else the row before came too soon.
+    """
+    value = rows.numbers(column)
+    before, second_before = _neighbour(value, 1, among), _neighbour(value, 2, among)
+    after, second_after = _neighbour(value, -1, among), _neighbour(value, -2, among)
+    came_late = (before > value) & (np.isnan(after) | (after >= before) | (second_before > value))
+    next_came_late = np.isnan(second_after) | (second_after >= value) | (before > after)
+    came_soon = (after < value) & ~next_came_late
+
+    def follows(place: int) -> dict[str, Any]:
+        return {f"follows{column}": whole_number(before[place])}
+
+    return check.faults(rows, came_late | came_soon | np.isnan(value), [SEGMENT, column], follows)

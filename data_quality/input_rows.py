@@ -1,0 +1,139 @@
+"""The input of a run read again, any rows of any of its files, with the types that Spark gives its columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from data_quality.run_output import Places, TaskRows
+from jobs.schema import SOURCE_FILE, SOURCE_ROW, DayFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+_LEGACY = b"org.apache.spark.legacy"  # how the names of what Spark notes in a file begin whose old dates it shifts
+
+
+def path_of(uri: str) -> str:
+    """What Spark opens: it takes a path as it stands, and gives it back percent-encoded, as file:/x or file:///x."""
+    return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") or "://" in uri else uri
+
+
+class InputRows:
+    """Arrow reads what it reads as Spark does; Spark the rest: nested columns of old layouts, shifted dates."""
+
+    def __init__(self, spark: SparkSession | None, facts: DayFacts) -> None:
+        self._spark, self._facts = spark, facts
+        self._paths = [path_of(file) for file in facts.input_files]
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """The rows of each file, by its path."""
+        return {path: pq.read_metadata(path).num_rows for path in self._paths}
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+    @cached_property
+    def spark_types(self) -> StructType:
+        """Of the columns; as the run noted them, else as Spark finds them."""
+        from pyspark.sql.types import StructType
+
+        if self._facts.input_types:
+            return StructType.fromJson(json.loads(self._facts.input_types))
+        if not self._paths:
+            return StructType()
+        assert self._spark is not None
+        return self._spark.read.parquet(*self._paths).schema
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.spark_types, timezone="UTC")
+
+    def read(self, path: str, first: int, last: int) -> pa.Table:
+        """The rows of a file from `first` to `last`, both inclusive, in their order."""
+        if self._facts.input_types:
+            try:
+                return self._by_arrow(path, first, last)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+                pass
+        return self._by_spark(path, first, last)
+
+    def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
+        """Raises an error of Arrow for a file that Arrow would not read as Spark does."""
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            if any(name.startswith(_LEGACY) for name in file.metadata.metadata or {}):
+                raise pa.ArrowNotImplementedError("its old dates are shifted")
+            before, groups, skipped = 0, [], 0
+            for number in range(file.num_row_groups):
+                count = file.metadata.row_group(number).num_rows
+                if before + count <= first:
+                    skipped += count
+                elif before <= last:
+                    groups.append(number)
+                before += count
+            found = file.read_row_groups(groups).slice(first - skipped, last - first + 1)
+        there = {name.lower(): found[name] for name in found.column_names}
+        return pa.table(
+            [
+                there[field.name.lower()].cast(field.type)
+                if field.name.lower() in there
+                else pa.nulls(len(found), field.type)
+                for field in self.columns
+            ],
+            schema=self.columns,
+        )
+
+    def _by_spark(self, path: str, first: int, last: int) -> pa.Table:
+        from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
+        assert self._spark is not None
+        row = F.col("_metadata.row_index")
+        frame = self._spark.read.schema(self.spark_types).parquet(path)
+        found = frame.where(row.between(first, last)).select("*", row.alias("__row")).toArrow()
+        return found.take(pc.sort_indices(found["__row"])).drop_columns(["__row"])
+
+
+def beside(rows: TaskRows, source: InputRows) -> list[tuple[Places, pa.Table]]:
+    """The places of a task's rows that the input has, and the rows of the input in the same order, file by file."""
+    return rows.once("beside", lambda: list(_beside(rows, source)))
+
+
+def _beside(rows: TaskRows, source: InputRows) -> Iterator[tuple[Places, pa.Table]]:
+    numbers = rows.numbers(SOURCE_ROW)
+    for uri, of_file in by_file(rows).items():
+        path = path_of(uri) if uri is not None else ""
+        places = of_file[(numbers[of_file] >= 0) & (numbers[of_file] < source.counts.get(path, 0))]
+        if not len(places):
+            continue
+        wanted = numbers[places].astype(np.int64)
+        first, last = int(wanted.min()), int(wanted.max())
+        given = source.read(path, first, last)
+        in_turn = len(wanted) == len(given) and bool((wanted == np.arange(first, last + 1)).all())
+        yield places, given if in_turn else given.take(pa.array(wanted - first))
+
+
+def by_file(rows: TaskRows) -> dict[str | None, Places]:
+    """The places of the rows of each file of the input, as the rows spell it."""
+
+    def made() -> dict[str | None, Places]:
+        column = rows.column(SOURCE_FILE)
+        column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        codes = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False)
+        names = [*column.dictionary.to_pylist(), None]
+        return {names[code]: np.flatnonzero(codes == code) for code in np.unique(codes)}
+
+    return rows.once("by file", made)

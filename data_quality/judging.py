@@ -1,0 +1,67 @@
+"""All checks of a day in one pass over its tasks: several tasks at a time, and no more of them in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from data_quality.check import Check
+from data_quality.findings import Finding
+from data_quality.report.pictures import Pictures
+from data_quality.run_output import TaskRows
+from data_quality.written_day import WrittenDay
+
+AT_ONCE = min(8, os.cpu_count() or 1)  # tasks
+
+
+class Judging:
+    """The checks on one day, and what the report draws of it."""
+
+    def __init__(self, checks: Sequence[Check], day: WrittenDay) -> None:
+        self._checks, self._day = checks, day
+        self.pictures: dict[str, Any] = {}
+
+    def findings(self) -> dict[str, Finding]:
+        """By name of a check. One that cannot run says why and stops no other."""
+        day, pictures = self._day, Pictures(self._day.facts)
+        why_not = {check.full_name: self._why_not(check) for check in self._checks}
+        able = [check for check in self._checks if not why_not[check.full_name]]
+        found = {name: Finding.not_run(why) for name, why in why_not.items() if why}
+
+        sees = [*(check.of_task for check in able), pictures.of_task]
+
+        def of_task(read: Callable[[], TaskRows]) -> list[Any]:
+            rows = read()
+            return [_guarded(partial(see, rows, day)) for see in sees]
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            tasks = list(pool.map(of_task, day.output.tasks()))
+        *of_checks, drawn = [[task[number] for task in tasks] for number in range(len(able) + 1)]
+        for check, parts in zip(able, of_checks, strict=True):
+            error = next((part for part in parts if isinstance(part, Exception)), None)
+            finding = error or _guarded(partial(check.finding, parts, day))
+            found[check.full_name] = finding if isinstance(finding, Finding) else Finding.not_run(in_one_line(finding))
+        if not any(isinstance(part, Exception) for part in drawn):  # columns of a wrong type: the checks say so
+            self.pictures = pictures.drawn(drawn)
+        return found
+
+    def _why_not(self, check: Check) -> str | None:
+        """The reason for which a check cannot run, or None."""
+        missing = self._day.output.missing(check.needs)
+        error = None if missing else _guarded(partial(check.prepare, self._day))
+        return missing or (None if error is None else in_one_line(error))
+
+
+def _guarded(work: Callable[[], Any]) -> Any:
+    """What it gives; or the error, whatever files, a ledger or Spark say: that check did not run."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001
+        return error
+
+
+def in_one_line(problem: object) -> str:
+    return " ".join(str(problem).split())[:300] or repr(problem)

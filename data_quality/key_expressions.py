@@ -1,0 +1,83 @@
+"""The keys that the declared expressions give for the rows of the input, evaluated once more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from data_quality.input_rows import beside
+from data_quality.run_output import Places, TaskRows, array_of
+from data_quality.written_day import WrittenDay
+from jobs.schema import LookupFacts
+
+Key = dict[str, pa.Array]  # part -> its values
+Expression = tuple[str, str, str]  # lookup, part of its key, Spark SQL
+
+# what gives another value each time, or another one in another query
+_FLEETING = re.compile(
+    r"\b(current_date|current_timestamp|localtimestamp|current_time|current_user|session_user)\b|\bunix_timestamp\s*\(\s*\)"
+    r"|\b(curdate|now|user|rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id"
+    r"|spark_partition_id|input_file_\w+)\s*\(",
+    re.IGNORECASE,
+)
+
+
+def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
+    """The parts of a key that are the same whenever they are evaluated, with their expressions."""
+    return [(part, text) for part, text in lookup.keys if not _FLEETING.search(text)]
+
+
+def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Iterator[tuple[Places, Key]]:
+    """The rows of a task that the input has, and the parts of the lookup's key that last, file by file.
+
+    Raises:
+        ValueError: Spark refuses an expression.
+    """
+    for places, keys, refused in rows.once("declared keys", lambda: list(_declared_keys(rows, day))):
+        if lookup.name in refused:
+            raise ValueError(refused[lookup.name])
+        yield places, keys[lookup.name]
+
+
+def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
+    """Of all lookups. A column's name needs no Spark; what is more is evaluated for all of them in one job."""
+    for places, given in beside(rows, day.input):
+        columns = {name.lower(): name for name in given.column_names}
+        keys: dict[str, Key] = {lookup.name: {} for lookup in day.declared.lookups}
+        rest: list[Expression] = []
+        for lookup in day.declared.lookups:
+            for part, text in lasting(lookup):
+                name = columns.get(text.strip().strip("`").lower())
+                if name is not None:
+                    keys[lookup.name][part] = array_of(given[name])
+                else:
+                    rest.append((lookup.name, part, text))
+        refused = _evaluate(rest, given, day, keys) if rest else {}
+        yield places, keys, refused
+
+
+def _evaluate(rest: list[Expression], given: pa.Table, day: WrittenDay, keys: dict[str, Key]) -> dict[str, str]:
+    """Add to the keys what Spark makes of the expressions; gives, by lookup, why it refuses one."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+    from pyspark.sql.types import StructType
+
+    used = [name for name in given.column_names if any(name.lower() in text.lower() for _, _, text in rest)]
+    used = used or given.column_names[:1]
+    types = StructType([day.input.spark_types[name] for name in used])
+    frame = day.spark.createDataFrame(given.select(used), types)
+    able, refused = [], {}
+    for number, (lookup, part, text) in enumerate(rest):
+        column = F.expr(text).alias(f"key_{number}")
+        try:
+            frame.select(column)
+        except PySparkException as error:
+            refused[lookup] = f"Spark refuses keys.{part}: {str(error).splitlines()[0]}"
+        else:
+            able.append((lookup, part, column))
+    evaluated = frame.select(*(column for _, _, column in able)).toArrow()
+    for (lookup, part, _), values in zip(able, evaluated.columns, strict=True):
+        keys[lookup][part] = array_of(values)
+    return refused

@@ -1,0 +1,58 @@
+"""The rows of the input that the files do not have, at the place in their task that their neighbours leave open.
+
+Within a task the rows of one input file follow each other, so the nearest row after in that file, or else the nearest
+one before, gives task and input_seq: behind the last row of a task there is always room, before its first none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from data_quality.input_rows import InputRows, by_file, path_of
+from data_quality.run_output import Places, RunOutput
+from data_quality.watermarks import Lost, event_times_ms
+from jobs.schema import INPUT_SEQ, PARTITION, SOURCE_ROW, EventTimeFacts
+
+_ROW, _TASK, _SEQ = range(3)
+
+
+def find(output: RunOutput, source: InputRows, event_time: EventTimeFacts) -> dict[int, Lost]:
+    """By task. Reads all tasks anew: there are lost rows only where something is wrong."""
+    there, taken = _there(output)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for path, count in source.counts.items():
+        known = there.get(path, np.zeros((0, 3), np.int64))
+        for row, task, seq in _placed(known, count, taken):
+            given = source.read(path, row, row)
+            found.setdefault(task, []).append((seq, int(event_times_ms(given, event_time.column)[0])))
+    return {task: Lost(*np.array(rows, np.int64).T) for task, rows in found.items()}
+
+
+def _there(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, int]]]:
+    """By path of an input file the numbers, tasks and places of its rows; and the places taken in each task."""
+    files: dict[str, list[Places]] = {}
+    taken: set[tuple[int, int]] = set()
+    for read in output.tasks():
+        rows = read()
+        columns = np.column_stack([rows.numbers(name) for name in (SOURCE_ROW, PARTITION, INPUT_SEQ)])
+        whole = np.nan_to_num(columns, nan=-1).astype(np.int64)
+        taken.update(zip(whole[:, _TASK].tolist(), whole[:, _SEQ].tolist(), strict=True))
+        for uri, at in by_file(rows).items():
+            files.setdefault(path_of(uri or ""), []).append(whole[at])
+    ordered = {path: np.concatenate(parts) for path, parts in files.items()}
+    return {path: rows[np.argsort(rows[:, _ROW], kind="stable")] for path, rows in ordered.items()}, taken
+
+
+def _placed(known: Places, count: int, taken: set[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """The lost rows of one file for which there is a place: row, task, place."""
+    lost = np.setdiff1d(np.arange(count), known[:, _ROW])
+    after = np.searchsorted(known[:, _ROW], lost)
+    for row, following in zip(lost.tolist(), after.tolist(), strict=True):
+        for neighbour in (following, following - 1):
+            if 0 <= neighbour < len(known):
+                beside, task, seq = known[neighbour].tolist()
+                if (place := seq + row - beside) >= 0 and (task, place) not in taken:
+                    yield row, task, place
+                    break

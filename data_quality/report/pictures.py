@@ -1,0 +1,129 @@
+"""What the report draws of a day, small enough to stay in the record of the run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from data_quality.run_output import Floats, Places, TaskRows
+from data_quality.written_day import WrittenDay
+from jobs import schema
+from jobs.schema import OUTCOMES, DayFacts, LookupFacts
+
+SLOTS = 60  # the time of the run is drawn in at most so many pieces
+_WIDTHS_S = (1, 5, 15, 60, 300, 900, 3600, 14_400)
+_STEPS = 25  # latency classes per power of ten: each 10 % wider than the one before
+_NARROWEST_MS = 0.1
+_KNOWN = (*OUTCOMES, schema.NONE)
+
+Cells = Counter[tuple[int, str, int]]  # rows by slot, outcome and class of their latency
+
+
+class Pictures:
+    """By lookup: the width of a slot in s, the slots of the run's time, and the latency histogram.
+
+    A slot has its start (s since the epoch), rows by outcome, and p50 and p99 (ms) of the rows with an answer, read off
+    the histogram's classes, hence within 10 %. Lookups without the audit columns are left out.
+    """
+
+    def __init__(self, facts: DayFacts) -> None:
+        self._facts = facts
+
+    @cached_property
+    def _width_s(self) -> int:
+        return _width_s(self._facts)
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Cells]:
+        needed = (schema.status, schema.attempts, schema.latency_ms)
+        lookups = self._facts.declared.lookups
+        there = [one for one in lookups if {column(one.name) for column in needed} <= set(rows.names)]
+        return {lookup.name: self._cells(rows, lookup) for lookup in there}
+
+    def _cells(self, rows: TaskRows, lookup: LookupFacts) -> Cells:
+        """The rows with an attempt."""
+        begun, latency = rows.calls(lookup.name).begun, rows.numbers(schema.latency_ms(lookup.name))
+        drawn = ~np.isnan(begun) & ~np.isnan(latency)
+        # A clock that is wrong by years gives one slot at either end, not a million slots.
+        first, last = (int(moment_s // self._width_s) for moment_s in _span_s(self._facts))
+        slots = _whole(begun[drawn] / (self._width_s * 1e6), first - SLOTS, last + SLOTS)
+        wide = np.maximum(latency[drawn], _NARROWEST_MS) / _NARROWEST_MS
+        classes = _whole(np.log10(wide) * _STEPS, 0, 10 * _STEPS)
+        outcomes = np.full(len(rows), len(OUTCOMES))
+        for number, outcome in enumerate(OUTCOMES):
+            outcomes[rows.one_of(schema.status(lookup.name), outcome)] = number
+        sizes = (SLOTS * 2 + last - first + 1, len(_KNOWN), 10 * _STEPS + 1)
+        codes, counts = np.unique(
+            np.ravel_multi_index((slots - first + SLOTS, outcomes[drawn], classes), sizes), return_counts=True
+        )
+        cells = zip(*(part.tolist() for part in np.unravel_index(codes, sizes)), counts.tolist(), strict=True)
+        return Counter({(slot + first - SLOTS, _KNOWN[outcome], step): count for slot, outcome, step, count in cells})
+
+    def drawn(self, parts: list[dict[str, Cells]]) -> dict[str, Any]:
+        """What all tasks give together."""
+        cells: dict[str, Cells] = {}
+        for part in parts:
+            for name, found in part.items():
+                cells.setdefault(name, Counter()).update(found)
+        return {name: _picture(found, self._width_s) for name, found in cells.items()}
+
+
+def _whole(values: Floats, lowest: int, highest: int) -> Places:
+    return np.clip(np.floor(values), lowest, highest).astype(np.int64)
+
+
+def _width_s(facts: DayFacts) -> int:
+    began_s, ended_s = _span_s(facts)
+    return next((width for width in _WIDTHS_S if ended_s - began_s <= width * SLOTS), _WIDTHS_S[-1])
+
+
+def _span_s(facts: DayFacts) -> tuple[float, float]:
+    """Start and end of the run, in s since the epoch."""
+    began = dt.datetime.fromisoformat(facts.started_at)
+    ended = dt.datetime.fromisoformat(facts.finished_at) if facts.finished_at else began
+    return began.timestamp(), ended.timestamp()
+
+
+def _picture(cells: Cells, width_s: int) -> dict[str, Any]:
+    histogram: Counter[tuple[int, str]] = Counter()
+    slots: dict[int, Counter[str]] = {}
+    answered: dict[int, Counter[int]] = {}
+    for (slot, outcome, step), count in cells.items():
+        histogram[step, outcome] += count
+        slots.setdefault(slot, Counter())[outcome] += count
+        if outcome in ("ok", "miss"):
+            answered.setdefault(slot, Counter())[step] += count
+    return {
+        "width_s": width_s,
+        "slots": [
+            {
+                "start_s": slot * width_s,
+                "outcomes": dict(sorted(slots[slot].items())),
+                "p50_ms": _percentile(answered.get(slot, Counter()), 0.50),
+                "p99_ms": _percentile(answered.get(slot, Counter()), 0.99),
+            }
+            for slot in sorted(slots)
+        ],
+        "latency": [
+            {"from_ms": _edge_ms(step), "to_ms": _edge_ms(step + 1), "outcome": outcome, "rows": count}
+            for (step, outcome), count in sorted(histogram.items())
+        ],
+    }
+
+
+def _edge_ms(step: int) -> float:
+    return float(f"{_NARROWEST_MS * 10 ** (step / _STEPS):.4g}")
+
+
+def _percentile(classes: Counter[int], part: float) -> float | None:
+    """Upper edge of the class in which that part of the rows is reached."""
+    wanted, seen = math.ceil(part * classes.total()), 0
+    for step in sorted(classes):
+        seen += classes[step]
+        if seen >= wanted:
+            return _edge_ms(step + 1)
+    return None

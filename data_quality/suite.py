@@ -1,0 +1,122 @@
+"""The checks of a day as one Great Expectations validation.
+
+Ours are expectations with one metric between them, which judges the day in one pass. An expectation of the user's is
+judged by Great Expectations itself, in Spark.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import great_expectations as gx
+import great_expectations.expectations as gxe
+from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.renderer.renderer import renderer
+
+from data_quality.catalogue import CheckSpec
+from data_quality.findings import Finding, share
+from data_quality.judging import in_one_line
+from jobs.schema import ExpectationFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Judge = Callable[[], Mapping[str, Finding]]
+
+_SEVERITY = {"error": "critical", "warn": "warning"}
+_JUDGES: dict[str, Judge] = {}  # of the validations that run now: a metric's arguments can only be plain data
+
+
+class FindingsMetric(TableMetricProvider):  # type: ignore[misc]  # Great Expectations has no types for us
+    """The findings of all our checks, by name; computed once per validation."""
+
+    metric_name = "tidegate.findings"
+    value_keys = ("judge",)
+
+    @metric_value(engine=SparkDFExecutionEngine)  # type: ignore[untyped-decorator]
+    def _spark(cls, metric_value_kwargs: dict[str, Any], **_: Any) -> Mapping[str, Finding]:  # noqa: N805  # a class
+        return _JUDGES[metric_value_kwargs["judge"]]()
+
+
+class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
+    """The finding of one check becomes the result, evidence included."""
+
+    judge: str
+    check: str
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = (FindingsMetric.metric_name,)
+    success_keys: ClassVar[tuple[str, ...]] = ("judge", "check")
+
+    def _validate(self, metrics: dict[str, Any], **_: Any) -> dict[str, Any]:
+        finding: Finding = metrics[FindingsMetric.metric_name][self.check]
+        # a result beyond 100 % is refused
+        percent = 100 * min(1.0, share(finding.unexpected_count, finding.element_count))
+        result = {"observed_value": finding.sentence, "unexpected_percent": percent, **finding.plain()}
+        return {"success": bool(finding.success), "result": result}
+
+    @classmethod
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)  # type: ignore[untyped-decorator]
+    def _prescriptive_renderer(
+        cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
+    ) -> list[Any]:
+        """The check's promise in place of its arguments."""
+        shown = configuration or result.expectation_config
+        styling = (runtime_configuration or {}).get("styling", {})
+        template = {"template": "$text", "params": {"text": shown.description or shown.type}, "styling": styling}
+        return [RenderedStringTemplateContent(content_block_type="string_template", string_template=template)]
+
+
+def validate(specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame) -> tuple[dict[str, Any], dict[str, str]]:
+    """Results by check, and for some checks the reason why there is none. frame: what the user's own are judged on."""
+    number = uuid.uuid4().hex
+    expectations, refused = [], {}
+    for spec in specs:
+        expectation = _expectation_of(spec, number)
+        if isinstance(expectation, str):
+            refused[spec.name] = expectation
+        else:
+            expectations.append(expectation)
+    _JUDGES[number] = judge
+    try:
+        return _run(expectations, frame), refused
+    finally:
+        del _JUDGES[number]
+
+
+def _expectation_of(spec: CheckSpec, judge: str) -> Any:
+    common = {"severity": _SEVERITY[spec.severity], "description": spec.description, "meta": {"check": spec.name}}
+    if spec.expectation is not None:
+        return _of_the_user(spec.expectation, common)
+    return ExpectPromiseToHold(judge=judge, check=spec.name, **common)
+
+
+def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
+    """An expectation of the user's own, or the reason why there is none."""
+    kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
+    if kind is None:
+        return f"Great Expectations has no {wanted.type}"
+    try:
+        return kind(**wanted.arguments, **common)
+    except (TypeError, ValueError) as wrong:
+        return f"{wanted.type}: {in_one_line(wrong)}"
+
+
+def _run(expectations: list[Any], frame: DataFrame) -> dict[str, Any]:
+    """One validation in a context of its own."""
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False, "metric_calculations": False}
+    source = context.data_sources.add_spark("spark", persist=False)
+    batch = source.add_dataframe_asset("files").add_batch_definition_whole_dataframe("day")
+    suite = context.suites.add(gx.ExpectationSuite(name="checks", expectations=expectations))
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name="day", data=batch, suite=suite))
+    outcome = validation.run(
+        batch_parameters={"dataframe": frame},
+        result_format={"result_format": "SUMMARY", "partial_unexpected_count": 10},
+    )
+    return {result.expectation_config.meta["check"]: result for result in outcome.results}

@@ -1,0 +1,67 @@
+"""Segments and late rows as the event times put them, task by task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from data_quality.run_output import Flags, Places, TaskRows, array_of
+from jobs.schema import INPUT_SEQ, EventTimeFacts
+
+_NO_TIME = np.iinfo(np.int64).min // 2
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Rows of a task that are not in its files: their event times moved its watermarks all the same."""
+
+    places: Places  # in the task's input
+    times_ms: Places
+
+
+NONE_LOST = Lost(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
+class TrueMarks:
+    """Of each row."""
+
+    segment: Places
+    late: Flags
+    gaps: int  # places where an input_seq is missing
+
+
+def event_times_ms(table: pa.Table, column: str) -> Places:
+    """As the watermarks count them: whole milliseconds since the epoch, an integer column taken as such."""
+    values = array_of(table[column])
+    if pa.types.is_integer(values.type):
+        times = values.cast(pa.int64())
+    else:
+        zone = values.type.tz if pa.types.is_timestamp(values.type) else None
+        times = values.cast(pa.timestamp("us", zone)).cast(pa.int64())
+    whole: Places = pc.fill_null(times, 0).to_numpy(zero_copy_only=False)
+    whole = whole if pa.types.is_integer(values.type) else np.floor_divide(whole, 1000)
+    return np.where(values.is_null().to_numpy(zero_copy_only=False), _NO_TIME, whole)
+
+
+def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST) -> TrueMarks:
+    """A watermark follows every record that raises the largest event time: largest - bound - 1. A row doubled counts
+    once.
+    """
+    seq = np.concatenate([np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64), lost.places])
+    times = np.concatenate([event_times_ms(rows.table, declared.column), lost.times_ms])
+    order = np.argsort(seq, kind="stable")
+    seq, times = seq[order], times[order]
+    is_first = np.diff(seq, prepend=-2) != 0
+    before_it = np.maximum.accumulate(np.where(is_first, np.arange(len(seq)), 0))  # so many have a smaller place
+    largest = np.append(_NO_TIME, np.maximum.accumulate(times))[before_it]
+    raised = np.append(0, np.cumsum(is_first & (times > largest)))
+    known = (times > _NO_TIME) & (largest > _NO_TIME)
+    late = known & (times <= largest - round(declared.max_out_of_orderness * 1000) - 1)
+    back: NDArray[np.int64] = np.argsort(order)[: len(rows)]
+    gaps = int((np.diff(seq, prepend=-1) > 1).sum())
+    return TrueMarks(raised[before_it][back], late[back], gaps)
