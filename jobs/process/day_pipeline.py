@@ -144,13 +144,13 @@ class _Run:
             self._pipeline.reference, days=days, run_id=self._run_id, log=log,
             options=self._program_options(), leases=list(self._leases.values()),
         ) as wait:  # fmt: skip
-            said_why = False  # whether Spark's last word was of a day that it did not write
+            named_cause = False  # whether Spark's last word was of a day that it did not write
             for day in days:
                 yield from self._stages(day, wait)
                 event = self._last_event(day)
                 if event.get("kind") not in LAST_WORDS:
                     result = ended(self._code or 0, log)
-                    if event or result.crashed or not said_why:
+                    if event or result.crashed or not named_cause:
                         yield self._broken_off(day, result)
                     return
                 if event["kind"] == "checked":
@@ -159,7 +159,7 @@ class _Run:
                 else:
                     outcome = self._stopped(day, event)
                 yield outcome
-                said_why = outcome.record is None
+                named_cause = outcome.record is None
                 if self._options.until_red and not outcome.is_published:
                     return
 
