@@ -27,26 +27,29 @@ class Judging:
     def findings(self) -> dict[str, Finding]:
         """By name of a check. One that cannot run says why and stops no other."""
         day, pictures = self._day, Pictures(self._day.facts)
-        why_not = {check.full_name: self._why_not(check) for check in self._checks}
-        able = [check for check in self._checks if not why_not[check.full_name]]
-        found = {name: Finding.not_run(why) for name, why in why_not.items() if why}
-
-        sees = [*(check.of_task for check in able), pictures.of_task]
-
-        def of_task(read: Callable[[], TaskRows]) -> list[Any]:
-            rows = read()
-            return [_guarded(partial(see, rows, day)) for see in sees]
-
         with ThreadPoolExecutor(AT_ONCE) as pool:
+            why_not = list(pool.map(self._why_not, self._checks))
+            able = [check for check, why in zip(self._checks, why_not, strict=True) if not why]
+            sees = [*(check.of_task for check in able), pictures.of_task]
+
+            def of_task(read: Callable[[], TaskRows]) -> list[Any]:
+                rows = read()
+                return [_guarded(partial(see, rows, day)) for see in sees]
+
             tasks = list(pool.map(of_task, day.output.tasks()))
-        *of_checks, drawn = [[task[number] for task in tasks] for number in range(len(able) + 1)]
-        for check, parts in zip(able, of_checks, strict=True):
-            error = next((part for part in parts if isinstance(part, Exception)), None)
-            finding = error or _guarded(partial(check.finding, parts, day))
-            found[check.full_name] = finding if isinstance(finding, Finding) else Finding.not_run(in_one_line(finding))
+            *of_checks, drawn = [[task[number] for task in tasks] for number in range(len(sees))]
+            found = dict(
+                zip((check.full_name for check in able), pool.map(self._finding, able, of_checks), strict=True)
+            )
         if not any(isinstance(part, Exception) for part in drawn):  # columns of a wrong type: the checks say so
             self.pictures = pictures.drawn(drawn)
-        return found
+        refused = {check.full_name: why for check, why in zip(self._checks, why_not, strict=True) if why}
+        return found | {name: Finding.not_run(why) for name, why in refused.items()}
+
+    def _finding(self, check: Check, parts: list[Any]) -> Finding:
+        error = next((part for part in parts if isinstance(part, Exception)), None)
+        finding = error or _guarded(partial(check.finding, parts, self._day))
+        return finding if isinstance(finding, Finding) else Finding.not_run(in_one_line(finding))
 
     def _why_not(self, check: Check) -> str | None:
         """The reason for which a check cannot run, or None."""

@@ -214,6 +214,7 @@ class RunOutput:
 
     def __init__(self, declared: DeclaredFacts, columns: pa.Schema, tasks: list[Task]) -> None:
         self.columns = columns
+        self.table: pa.Table | None = None  # of an output that is a table
         self._tasks = tasks
         few = [schema.SOURCE_FILE]
         for lookup in declared.lookups:
@@ -243,7 +244,9 @@ class RunOutput:
 
     @classmethod
     def of_table(cls, declared: DeclaredFacts, table: pa.Table) -> RunOutput:
-        return cls(declared, table.schema, _by_task(table))
+        output = cls(declared, table.schema, _by_task(table))
+        output.table = table
+        return output
 
     def missing(self, needed: Iterable[str]) -> str | None:
         """The reason for which a check that needs these columns cannot run, or None."""

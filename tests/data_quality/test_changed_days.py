@@ -107,8 +107,10 @@ def test_a_change_of_any_carried_value_is_found_in_its_row_and_column(spark, tmp
     )
 
 
-def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service, spark):
+@pytest.mark.parametrize("rows_in_driver", [100_000, 0])
+def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service, spark, monkeypatch, rows_in_driver):
     """Answers by call and out of the ledger, whose file is changed in ways that only the ledger can tell."""
+    monkeypatch.setattr("jobs.run.written_answers.ROWS_IN_DRIVER", rows_in_driver)
     service.answer = Moody(1)
     folder = here / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
