@@ -74,9 +74,11 @@ class Setting:
 
 
 @pytest.fixture
-def setting(tmp_path, monkeypatch):
+def setting(tmp_path, monkeypatch, request):
+    """With the summaries that the test asks for by `indirect`; else without."""
     towns = towns_in(tmp_path, monkeypatch)
-    enrichment = dataclasses.replace(towns.enrichment, start="2013-01-10", end="2013-02-03", summaries=())
+    summaries = towns.enrichment.summaries if getattr(request, "param", False) else ()
+    enrichment = dataclasses.replace(towns.enrichment, start="2013-01-10", end="2013-02-03", summaries=summaries)
     declared = Declared("declared.towns:towns", enrichment)
     days = Days(towns, declared)
     with dg.DagsterInstance.local_temp() as instance:
@@ -98,6 +100,20 @@ def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(se
     assert setting.instance.get_materialized_partitions(setting.declared.key) == published
     last = setting.instance.fetch_materializations(setting.declared.key, limit=1).records[0].asset_materialization
     assert last.metadata["checks"].value == f"{len(setting.all_but(NOT_RUN))} passed, not run: {NOT_RUN}"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("setting", [True], indirect=True)
+def test_days_that_are_run_together_are_materialized_once_each_with_their_summaries(setting):
+    run = setting.run_range(BUTTON, COMMAND)
+    assert run.success
+    days = {BUTTON, NIGHTLY, COMMAND}
+    assert setting.checks("SUCCEEDED") == dict.fromkeys(setting.all_but(NOT_RUN), days)
+    for status in ("IN_PROGRESS", "EXECUTION_FAILED", "SKIPPED"):
+        assert setting.checks(status) == {}
+    for asset in (setting.declared.key, dg.AssetKey("by_town")):
+        found = setting.instance.fetch_materializations(asset, limit=10).records
+        assert sorted(one.partition_key for one in found) == sorted(days)
 
 
 @pytest.mark.process
