@@ -1,0 +1,274 @@
+"""The everyday night: keys repeat and most answers are stored, beside Spark's broadcast join of the same answers.
+
+    python benchmarks/everyday.py                      1,000,000 rows over 50,000 keys, medians of 5 in turns
+    python benchmarks/everyday.py --rows 300000 --runs 3
+    python benchmarks/everyday.py --modes ordered unordered key_ordered
+    python benchmarks/everyday.py --only stored        or: first-night, few-unknown
+
+    join                Spark's broadcast join of the rows with the answers in a Parquet file, written to Parquet
+    join, same columns  the same, and beside the answer the columns that we write, as constants where it can be
+    stored              ours, every answer in the ledger
+    first-night         ours, an empty ledger and a function that returns at once; its calls are counted
+    few-unknown         ours over HTTP at 50 ms, 100 calls in flight: the key of every hundredth row is new
+
+The wall is from planning to the end of the files, with looking for hits. 2 tasks; the audit columns are written. CPU is
+that of the driver, Spark's JVM and its workers together; on a machine with other work trust it and not the wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import uneven_service
+from whole_run import write_enriched
+
+from jobs.declare.answer_json import dump
+from jobs.input.day import of_files
+from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.writer import LedgerWriter
+from tidegate import AsyncFunctionLookup, Enrichment, EventTime, HttpLookup, Input, Ledger, Output, Service
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate import Lookup
+
+TASKS = 2
+IN_FLIGHT = 100
+CALL_S = 0.05
+UNKNOWN_EACH = 100  # rows
+SEED = 0
+
+
+class AtOnce:
+    """An AsyncFunction that waits for nothing."""
+
+    async def async_invoke(self, keys: dict[str, Any]) -> list[dict[str, Any]]:
+        return [answer_of(keys["key"])]
+
+
+def answer_of(key: str) -> dict[str, Any]:
+    return {"temp_c": len(key) / 7, "station": key[-3:]}
+
+
+def function_lookup() -> Lookup:
+    return AsyncFunctionLookup(
+        name="f", function=AtOnce, keys={"key": "key"}, returns="temp_c DOUBLE, station STRING", timeout=60.0,
+        max_concurrency=IN_FLIGHT,
+    )  # fmt: skip
+
+
+def http_lookup(url: str) -> Lookup:
+    return HttpLookup(
+        name="f", service=Service(name="s", url=url, max_concurrency=IN_FLIGHT), request="GET /v1/{key}/now",
+        keys={"key": "key"}, returns="temp_c DOUBLE", timeout=30.0,
+    )  # fmt: skip
+
+
+def key_texts(keys: int) -> pa.Array:
+    return pa.array([f"KEY-{number:07d}" for number in range(keys)])
+
+
+def write_rows(folder: Path, rows: int, keys: int, *, new_keys: bool) -> None:
+    """Nine columns, about 200 bytes a row, a file for each task. new_keys: every hundredth row has one of its own."""
+    folder.mkdir()
+    drawn = np.random.default_rng(SEED).integers(0, keys, rows)
+    repeated = pa.array([f"{number % 1000:050d}" for number in range(1000)])
+    ids = np.arange(rows)
+    key = key_texts(keys).take(pa.array(drawn))
+    if new_keys:
+        is_new = pa.array(ids % UNKNOWN_EACH == 0)
+        key = pc.if_else(is_new, pc.binary_join_element_wise("NEW", pc.cast(pa.array(ids), pa.string()), "-"), key)
+    text = repeated.take(pa.array(ids % 1000))
+    columns = {"id": pa.array(ids), "key": key, "a": ids * 3, "b": ids / 7, "c": text, "d": text, "e": text}
+    columns |= {"f": ids % 2 == 0, "g": pa.array(ids * 1_000_000 // 50, pa.timestamp("us", tz="UTC"))}
+    table = pa.table(columns)
+    for task in range(TASKS):
+        start = task * rows // TASKS
+        pq.write_table(table.slice(start, (task + 1) * rows // TASKS - start), folder / f"part-{task}.parquet")
+
+
+def store_answers(root: Path, lookup: Lookup, keys: int) -> None:
+    """A ledger that holds an answer for each key."""
+    writer = LedgerWriter(LedgerFolder(str(root), lookup.name, request_fingerprint(lookup)), "before", "0-0")
+    now = time.time_ns() // 1000
+    for key in key_texts(keys).to_pylist():
+        writer.put((key,), "ok", dump(answer_of(key)), now)
+    writer.close()
+
+
+class Bench:
+    def __init__(self, root: Path, options: argparse.Namespace) -> None:
+        from jobs.run.enrich_day import session
+
+        self.root, self.rows, self.keys = root, options.rows, options.keys
+        self.event_time = EventTime("g", max_out_of_orderness=dt.timedelta(seconds=10)) if options.event_time else None
+        for name in ("rows", "rows-few-unknown"):
+            write_rows(root / name, self.rows, self.keys, new_keys=name != "rows")
+        answers = [answer_of(key) for key in key_texts(self.keys).to_pylist()]
+        table = pa.Table.from_pylist(answers).append_column("key", key_texts(self.keys))
+        times = pa.array([time.time_ns() // 1000] * self.keys, pa.timestamp("us", tz="UTC"))
+        pq.write_table(table.append_column("f_answered_at", times), root / "answers.parquet")
+        store_answers(root / "ledger", function_lookup(), self.keys)
+        self.spark = session("everyday")
+        self.spark.sparkContext.setLogLevel("ERROR")
+
+    def frame(self, name: str = "rows") -> DataFrame:
+        return of_files(sorted((self.root / name).glob("*.parquet"))).read(self.spark)
+
+    def out(self) -> Path:
+        return self.root / f"out-{uuid.uuid4().hex}"
+
+    def join(self) -> None:
+        self._joined(self.frame()).write.parquet(str(self.out()))
+
+    def _joined(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        answers = self.spark.read.parquet(str(self.root / "answers.parquet"))
+        return frame.join(F.broadcast(answers), "key", "left")
+
+    def join_same_columns(self) -> None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        from jobs.run.enrich import prepare, written_schema
+
+        prepared, plan = prepare(self.frame(), self.enrichment(function_lookup(), "ordered"))
+        written = written_schema(prepared.schema, plan.layout)
+        number = F.monotonically_increasing_id()
+        made = {
+            "_partition": F.spark_partition_id(), "_input_seq": number, "_output_seq": number, "f_status": F.lit("ok"),
+            "_segment": F.lit(0).cast("bigint"), "_late": F.lit(False), "_f_status": F.lit("ok"),
+            "_f_source": F.lit("ledger"), "_f_attempts": F.array(), "_f_key": F.struct("key"),
+        }  # fmt: skip
+        joined = self._joined(prepared)
+        columns = [
+            (made.get(field.name, F.col(field.name) if field.name in joined.columns else F.lit(None)))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in written
+        ]
+        joined.select(*columns).write.parquet(str(self.out()))
+
+    def enrichment(self, lookup: Lookup, mode: str, ledger: Path | None = None) -> Enrichment:
+        key = {"key": ["a"]} if mode == "key_ordered" else {}
+        return Enrichment(
+            name="bench", input=Input(path="in", row_id=["id"]), lookups=[lookup], output=Output(path="out"), mode=mode,
+            ledger=None if ledger is None else Ledger(str(ledger)), event_time=self.event_time, **key,
+        )  # fmt: skip
+
+    def stored(self, mode: str) -> None:
+        declared = self.enrichment(function_lookup(), mode, self.root / "ledger")
+        write_enriched(self.frame(), declared, self.out(), rows=self.rows)
+
+    def first_night(self, mode: str) -> None:
+        out, empty = self.out(), self.root / f"ledger-{uuid.uuid4().hex}"
+        declared = self.enrichment(function_lookup(), mode, empty)
+        write_enriched(self.frame(), declared, out, rows=self.rows)
+        calls = sum(
+            pc.sum(pc.list_value_length(pq.read_table(file, columns=["_f_attempts"])["_f_attempts"])).as_py()
+            for file in out.glob("*.parquet")
+        )
+        assert calls == len(pc.unique(pq.read_table(self.root / "rows", columns=["key"])["key"])), calls
+
+    def few_unknown(self, mode: str, lookup: Lookup) -> None:
+        fresh = self.root / f"ledger-{uuid.uuid4().hex}"
+        store_answers(fresh, lookup, self.keys)
+        self.begun = spent()  # without filling the ledger
+        declared = self.enrichment(lookup, mode, fresh)
+        write_enriched(self.frame("rows-few-unknown"), declared, self.out(), rows=self.rows)
+
+    def measure(self, work: Callable[[], None]) -> tuple[float, float]:
+        """Seconds of wall and of CPU."""
+        self.begun = spent()
+        work()
+        wall, cpu = (now - then for now, then in zip(spent(), self.begun, strict=True))
+        return wall, cpu
+
+
+def spent() -> tuple[float, float]:
+    """The clock, and the CPU time of this process and all below it that still live; Spark's workers do."""
+    me = psutil.Process()
+    cpu = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        cpu += times.user + times.system
+    return time.monotonic(), cpu
+
+
+def contenders(bench: Bench, options: argparse.Namespace, url: str) -> dict[str, Callable[[], None]]:
+    found: dict[str, Callable[[], None]] = {"join": bench.join, "join, same columns": bench.join_same_columns}
+    lookup = http_lookup(url)
+    ours: dict[str, Callable[[str], None]] = {
+        "stored": bench.stored,
+        "first-night": bench.first_night,
+        "few-unknown": lambda mode: bench.few_unknown(mode, lookup),
+    }
+    for name, work in ours.items():
+        if not options.only or name in options.only:
+            found |= {f"{name}, {mode}": lambda work=work, mode=mode: work(mode) for mode in options.modes}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--keys", type=int, default=50_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--modes", nargs="+", default=["ordered"], choices=["ordered", "unordered", "key_ordered"])
+    parser.add_argument("--only", nargs="+", choices=["stored", "first-night", "few-unknown"])
+    parser.add_argument("--event-time", action="store_true", help="with watermarks: one after nearly every row")
+    options = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
+        uneven_service.running(CALL_S, 0.0, 0.0) as url,
+    ):
+        bench = Bench(Path(folder), options)
+        chosen = contenders(bench, options, url)
+        print(f"{options.rows:,} rows, {options.keys:,} keys, {TASKS} tasks, medians of {options.runs}", flush=True)
+        for work in chosen.values():  # warms the JVM and Spark's Python workers
+            work()
+        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
+        for _ in range(options.runs):
+            for name, work in chosen.items():
+                figures[name].append(bench.measure(work))
+        report(figures, options.rows)
+        bench.spark.stop()
+
+
+def report(figures: dict[str, list[tuple[float, float]]], rows: int) -> None:
+    medians = {name: [statistics.median(of) for of in zip(*turns, strict=True)] for name, turns in figures.items()}
+    print(
+        f"{'':26}{'wall s':>8}{'rows/s':>12}{'/ join':>8}{'/ same columns':>16}{'CPU s':>8}{'/ join':>8}   wall, each"
+    )
+    join, same = medians["join"], medians["join, same columns"]
+    for name, (wall, cpu) in medians.items():
+        print(f"{name:26}{wall:8.2f}{rows / wall:12,.0f}{wall / join[0]:8.2f}{wall / same[0]:16.2f}", end="")
+        print(f"{cpu:8.2f}{cpu / join[1]:8.2f}   {' '.join(f'{turn:.2f}' for turn, _ in figures[name])}", flush=True)
+    if any(name.startswith("few-unknown") for name in medians):
+        print(f"limit of few-unknown's calls: {rows / UNKNOWN_EACH * CALL_S / IN_FLIGHT:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
