@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.ledger.answers import StoredAnswer, as_answers
@@ -36,16 +37,10 @@ class AnswerIndex:
     def __len__(self) -> int:
         return len(self._file)
 
-    def find(self, text: str) -> StoredAnswer | None:
-        """What is stored of one key. For many, `find_many` costs a tenth."""
-        return self.find_many([text])[0]
+    def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
+        """Where each key stands, -1 for one that is not here; for many keys at once, as one costs nearly as much."""
+        return self._file.lines(texts)
 
-    def find_many(self, texts: Sequence[str]) -> list[StoredAnswer | None]:
-        """What is stored of each key, in the order of the keys."""
-        found: list[StoredAnswer | None] = [None] * len(texts)
-        lines = self._file.places(texts)
-        hits = (lines >= 0).nonzero()[0]
-        if len(hits):
-            for place, answer in zip(hits.tolist(), as_answers(self._file.take(lines[hits])), strict=True):
-                found[place] = answer
-        return found
+    def answers(self, lines: npt.NDArray[np.int64]) -> list[StoredAnswer]:
+        """What is stored at these lines, in their order."""
+        return as_answers(pa.Table.from_batches([self._file.take(lines)]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -66,15 +65,15 @@ class KeyedFile:
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
-    def places(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+    def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
         """The line of each key, -1 for one that is not here; for many keys at once, as one costs nearly as much."""
         found = np.full(len(texts), -1, np.int64)
-        if not texts or not len(self):
+        if not len(texts) or not len(self):
             return found
-        hashes = key_hashes(texts)
+        hashes = key_hashes(texts.to_numpy(zero_copy_only=False))
         wanted = np.arange(len(texts))
         lines = np.searchsorted(self._hashes, hashes)
-        keys = pa.array(texts, self.batch[KEY].type)
+        keys = texts.cast(self.batch[KEY].type)
         while True:  # once; again only for keys whose hash another key has too
             near = lines < len(self)
             wanted, lines = wanted[near], lines[near]
@@ -86,9 +85,9 @@ class KeyedFile:
             found[wanted[same]] = lines[same]
             wanted, lines = wanted[~same], lines[~same] + 1
 
-    def take(self, lines: Any) -> pa.Table:
+    def take(self, lines: npt.NDArray[np.int64]) -> pa.RecordBatch:
         """These lines, in this order."""
-        return pa.Table.from_batches([self.batch.take(pa.array(lines))]).drop_columns([HASH])
+        return self.batch.drop_columns([HASH]).take(pa.array(lines))
 
 
 def _local_copy(filesystem: Any, inside: str) -> Any:

@@ -24,7 +24,8 @@ from jobs.run.claims import Claims
 from jobs.run.enrich import carry_out
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
-from jobs.task.asked_once import ANSWER, AskedFile, write_asked_once
+from jobs.task.asked_once import AskedFile, write_asked_once
+from jobs.task.outcome_columns import ANSWER
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
 

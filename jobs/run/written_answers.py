@@ -35,8 +35,8 @@ from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.run.hits import folder_of
 from jobs.schema import GONE, NONE
 from jobs.tables.old_files import KEYS
-from jobs.task.arrow_batches import TIMESTAMP
 from jobs.task.ledger_hits import reply_of
+from jobs.task.outcome_columns import TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

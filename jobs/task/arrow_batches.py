@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,8 @@ import pyarrow.compute as pc
 from jobs import schema
 from jobs.declare.answer_types import AnswerColumn
 from jobs.input.arrow_keys import keys_of
-from jobs.task.lookup_state import LookupState, Row
-
-FAILED = frozenset(("timeout", "error", "unknown"))
-ATTEMPT = schema.AUDIT_TABLE[2].arrow_type.value_type
-TIMESTAMP = schema.PUBLISHED_TABLE[1].arrow_type
+from jobs.task.lookup_state import KnownRows, LookupState, Row
+from jobs.task.outcome_columns import TIMESTAMP, answer_columns, audit_columns, outcomes_of
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,30 @@ class BatchLayout:
 
 
 class InputBatch:
-    """One batch with what its rows need until they leave: carried columns, segments, late flags, timestamps."""
+    """One batch with what its rows need until they leave: carried columns, segments, late flags, watermarks; and per
+    lookup the outcomes that were known before any call, with a null status where one is needed.
+    """
 
-    def __init__(self, batch: pa.RecordBatch, layout: BatchLayout, first_seq: int, event_times: EventTimes) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        layout: BatchLayout,
+        first_seq: int,
+        event_times: EventTimes,
+        known: Sequence[pa.RecordBatch | None] = (),
+    ) -> None:
         kept = [name for names in layout.keys for name in names] if layout.key_names else []
         self.carried = batch.select([*layout.carried, *kept])
-        self.first_seq = first_seq
-        self.order_keys = keys_of(batch, layout.order_key, nulls=True) if layout.order_key else None
+        self.sequence = np.arange(first_seq, first_seq + batch.num_rows)
+        self.known: Sequence[pa.RecordBatch | None] = known or (None,) * len(layout.lookups)
+        self._order_key = batch.select(layout.order_key)
         column = None if layout.event_time is None else batch.column(layout.event_time)
-        self.timestamps, self.watermarks, self.segments, self.late = event_times.read(column, batch.num_rows)
+        self.watermarks, self.segments, self.late = event_times.read(column, batch.num_rows)
+
+    @cached_property
+    def order_keys(self) -> list[Any]:
+        """Of each row, what key_ordered mode orders by."""
+        return keys_of(self._order_key, self._order_key.schema.names, nulls=True)
 
     def source_of(self, number: int) -> tuple[str | None, int | None]:
         """The file that a row was read from, and its number there; None where Spark cannot tell."""
@@ -68,12 +81,10 @@ class EventTimes:
         self._max: int | None = None
         self._emitted = 0
 
-    def read(
-        self, column: pa.Array | None, rows: int
-    ) -> tuple[list[int | None] | None, list[int | None] | None, np.ndarray, np.ndarray]:
-        """Timestamps (ms), the watermark after each row (None: it did not grow), segments, late flags."""
+    def read(self, column: pa.Array | None, rows: int) -> tuple[list[int | None] | None, np.ndarray, np.ndarray]:
+        """The watermark after each row, in ms (None: it did not grow), segments, late flags."""
         if column is None or rows == 0:
-            return None, None, np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
+            return None, np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
         micros = column.cast(TIMESTAMP) if not pa.types.is_timestamp(column.type) else column
         micros = micros.cast(pa.timestamp("us", tz=micros.type.tz)).cast(pa.int64())
         nulls = np.asarray(pc.is_null(micros))
@@ -89,9 +100,8 @@ class EventTimes:
         if highest[-1] > lowest:
             self._max = int(highest[-1])
         self._emitted += int(grew.sum())
-        timestamps = [None if null else time for null, time in zip(nulls.tolist(), times.tolist(), strict=True)]
         marks = (highest - self._bound - 1).tolist()
-        return timestamps, [m if g else None for m, g in zip(marks, grew.tolist(), strict=True)], segments, late
+        return [m if g else None for m, g in zip(marks, grew.tolist(), strict=True)], segments, late
 
 
 class Assembler:
@@ -102,32 +112,32 @@ class Assembler:
         self._partition = partition
         self._written = 0
 
-    def batch(self, rows: list[Row]) -> pa.RecordBatch:
-        """One output batch; rows is not empty."""
-        of_rows, numbers, asked_of_rows = zip(*rows, strict=True)
-        carried, sequence, segments, late = _gathered(of_rows, numbers)
-        count = len(rows)
+    def batch(self, finished: Sequence[Row | KnownRows]) -> pa.RecordBatch:
+        """One output batch; finished is not empty."""
+        rows, called, places = _gathered(finished)
+        layout, count = self._layout, rows.carried.num_rows
+        outcomes = [
+            _with_called(rows.known[place], answers, [row.asked[place] for row in called], places)
+            for place, answers in enumerate(layout.answers)
+        ]
         columns: dict[str, Any] = {}
-        sources = {schema.SOURCE_FILE, schema.SOURCE_ROW}
-        for name in self._layout.carried:
-            if name not in sources:
-                columns[name] = carried.column(name)
-        asked_by_lookup = list(zip(*asked_of_rows, strict=True))
-        for name, answers, asked in zip(self._layout.lookups, self._layout.answers, asked_by_lookup, strict=True):
-            columns |= _answer_columns(name, answers, asked)
+        for name in layout.carried:
+            if name not in schema.SOURCE_IDENTITY:
+                columns[name] = rows.carried.column(name)
+        for name, answers, of_lookup in zip(layout.lookups, layout.answers, outcomes, strict=True):
+            columns |= answer_columns(name, answers, of_lookup)
         columns[schema.PARTITION] = pa.array(np.full(count, self._partition, np.int32))
-        columns[schema.INPUT_SEQ] = pa.array(sequence)
+        columns[schema.INPUT_SEQ] = pa.array(rows.sequence)
         columns[schema.OUTPUT_SEQ] = pa.array(np.arange(self._written, self._written + count))
-        columns[schema.SEGMENT] = pa.array(segments)
-        columns[schema.LATE] = pa.array(late)
-        columns[schema.SOURCE_FILE] = carried.column(schema.SOURCE_FILE)
-        columns[schema.SOURCE_ROW] = carried.column(schema.SOURCE_ROW)
-        for name, asked in zip(self._layout.lookups, asked_by_lookup, strict=True):
-            columns |= _audit_columns(name, asked, columns[schema.published_status(name)])
-        layout = self._layout
-        for name, keys, called in zip(layout.lookups, layout.keys, layout.key_names, strict=False):
-            parts = [_one_chunk(carried.column(key)) for key in keys]
-            columns[schema.key(name)] = pa.StructArray.from_arrays(parts, names=list(called))
+        columns[schema.SEGMENT] = pa.array(rows.segments)
+        columns[schema.LATE] = pa.array(rows.late)
+        columns[schema.SOURCE_FILE] = rows.carried.column(schema.SOURCE_FILE)
+        columns[schema.SOURCE_ROW] = rows.carried.column(schema.SOURCE_ROW)
+        for name, of_lookup in zip(layout.lookups, outcomes, strict=True):
+            columns |= audit_columns(name, of_lookup)
+        for name, keys, parts in zip(layout.lookups, layout.keys, layout.key_names, strict=False):
+            of_key = [_one_chunk(rows.carried.column(key)) for key in keys]
+            columns[schema.key(name)] = pa.StructArray.from_arrays(of_key, names=list(parts))
         self._written += count
         names = list(columns)
         arrays = [_one_chunk(column) for column in columns.values()]
@@ -138,78 +148,100 @@ def _one_chunk(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _gathered(of_rows: Sequence[InputBatch], numbers: Sequence[int]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
-    """The carried columns of these rows, with their input sequence, segments and late flags."""
-    indices = np.fromiter(numbers, np.int64, len(numbers))
-    batches = dict(zip(map(id, of_rows), of_rows, strict=True))
-    if len(batches) == 1:
-        (source,) = batches.values()
-        carried = _chosen(source.carried, indices)
-        return carried, source.first_seq + indices, source.segments[indices], source.late[indices]
+@dataclass(frozen=True)
+class _Columns:
+    """What rows of one batch or several have: of the input, and known before any call."""
+
+    carried: Any
+    sequence: np.ndarray
+    segments: np.ndarray
+    late: np.ndarray
+    known: Sequence[Any]  # per lookup; None: nothing is known of these rows
+
+    def at(self, positions: np.ndarray) -> _Columns:
+        return _Columns(
+            _chosen(self.carried, positions),
+            self.sequence[positions],
+            self.segments[positions],
+            self.late[positions],
+            [None if outcomes is None else _chosen(outcomes, positions) for outcomes in self.known],
+        )
+
+
+def _gathered(finished: Sequence[Row | KnownRows]) -> tuple[_Columns, list[Row], np.ndarray]:
+    """The columns of these rows, in their order; and those of them that went through the operators one by one, with
+    their places in that order.
+    """
+    batches: dict[int, InputBatch] = {}
     offsets: dict[int, int] = {}
-    total = 0
-    for identity, batch in batches.items():
-        offsets[identity] = total
-        total += batch.carried.num_rows
-    positions = np.fromiter(map(offsets.__getitem__, map(id, of_rows)), np.int64, len(of_rows)) + indices
-    table = pa.Table.from_batches([batch.carried for batch in batches.values()])
-    sequences = np.concatenate([b.first_seq + np.arange(b.carried.num_rows) for b in batches.values()])
-    segments = np.concatenate([batch.segments for batch in batches.values()])
-    late = np.concatenate([batch.late for batch in batches.values()])
-    return _chosen(table, positions), sequences[positions], segments[positions], late[positions]
+    positions: list[np.ndarray] = []
+    called: list[Row] = []
+    places = [np.empty(0, np.int64)]
+    below = count = 0
+    for kind, group in groupby(finished, type):
+        items: list[Any] = list(group)
+        of_items, numbers, _ = zip(*items, strict=True)
+        for identity, batch in dict(zip(map(id, of_items), of_items, strict=True)).items():
+            if identity not in batches:
+                batches[identity], offsets[identity] = batch, below
+                below += batch.carried.num_rows
+        starts = np.fromiter(map(offsets.__getitem__, map(id, of_items)), np.int64, len(items))
+        if kind is Row:
+            called += items
+            places.append(np.arange(count, count + len(items)))
+            positions.append(starts + np.fromiter(numbers, np.int64, len(items)))
+        else:
+            positions += [start + of_slice for start, of_slice in zip(starts, numbers, strict=True)]
+        count = sum(map(len, positions))
+    return _columns(list(batches.values())).at(np.concatenate(positions)), called, np.concatenate(places)
 
 
-def _chosen(carried: Any, positions: np.ndarray) -> Any:
+def _columns(batches: Sequence[InputBatch]) -> _Columns:
+    """All columns of these batches, one after another."""
+    if len(batches) == 1:
+        (one,) = batches
+        return _Columns(one.carried, one.sequence, one.segments, one.late, one.known)
+    return _Columns(
+        pa.Table.from_batches([batch.carried for batch in batches]),
+        np.concatenate([batch.sequence for batch in batches]),
+        np.concatenate([batch.segments for batch in batches]),
+        np.concatenate([batch.late for batch in batches]),
+        [_known(batches, of_lookup) for of_lookup in zip(*(batch.known for batch in batches), strict=True)],
+    )
+
+
+def _known(batches: Sequence[InputBatch], outcomes: Sequence[pa.RecordBatch | None]) -> pa.Table | None:
+    kinds = [one.schema for one in outcomes if one is not None]
+    if not kinds:
+        return None
+    return pa.Table.from_batches(
+        [
+            _no_outcomes(batch.carried.num_rows, kinds[0]) if one is None else one
+            for batch, one in zip(batches, outcomes, strict=True)
+        ]
+    )
+
+
+def _no_outcomes(rows: int, kind: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in kind], schema=kind)
+
+
+def _chosen(columns: Any, positions: np.ndarray) -> Any:
     """These rows; in ordered mode they nearly always follow each other, and nothing need be copied."""
     if positions[-1] - positions[0] == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
-        return carried.slice(int(positions[0]), len(positions))
-    return carried.take(pa.array(positions))
+        return columns.slice(int(positions[0]), len(positions))
+    return columns.take(pa.array(positions))
 
 
-def _answer_columns(name: str, answers: tuple[AnswerColumn, ...], asked: Sequence[LookupState]) -> dict[str, pa.Array]:
-    nothing = (None,) * len(answers)
-    values = zip(*[one.answer or nothing for one in asked], strict=True)
-    columns = {answer.name: pa.array(column, answer.arrow_type) for answer, column in zip(answers, values, strict=True)}
-    columns[schema.published_status(name)] = _few_texts([one.status for one in asked])
-    columns[schema.published_answered_at(name)] = pa.array([one.answered_at for one in asked], pa.int64()).cast(
-        TIMESTAMP
-    )
-    return columns
-
-
-def _few_texts(texts: list[str | None]) -> pa.Array:
-    """As pa.array, for a column that mostly says the same."""
-    first = texts[0]
-    if texts.count(first) == len(texts):
-        return pa.nulls(len(texts), pa.string()) if first is None else pa.repeat(first, len(texts))
-    return pa.array(texts, pa.string())
-
-
-def _audit_columns(name: str, asked: Sequence[LookupState], statuses: pa.Array) -> dict[str, pa.Array]:
-    attempts = [one.attempts for one in asked]
-    starts, ends, throttled = zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
-    counts = np.fromiter(map(len, attempts), np.int32, len(asked))
-    offsets = np.zeros(len(asked) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    begun = pa.array(starts, pa.int64())
-    written = pa.ListArray.from_arrays(
-        pa.array(offsets),
-        pa.StructArray.from_arrays(
-            [begun, pa.array(ends, pa.int64()), pa.array(throttled, pa.bool_())], fields=list(ATTEMPT)
-        ),
-    )
-    uncalled = counts == 0
-    first = begun.take(pa.array(offsets[:-1], mask=uncalled))
-    paused = np.fromiter([one.paused for one in asked], np.float64, len(asked))
-    errors = [one.error for one in asked]
-    if any(errors):
-        errors = [one.error if one.status in FAILED else None for one in asked]
-    lasted = pc.subtract(pa.array([one.finished for one in asked], pa.int64()), first)
-    return {
-        schema.status(name): statuses,
-        schema.source(name): _few_texts([one.source for one in asked]),
-        schema.attempts(name): written,
-        schema.latency_ms(name): pc.divide(lasted.cast(pa.float64()), 1e3),
-        schema.paused_ms(name): pa.array(paused * 1e3, mask=uncalled),
-        schema.error(name): _few_texts(errors),
-    }
+def _with_called(known: Any, answers: Sequence[AnswerColumn], states: list[LookupState], places: np.ndarray) -> Any:
+    """The outcomes that were known, and in their places those of the rows that were called."""
+    if known is None:
+        return outcomes_of(states, answers)
+    are_open = np.fromiter((not state.is_settled for state in states), np.bool_, len(states))
+    if not are_open.any():
+        return known
+    fresh = outcomes_of([state for state in states if not state.is_settled], answers)
+    lines = np.arange(known.num_rows)
+    lines[places[are_open]] = known.num_rows + np.arange(fresh.num_rows)
+    batches = known.to_batches() if isinstance(known, pa.Table) else [known]
+    return pa.Table.from_batches([*batches, fresh]).take(pa.array(lines))

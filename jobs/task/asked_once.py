@@ -6,23 +6,19 @@ answer cannot be stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs import schema
-from jobs.input.arrow_keys import values_of
 from jobs.ledger.keyed_file import KeyedFile, write_keyed
-from jobs.ledger.keys import key_text
+from jobs.task.outcome_columns import ANSWER, ATTEMPT, FIELDS, TIMESTAMP, attempts_of, offsets_of
 
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Key
-
-COLUMNS = ("outcome", "error", "attempts", "latency_ms", "paused_ms", "source_file", "source_row", "answered_at")
-HAVE_ANSWER = frozenset(("ok", "fallback"))
-ANSWER = "answer_"  # answer_0, answer_1, ...: the answer's columns, in their order
+NO_TEXT, NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
 
 
 @dataclass(frozen=True)
@@ -33,34 +29,10 @@ class AskedFile:
     hidden: bool  # key texts are hashed
 
 
-@dataclass(frozen=True, slots=True)
-class AskedKey:
-    """What became of a key that was asked once for the whole run.
-
-    The audit of its call stands at one row of the key; the others say source "shared".
-    """
-
-    outcome: str
-    error: str | None
-    attempts: tuple[tuple[int, int, bool], ...]  # start, end (µs since the epoch), throttled
-    latency_ms: float | None
-    paused_ms: float | None
-    source_file: str | None  # of the row where the audit stands
-    source_row: int | None
-    answered_at: int | None  # µs since the epoch
-    answer: tuple[Any, ...] | None  # the columns of an answer or a fallback
-
-
-@dataclass(frozen=True, slots=True)
-class AskedBefore:
-    """A key that was asked once for the whole run, as one row finds it."""
-
-    asked: AskedKey
-    audit_is_here: bool
-
-
 def write_asked_once(path: str, asked: pa.Table) -> None:
-    """Write what became of the keys (one line per key: its text as `key`, COLUMNS, the answer's columns) to a path.
+    """Write what became of the keys to a path, one line per key. Its columns: the key's text as `key`, the `outcome`,
+    error, attempts, latency_ms, paused_ms, answered_at (µs since the epoch), the row that stands for the key as
+    source_file and source_row, and the answer as answer_0, answer_1, ...
 
     Raises LedgerError when it cannot.
     """
@@ -72,7 +44,7 @@ class AskedOnce:
 
     def __init__(self, file: KeyedFile, *, hidden: bool = False) -> None:
         self._file = file
-        self._hidden = hidden
+        self.hidden = hidden
 
     @classmethod
     def open(cls, file: AskedFile) -> Self:
@@ -82,38 +54,49 @@ class AskedOnce:
     def __len__(self) -> int:
         return len(self._file)
 
-    def find(self, batch: pa.RecordBatch, keys: Sequence[Key | None]) -> list[AskedBefore | None]:
-        """What became of the keys of a batch, row by row."""
-        asked = self.find_many([None if key is None else key_text(key, hidden=self._hidden) for key in keys])
-        if not any(asked):
-            return [None] * len(asked)
-        sources = (batch.column(name).to_pylist() for name in schema.SOURCE_IDENTITY)
-        rows = zip(asked, *sources, strict=True)
-        return [
-            None if one is None else AskedBefore(one, (one.source_file, one.source_row) == (file, row))
-            for one, file, row in rows
-        ]
+    def find(
+        self, texts: pa.StringArray, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
+        """Which of the keys were asked, and what became of each of those: see OutcomeSource.
 
-    def find_many(self, texts: Sequence[str | None]) -> list[AskedKey | None]:
-        """What became of each key, in the order of the keys; None for a key that was not asked, or is None."""
-        found: list[AskedKey | None] = [None] * len(texts)
-        known = [place for place, text in enumerate(texts) if text is not None]
-        lines = self._file.places([texts[place] or "" for place in known])
-        hits = [place for place, line in zip(known, lines.tolist(), strict=True) if line >= 0]
-        if hits:
-            for place, asked in zip(hits, _asked_keys(self._file.take(lines[lines >= 0])), strict=True):
-                found[place] = asked
-        return found
+        The audit of a key's call is shown by the row that stands for the key; its other rows say source "shared".
+        """
+        lines = self._file.lines(texts)
+        known = lines >= 0
+        asked = self._file.take(lines[known])
+        is_here = _is_source(asked, batch.select(schema.SOURCE_IDENTITY).take(pa.array(rows[known])))
+        attempts = _attempts(asked["attempts"], is_here)
+        called = pc.greater(pc.list_value_length(attempts), 0)
+        source = pc.if_else(pa.array(is_here), pc.if_else(pc.is_valid(asked["answered_at"]), "call", NO_TEXT), "shared")
+        columns = {
+            "status": asked["outcome"],
+            "answered_at": asked["answered_at"].cast(TIMESTAMP),
+            "source": pc.if_else(pc.equal(asked["outcome"], "unknown"), NO_TEXT, source),
+            "attempts": attempts,
+            "latency_ms": pc.if_else(called, asked["latency_ms"], NO_NUMBER),
+            "paused_ms": pc.if_else(called, pc.fill_null(asked["paused_ms"], 0.0), NO_NUMBER),
+            "error": asked["error"],
+        }
+        answers = [field for field in asked.schema if field.name.startswith(ANSWER)]
+        return known, pa.RecordBatch.from_arrays(
+            [*columns.values(), *(asked[field.name] for field in answers)], schema=pa.schema([*FIELDS, *answers])
+        )
 
 
-def _asked_keys(table: pa.Table) -> list[AskedKey]:
-    columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in COLUMNS}
-    columns["attempts"] = [
-        tuple((one["start"], one["end"], one["throttled"]) for one in attempts) for attempts in columns["attempts"]
-    ]
-    parts = [values_of(table[name].combine_chunks()) for name in table.column_names if name.startswith(ANSWER)]
-    answers = zip(*parts, strict=True) if parts else [()] * table.num_rows
-    columns["answer"] = [
-        answer if outcome in HAVE_ANSWER else None for answer, outcome in zip(answers, columns["outcome"], strict=True)
-    ]
-    return [AskedKey(*values) for values in zip(*columns.values(), strict=True)]
+def _is_source(asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Whether each row is the one that stands for its key."""
+    same_row = pc.equal(asked["source_row"], rows[schema.SOURCE_ROW])
+    found = np.flatnonzero(pc.fill_null(same_row, fill_value=False))  # few: only these compare the file's long name
+    same_file = pc.equal(asked["source_file"].take(found), rows[schema.SOURCE_FILE].take(found))
+    is_source = np.zeros(len(asked), np.bool_)
+    is_source[found] = pc.fill_null(same_file, fill_value=False)
+    return is_source
+
+
+def _attempts(attempts: pa.ListArray, is_here: npt.NDArray[np.bool_]) -> pa.ListArray:
+    """The attempts where they are to be shown, and none elsewhere."""
+    shown = attempts.filter(pa.array(is_here))
+    counts = np.zeros(len(attempts), np.int32)
+    counts[is_here] = pc.list_value_length(shown).to_numpy(zero_copy_only=False)
+    of_all = shown.flatten()
+    return attempts_of(offsets_of(counts), [pc.struct_field(of_all, field.name) for field in ATTEMPT])

@@ -1,63 +1,103 @@
-"""What is known of a key, from the ledger or as it was asked first, as a row takes it: in place of a call, at once."""
+"""What the ledger knows of keys, as outcomes of rows: each answer is mapped to columns once while it is in use."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from jobs.declare.answer_json import load
-from jobs.declare.services import Cache
-from jobs.task.asked_once import AskedBefore
+from jobs.task.outcome_columns import FAILED, OF_CALLS, TIMESTAMP, outcome_schema, without_attempts
 from jobs.task.replies import Reply
-from jobs.task.shared_calls import AnswerCache
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.clients.client import Client
+    from jobs.declare.answer_types import AnswerColumn
     from jobs.ledger.answers import StoredAnswer
-    from jobs.task.lookup_state import LookupState
+    from jobs.ledger.index import AnswerIndex
+
+MAPPED_BYTES = 16 << 20  # of mapped answers that a task keeps
+ABSENT = -1
 
 
 class LedgerHits:
-    """Maps stored answers to columns, each once while it is in use."""
+    """The outcomes of keys in one index of stored answers."""
 
-    def __init__(self, caller: Client) -> None:
+    def __init__(
+        self, index: AnswerIndex, caller: Client, answers: Sequence[AnswerColumn], *, hidden: bool, idempotent: bool
+    ) -> None:
+        """idempotent: a call that may have been made may be made again, so that a mark of it is no outcome."""
+        self.hidden = hidden
+        self._index = index
         self._caller = caller
-        self._mapped = AnswerCache[Reply](Cache(), lambda: 0)
+        self._answers = answers
+        self._idempotent = idempotent
+        self._schema = outcome_schema(answers)
+        self._kept_schema = pa.schema([field for field in self._schema if field.name not in OF_CALLS])
+        self._forget()
 
-    def give(self, asked: LookupState) -> None:
-        """Put at the row what is known of its key: status, answer, where it is from; for the one row that stands for
-        a key asked once for the whole job, the audit of that call too.
-        """
-        known = asked.stored
-        assert known is not None
-        if not isinstance(known, AskedBefore):
-            self._put(asked, self._reply(known), "ledger")
-            return
-        before = known.asked
-        if known.audit_is_here:
-            asked.attempts = tuple(before.attempts)
-            asked.paused = (before.paused_ms or 0.0) / 1e3
-            if before.attempts and before.latency_ms is not None:
-                asked.finished = before.attempts[0][0] + round(before.latency_ms * 1e3)
-        reply = Reply(before.outcome, before.answer, before.answered_at, error=before.error)
-        self._put(asked, reply, "call" if known.audit_is_here else "shared")
+    def _forget(self) -> None:
+        self._lines = np.empty(0, np.int64)  # of the index, mapped; sorted
+        self._places = np.empty(0, np.int64)  # where in _mapped each stands; ABSENT: it is no outcome
+        self._mapped = pa.RecordBatch.from_pylist([], self._kept_schema)
 
-    def _put(self, asked: LookupState, reply: Reply, source: str) -> None:
-        asked.status, asked.answer, asked.error = reply.outcome, reply.answer, reply.error
-        asked.answered_at = reply.answered_at
-        if reply.outcome != "unknown" and (source != "call" or reply.answered_at is not None):
-            asked.source = source
+    def find(
+        self,
+        texts: pa.StringArray,
+        batch: pa.RecordBatch,  # noqa: ARG002
+        rows: np.ndarray,  # noqa: ARG002
+    ) -> tuple[np.ndarray, pa.RecordBatch]:
+        lines = self._index.lines(texts)
+        known = lines >= 0
+        places = np.full(len(lines), ABSENT)
+        places[known] = self._places_of(lines[known])
+        known = places != ABSENT
+        kept = self._mapped.take(pa.array(places[known]))
+        status, answered_at, source, error, *answers = kept.columns
+        return known, without_attempts(
+            len(kept), status=status, answered_at=answered_at, source=source, error=error, answers=answers,
+            schema=self._schema,
+        )  # fmt: skip
 
-    def _reply(self, stored: StoredAnswer) -> Reply:
-        mapped = self._mapped.get(stored.key)
-        if mapped is not None and mapped.answered_at == stored.answered_at:
-            self._mapped.may_be_used(stored.key, answered_at=stored.answered_at)
-            return mapped
-        reply = reply_of(self._caller, stored)
-        if reply.answered_at is not None:
-            self._mapped.put(stored.key, reply, reply.answer)
-        return reply
+    def _places_of(self, lines: np.ndarray) -> np.ndarray:
+        """Where in _mapped these lines stand; maps those that it lacks."""
+        at = np.searchsorted(self._lines, lines)
+        missing = lines[self._lines.take(at, mode="clip") != lines] if len(self._lines) else lines
+        if not len(missing):
+            return self._places[at]
+        if self._mapped.nbytes > MAPPED_BYTES:
+            self._forget()
+            missing = lines
+        self._map(np.unique(missing))
+        return self._places[np.searchsorted(self._lines, lines)]
+
+    def _map(self, lines: np.ndarray) -> None:
+        stored = self._index.answers(lines)
+        counts = [not (self._idempotent and one.outcome == "asked") for one in stored]
+        replies = [reply_of(self._caller, one) for one, is_outcome in zip(stored, counts, strict=True) if is_outcome]
+        places = np.full(len(lines), ABSENT)
+        places[counts] = np.arange(len(self._mapped), len(self._mapped) + len(replies))
+        if replies:
+            grown = pa.Table.from_batches([self._mapped, self._columns_of(replies)])
+            (self._mapped,) = grown.combine_chunks().to_batches()
+        at = np.searchsorted(self._lines, lines)
+        self._lines, self._places = np.insert(self._lines, at, lines), np.insert(self._places, at, places)
+
+    def _columns_of(self, replies: Sequence[Reply]) -> pa.RecordBatch:
+        nothing = (None,) * len(self._answers)
+        values = zip(*[one.answer or nothing for one in replies], strict=True)
+        arrays = [
+            pa.array([one.outcome for one in replies], pa.string()),
+            pa.array([one.answered_at for one in replies], pa.int64()).cast(TIMESTAMP),
+            pa.array([None if one.outcome == "unknown" else "ledger" for one in replies], pa.string()),
+            pa.array([one.error if one.outcome in FAILED else None for one in replies], pa.string()),
+            *(pa.array(column, answer.arrow_type) for answer, column in zip(self._answers, values, strict=True)),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._kept_schema)
 
 
 def reply_of(caller: Client, stored: StoredAnswer) -> Reply:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
     from jobs.task.call_budget import CallBudget
     from jobs.task.circuit_breaker import CircuitBreaker
-    from jobs.task.ledger_hits import LedgerHits
     from jobs.task.progress import AttemptCounts
     from jobs.task.task_ledger import TaskLedger
 
@@ -50,15 +49,11 @@ class LookupFunction(AsyncFunction[Row, Row]):
         now_us: Callable[[], int],
         attempts: AttemptCounts,
         ledger: TaskLedger | None = None,
-        known: LedgerHits | None = None,
         allowance: CallBudget | None = None,
-        may_call: bool = True,
     ) -> None:
-        """may_call: without it a key that the ledger does not know leaves as not_asked."""
         self._lookup = lookup
         self._retries = lookup.retry.retries
-        policies = (("miss", lookup.on_miss), ("timeout", lookup.on_timeout), ("error", lookup.on_error))
-        self._fails_on = frozenset(status for status, policy in policies if policy == "fail")
+        self._fails_on = fails_on(lookup)
         self._place = place  # of this lookup in Row.asked
         self._caller = caller
         self._gate = gate
@@ -68,8 +63,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._attempts = attempts
         self._ledger = ledger
         self._allowance = allowance
-        self._may_call = may_call
-        self._known = known
         marks = ledger is not None and not lookup.idempotent
         self._ask = self._within_limits if marks or allowance is not None else caller.call  # one attempt at the service
 
@@ -91,8 +84,10 @@ class LookupFunction(AsyncFunction[Row, Row]):
 
     async def async_invoke(self, value: Row) -> list[Row]:
         asked = value.asked[self._place]
-        if asked.key is None or asked.stored is not None or not self._may_call:
-            return self._without_a_call(value)
+        if asked.is_settled:
+            self._obey_policy(asked)
+            return [value]
+        assert asked.key is not None
         now_us, ask = self._now_us, self._ask  # called as what they are: as methods they are looked up the slow way
         asked.started = now_us()
         if asked.needs_retry or self._gate_was_closed:
@@ -146,20 +141,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
         """The answers that these keys got may be another key's: the ledger is not to give them to anybody."""
         if self._ledger is not None:
             self._ledger.expire(keys)
-
-    def _without_a_call(self, row: Row) -> list[Row]:
-        asked = row.asked[self._place]
-        if asked.key is None:
-            if self._lookup.on_null_key == "fail":
-                raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
-            asked.status = "skipped"
-        elif asked.stored is not None:
-            assert self._known is not None
-            self._known.give(asked)
-            self._obey_policy(asked)
-        else:
-            asked.status = "not_asked"
-        return [row]
 
     async def _within_limits(self, key: Key) -> Any | None:
         """Within what may be spent, and marked before where it must not be asked twice."""
@@ -286,8 +267,19 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._obey_policy(asked)
 
     def _obey_policy(self, asked: LookupState) -> None:
-        if asked.status in self._fails_on:
-            raise RowFailed(
-                f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); "
-                f"on_{asked.status} is 'fail'."
-            )
+        if asked.status not in self._fails_on:
+            return
+        if asked.status == "skipped":
+            raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
+        raise RowFailed(
+            f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); on_{asked.status} is 'fail'."
+        )
+
+
+def fails_on(lookup: Lookup) -> frozenset[str]:
+    """The outcomes of a row that fail the run."""
+    policies = (
+        ("miss", lookup.on_miss), ("timeout", lookup.on_timeout), ("error", lookup.on_error),
+        ("skipped", lookup.on_null_key),
+    )  # fmt: skip
+    return frozenset(status for status, policy in policies if policy == "fail")

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import asyncio
 
+    import numpy as np
+    import numpy.typing as npt
+
     from jobs.declare.lookup import Key
     from jobs.task.shared_calls import SharedCall
-    from jobs.task.task_ledger import Found
 
 Attempt = tuple[int, int, bool]  # start, end, throttled
 
@@ -36,15 +38,23 @@ class LookupState:
     needs_retry: bool = False  # the operator is to try once more
     task: asyncio.Task[Any] | None = None  # that makes its call, where equal requests are shared
     call: SharedCall | None = None  # while it waits for another row's; while others wait for its own
-    stored: Found | None = None  # what the ledger knows of the key: then nothing is asked
+    is_settled: bool = False  # its outcome was known before any call: nothing is asked
 
 
 class Row(NamedTuple):
     """One input row on its way through the operators: its batch, its place there, what it asks of each lookup."""
 
-    batch: Any
+    batch: Any  # InputBatch
     number: int
     asked: tuple[LookupState, ...]
+
+
+class KnownRows(NamedTuple):
+    """Rows of one batch whose outcomes are known at every lookup: they go through the operators as one element."""
+
+    batch: Any  # InputBatch
+    numbers: npt.NDArray[np.int64]
+    asked: tuple[LookupState, ...]  # settled, at every lookup
 
 
 def rows_of(batch: Any, keys: Sequence[Sequence[Key | None]]) -> Iterator[Row]:

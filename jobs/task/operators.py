@@ -13,9 +13,8 @@ from jobs.clients.registry import client_for
 from jobs.task.call_budget import CallBudget
 from jobs.task.chain import Link
 from jobs.task.circuit_breaker import CircuitBreaker
-from jobs.task.ledger_hits import LedgerHits
 from jobs.task.lookup_function import LookupFunction, needs_retry
-from jobs.task.lookup_state import Row
+from jobs.task.row_elements import order_key_of
 from jobs.task.single_flight import SingleFlightLookupFunction
 
 if TYPE_CHECKING:
@@ -120,9 +119,7 @@ def _operator(
         "now_us": task.now_us,
         "attempts": task.attempts,
         "ledger": ledger,
-        "known": LedgerHits(caller),
         "allowance": task.allowance,
-        "may_call": task.plan.may_call,
     }
     rows = rows_at_once(lookup, share)
     shared = None if lookup.cache is None else SingleFlightLookupFunction(lookup, caller, cache=lookup.cache, **facts)
@@ -165,7 +162,3 @@ def _caller(task: Surroundings, place: int) -> Client:
 def rows_at_once(lookup: Lookup, share: int) -> int:
     """Rows that may be asked for, or wait for others to be asked with: full requests, and one more."""
     return share if lookup.batch_size == 1 else (share + 1) * lookup.batch_size
-
-
-def order_key_of(row: Row) -> Any:
-    return row.batch.order_keys[row.number]

@@ -1,8 +1,15 @@
-"""How far a partition reads ahead: the one bound on what a task holds in memory."""
+"""How far a partition reads ahead: the one bound on what a task holds in memory; and what it has read."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections import deque
+
+import pyarrow as pa
+
+ROWS_TOGETHER = 4_000
+BYTES_TOGETHER = 4 << 20
 
 
 class InputWindow:
@@ -48,3 +55,33 @@ class InputWindow:
         with self._changed:
             self._ended = True
             self._changed.notify()
+
+
+class InputQueue:
+    """What the reader has for the event loop. Batches that wait are given as one: each costs as much as 1,000 rows."""
+
+    def __init__(self) -> None:
+        self._items: deque[pa.RecordBatch | BaseException | None] = deque()
+        self._arrived = asyncio.Event()
+
+    def put(self, item: pa.RecordBatch | BaseException | None) -> None:
+        """On the loop. None: the input has ended; an error: so."""
+        self._items.append(item)
+        self._arrived.set()
+
+    async def take(self) -> pa.RecordBatch | BaseException | None:
+        while not self._items:
+            self._arrived.clear()
+            await self._arrived.wait()
+        if not isinstance(self._items[0], pa.RecordBatch):
+            return self._items.popleft()
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        while self._items and isinstance(batch := self._items[0], pa.RecordBatch):
+            rows += batch.num_rows
+            size += batch.nbytes
+            if batches and (rows > ROWS_TOGETHER or size > BYTES_TOGETHER):
+                break
+            batches.append(batch)
+            self._items.popleft()
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -13,11 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any
 
 import pyarrow as pa
 
-from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, StreamRecord, Watermark
+from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, StreamRecord
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup
@@ -31,12 +30,15 @@ from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.task.driver_link import ToDriver, with_driver
 from jobs.task.durable_output import ROWS_HELD, Finished, durable_batches
 from jobs.task.error_text import with_encodable_errors
-from jobs.task.lookup_state import Row, rows_of
+from jobs.task.known_outcomes import KnownOutcomes, OutcomeSource
+from jobs.task.ledger_hits import LedgerHits
+from jobs.task.lookup_state import KnownRows, Row
 from jobs.task.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
 from jobs.task.plan import PartitionPlan
 from jobs.task.progress import EVERY, AttemptCounts, TaskProgress
-from jobs.task.read_ahead import InputWindow
-from jobs.task.task_ledger import Found, TaskLedger
+from jobs.task.read_ahead import InputQueue, InputWindow
+from jobs.task.row_elements import RowElements
+from jobs.task.task_ledger import TaskLedger
 
 ROWS_PER_BATCH = 2000  # of output
 PREFETCH_ROWS = 4000  # beyond what the operators hold
@@ -81,13 +83,15 @@ class PartitionRun:
         self._watches: list[CircuitBreaker] = []
         self._attempts = AttemptCounts()
         self._begun = (0.0, 0.0)  # monotonic and CPU time of the loop's thread
-        self._input: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
-        self._ready: list[Row] = []
+        self._input = InputQueue()
+        self._ready: list[Row | KnownRows] = []
+        self._rows_ready = 0
         self._assembler = Assembler(plan.layout, partition)
         ledgers = plan.ledgers or (None,) * len(plan.lookups)
         self.now_us = one_clock()
         self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
-        self._asked_first: list[AskedOnce | None] = []
+        self._elements = RowElements(plan.lookups, plan.mode)
+        self._known: list[KnownOutcomes] = []
         self._main: asyncio.Task[None] | None = None
         self._driver: ToDriver
         self._all_rows_came = asyncio.Event()
@@ -149,10 +153,10 @@ class PartitionRun:
             for batch in batches:
                 if not self._window.take(batch.num_rows, batch.nbytes):
                     return
-                self._call_soon(self._input.put_nowait, batch)
+                self._call_soon(self._input.put, batch)
         except BaseException as error:  # noqa: BLE001  # whatever ends the input must reach Spark's thread
             end = error
-        self._call_soon(self._input.put_nowait, end)
+        self._call_soon(self._input.put, end)
 
     def _call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
         if self._loop is None:  # not begun
@@ -196,7 +200,9 @@ class PartitionRun:
         async with AsyncExitStack() as stack:
             if self._left:
                 return
-            self._chain = chained = chain(self._surroundings(stack), self._collect)
+            output = self._collect_by_key if self._plan.mode == "key_ordered" else self._collect
+            self._chain = chained = chain(self._surroundings(stack), output)
+            self._known = [*map(self._known_outcomes, range(len(chained.callers)), chained.callers)]
             operators, links, self._watches = chained.operators, chained.links, chained.watches
             self._begun = time.monotonic(), time.thread_time()
             for operator in operators:
@@ -221,8 +227,6 @@ class PartitionRun:
         """The ledgers opened, to be closed after the operators; and what this task may spend on calls."""
         plan = self._plan
         allowance = None if plan.cap is None else CallBudget(plan.cap, self._partition)
-        first = plan.asked_first or (None,) * len(plan.lookups)
-        self._asked_first = [None if file is None else AskedOnce.open(file) for file in first]
         for place, ledger in enumerate(self._ledgers):
             if ledger is not None:
                 stack.callback(ledger.close)
@@ -231,28 +235,37 @@ class PartitionRun:
                     allowance.spent_before(place, ledger.earlier_answers)
         return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._attempts, self._client_for)
 
+    def _known_outcomes(self, place: int, caller: Client) -> KnownOutcomes:
+        """What is known before any call at one lookup: as its keys were asked first, else as the ledger has it."""
+        plan, ledger, answers = self._plan, self._ledgers[place], self._plan.layout.answers[place]
+        sources: list[OutcomeSource] = []
+        if plan.asked_first and (file := plan.asked_first[place]) is not None:
+            sources.append(AskedOnce.open(file))
+        if ledger is not None:
+            sources += [
+                LedgerHits(index, caller, answers, hidden=ledger.hidden, idempotent=plan.lookups[place].idempotent)
+                for index in ledger.indexes
+            ]
+        return KnownOutcomes(answers, sources, may_call=plan.may_call)
+
     async def _feed(self, operator: AsyncWaitOperator, link: Link | None) -> None:
         """All input through the first operator, with a watermark wherever the event time calls for one."""
         layout = self._plan.layout
         event_times = EventTimes(layout.max_out_of_orderness_ms)
         sequence = 0
-        while (item := await self._input.get()) is not None:
+        while (item := await self._input.take()) is not None:
             if isinstance(item, BaseException):
                 self._input_failed = True
                 raise item
-            batch = InputBatch(item, layout, sequence, event_times)
-            sequence += item.num_rows
-            timestamps, watermarks = batch.timestamps, batch.watermarks
             keys = [keys_of(item, names) for names in layout.keys]
-            known = self._known(item, keys)
-            for row in rows_of(batch, keys):
+            known = [one.find(item, of_lookup) for one, of_lookup in zip(self._known, keys, strict=True)]
+            batch = InputBatch(item, layout, sequence, event_times, known)
+            sequence += item.num_rows
+            for element in self._elements.of(batch, keys):
                 if link is not None:
                     await link.room()
-                for place, found in known:
-                    row.asked[place].stored = found[row.number]
-                await operator.process_element(StreamRecord(row, timestamps[row.number] if timestamps else None))
-                if watermarks and (watermark := watermarks[row.number]) is not None:
-                    await operator.process_element(Watermark(watermark))
+                await operator.process_element(element)
+            await asyncio.sleep(0)  # known rows never fill a queue: let the calls under way run between their batches
         self._all_rows_came.set()
         await operator.end_input()
 
@@ -273,31 +286,25 @@ class PartitionRun:
                 kept |= {place: now for place, now in enumerate(left) if now <= self._shares[place]}
             await asyncio.sleep(LEND_EVERY)
 
-    def _known(self, batch: pa.RecordBatch, keys: list[list[Any]]) -> list[tuple[int, list[Found | None]]]:
-        """What is known of a batch's keys: per lookup, where any is. A key that was asked first shows its outcome."""
-        known: list[tuple[int, list[Found | None]]] = []
-        for place, (ledger, first, of_lookup) in enumerate(zip(self._ledgers, self._asked_first, keys, strict=True)):
-            stored = None if ledger is None else ledger.find(of_lookup)
-            asked = None if first is None else first.find(batch, of_lookup)
-            if stored is not None and asked is not None:
-                known.append((place, [one or other for one, other in zip(asked, stored, strict=True)]))
-            elif stored is not None or asked is not None:
-                known.append((place, [*(stored or asked or ())]))
-        return known
-
     def _collect(self, element: StreamElement) -> None:
         if isinstance(element, StreamRecord):
             self._ready.append(element.value)
-            if len(self._ready) >= ROWS_PER_BATCH:
+            self._rows_ready += 1 if type(element.value) is Row else len(element.value.numbers)
+            if self._rows_ready >= ROWS_PER_BATCH:
                 self._flush()
+
+    def _collect_by_key(self, element: StreamElement) -> None:
+        if isinstance(element, StreamRecord) and type(element.value) is Row:
+            self._elements.left(element.value)
+        self._collect(element)
 
     def _flush(self) -> None:
         """Hand over what is ready, with what to wait for before it may leave: its answers are stored by then."""
         if self._ready:
-            self._progress.rows += len(self._ready)
+            self._progress.rows += self._rows_ready
             stored = [ledger.durability_mark() for ledger in self._ledgers if ledger is not None]
             self._out.put((self._assembler.batch(self._ready), stored))
-            self._ready = []
+            self._ready, self._rows_ready = [], 0
 
     # -- progress ------------------------------------------------------------------------------------------------------
 

@@ -54,9 +54,11 @@ class SingleFlightLookupFunction(LookupFunction):
     async def async_invoke(self, value: Row) -> list[Row]:  # noqa: C901 - one place: each call from here costs 1 %
         """Take what another row's call gives, or make the call and tell all who wait for it."""
         asked = value.asked[self._place]
+        if asked.is_settled:
+            self._obey_policy(asked)
+            return [value]
         key = asked.key
-        if key is None or asked.stored is not None or not self._may_call:
-            return self._without_a_call(value)
+        assert key is not None
         hashed: Any = key
         try:
             known = self._in_flight.get(hashed) or self._kept.get(hashed)

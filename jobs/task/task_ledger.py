@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from jobs.declare.answer_json import dump
 from jobs.errors import LedgerError
-from jobs.ledger.answers import ANSWERS, StoredAnswer
+from jobs.ledger.answers import ANSWERS
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
-from jobs.task.asked_once import AskedBefore
 
 if TYPE_CHECKING:
     from typing import Any
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from jobs.ledger.plan import LedgerPlan
 
 _log = logging.getLogger("tidegate.ledger")
-
-
-Found = StoredAnswer | AskedBefore
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class Stored:
 
 
 class TaskLedger:
-    """Looks up the keys of a batch at once, takes what comes back, and says when that is safe on its disk.
+    """Opens what is known of keys, takes what comes back, and says when that is safe on its disk.
 
     open and close may block; everything else is for the event loop and does not. Raises LedgerError when the ledger
     cannot be read or written: a call whose answer cannot be kept is not to be made.
@@ -111,23 +107,15 @@ class TaskLedger:
                 self._hand_over()
 
     # -- what is known -------------------------------------------------------------------------------------------------
-    def find(self, keys: Sequence[Key | None]) -> list[StoredAnswer | None] | None:
-        """What is known of the keys of a batch, row by row; None when nothing is known of any."""
-        if not self._indexes:
-            return None
-        found = self._stored([None if key is None else self._text(key) for key in keys])
-        return found if any(found) else None
+    @property
+    def hidden(self) -> bool:
+        """Whether keys are stored as digests."""
+        return self._plan.hidden
 
-    def _stored(self, texts: list[str | None]) -> list[StoredAnswer | None]:
+    @property
+    def indexes(self) -> Sequence[AnswerIndex]:
         """This task's earlier attempts know best, then the index of the run."""
-        found: list[StoredAnswer | None] = [None] * len(texts)
-        for index in self._indexes:
-            places = [place for place, text in enumerate(texts) if text is not None and found[place] is None]
-            known = index.find_many([texts[place] or "" for place in places])
-            for place, answer in zip(places, known, strict=True):
-                if answer is not None and not (answer.outcome == "asked" and self._plan.idempotent):
-                    found[place] = answer
-        return found
+        return self._indexes
 
     def _earlier_attempts(self) -> AnswerIndex | None:
         """What attempts of this very task stored before they died."""

@@ -39,7 +39,7 @@ def model(times, bound_ms):
         segment, late = emitted, generator.is_late(time)
         watermark = generator.on_record(time)
         emitted += watermark is not None
-        reported.append((time, None if watermark is None else watermark.timestamp, segment, late))
+        reported.append((None if watermark is None else watermark.timestamp, segment, late))
     return reported
 
 
@@ -52,11 +52,11 @@ def test_batches_cut_anywhere_give_the_watermarks_segments_and_late_rows_of_the_
     event_times = EventTimes(bound)
     reported = []
     for batch in cut(times, cuts):
-        stamps, marks, segments, late = event_times.read(micros(batch), len(batch))
-        if stamps is None:
+        marks, segments, late = event_times.read(micros(batch), len(batch))
+        if marks is None:
             assert batch == []
             continue
-        reported += zip(stamps, marks, segments.tolist(), late.tolist(), strict=True)
+        reported += zip(marks, segments.tolist(), late.tolist(), strict=True)
     assert reported == model(times, bound)
 
 
@@ -73,20 +73,19 @@ TIMES = {
 
 @pytest.mark.parametrize("kind", TIMES)
 def test_every_kind_of_timestamp_is_read_as_milliseconds_since_the_epoch(kind):
-    stamps, marks, *_ = EventTimes(0).read(TIMES[kind], 1)
-    assert stamps == [86_400_000]
+    marks, *_ = EventTimes(0).read(TIMES[kind], 1)
     assert marks == [86_399_999]
 
 
 def test_a_time_before_the_epoch_is_rounded_down_to_its_millisecond():
     column = pa.array([-1], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    stamps, *_ = EventTimes(0).read(column, 1)
-    assert stamps == [-1]
+    marks, *_ = EventTimes(0).read(column, 1)
+    assert marks == [-2]
 
 
 def test_without_an_event_time_there_are_no_watermarks_and_nothing_is_late():
-    stamps, marks, segments, late = EventTimes(0).read(None, 3)
-    assert (stamps, marks) == (None, None)
+    marks, segments, late = EventTimes(0).read(None, 3)
+    assert marks is None
     assert segments.tolist() == [0, 0, 0]
     assert late.tolist() == [False] * 3
 
@@ -182,7 +181,7 @@ def test_rows_that_leave_in_their_order_are_carried_whole(cuts):
 
 def check(order, cuts):
     batches, assembler = input_batches(), Assembler(LAYOUT, 3)
-    numbers = [batches[place].first_seq + index for place, index in order]
+    numbers = [int(batches[place].sequence[index]) for place, index in order]
     rows = [finished(batches[place], index, number) for (place, index), number in zip(order, numbers, strict=True)]
     out = pa.Table.from_batches([assembler.batch(part) for part in cut(rows, cuts) if part])
     carried = [name for name in LAYOUT.carried if name not in schema.SOURCE_IDENTITY]
@@ -197,8 +196,8 @@ def check(order, cuts):
     assert out.column("weather_status").to_pylist() == ["ok" if n % 3 else "miss" for n in numbers]
     assert [len(a) for a in out.column("_weather_attempts").to_pylist()] == [n % 3 for n in numbers]
     reported = model([None if t is None else t // 1000 for t in TABLE.column("zoned").cast(pa.int64()).to_pylist()], 0)
-    assert out.column(schema.SEGMENT).to_pylist() == [reported[n][2] for n in numbers]
-    assert out.column(schema.LATE).to_pylist() == [reported[n][3] for n in numbers]
+    assert out.column(schema.SEGMENT).to_pylist() == [reported[n][1] for n in numbers]
+    assert out.column(schema.LATE).to_pylist() == [reported[n][2] for n in numbers]
 
 
 def test_an_error_is_written_for_timeouts_and_errors_only_and_times_only_where_something_was_asked():

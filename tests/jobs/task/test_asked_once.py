@@ -1,11 +1,13 @@
 """What became of keys that were asked once for the whole job, as the tasks read it."""
 
+import datetime as dt
+
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from jobs.errors import LedgerError
-from jobs.ledger.keys import key_text
-from jobs.task.asked_once import AskedBefore, AskedFile, AskedKey, AskedOnce, write_asked_once
+from jobs.task.asked_once import AskedFile, AskedOnce, write_asked_once
 
 ATTEMPTS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())]))
 
@@ -29,19 +31,37 @@ def asked(keys):
     )
 
 
+def batch_of(rows):
+    """Rows by their file and number."""
+    files, numbers = zip(*rows, strict=True) if rows else ((), ())
+    return pa.record_batch({"_source_file": pa.array(files, pa.string()), "_source_row": pa.array(numbers, pa.int64())})
+
+
+def found(file, keys, rows):
+    """What became of each key: one column of outcomes for each of those that were asked."""
+    known, outcomes = AskedOnce.open(file).find(pa.array(keys, pa.string()), batch_of(rows), np.arange(len(keys)))
+    return known.tolist(), outcomes.to_pylist()
+
+
 def test_every_key_is_found_with_all_that_became_of_it(tmp_path):
     keys = [f'["{n}"]' for n in range(1000)]
     write_asked_once(f"{tmp_path}/asked.arrow", asked(keys))
-    found = AskedOnce.open(AskedFile(f"{tmp_path}/asked.arrow", hidden=False)).find_many(
-        [*reversed(keys), None, '["none"]', keys[1]]
-    )
-    assert found[-1] == found[998]
-    message = "it said 500"
-    assert found[998] == AskedKey("error", message, ((1, 6, False),), 0.5, 0.0, "file:///day/1.parquet", 1, 7, None)
-    assert (found[1].outcome, found[1].answer) == ("ok", (249.5, ["998"]))
-    assert found[0].source_row == 999
-    assert found[1000:1002] == [None, None]
-    assert None not in found[:1000]
+    wanted = [*reversed(keys), '["none"]', keys[1]]
+    rows = [("file:///elsewhere", -1)] * 1000 + [("file:///day/1.parquet", 1)] * 2
+    known, outcomes = found(AskedFile(f"{tmp_path}/asked.arrow", hidden=False), wanted, rows)
+    assert known == [True] * 1000 + [False, True]
+    answered_at = dt.datetime.fromtimestamp(7e-6, dt.UTC)
+    nothing = {"latency_ms": None, "paused_ms": None, "attempts": []}
+    assert outcomes[-1] == {
+        "status": "error", "answered_at": answered_at, "source": "call", "latency_ms": 0.5, "paused_ms": 0.0,
+        "attempts": [{"start": 1, "end": 6, "throttled": False}], "error": "it said 500", "answer_0": None,
+        "answer_1": None,
+    }  # fmt: skip
+    assert outcomes[998] == outcomes[-1] | nothing | {"source": "shared"}
+    assert outcomes[1] == {
+        "status": "ok", "answered_at": answered_at, "source": "shared", "error": None, "answer_0": 249.5,
+        "answer_1": ["998"],
+    } | nothing  # fmt: skip
 
 
 def test_a_file_that_is_torn_or_gone_is_told_in_one_sentence(tmp_path):
@@ -54,12 +74,12 @@ def test_a_file_that_is_torn_or_gone_is_told_in_one_sentence(tmp_path):
 
 def test_a_file_without_a_line_finds_nothing(tmp_path):
     write_asked_once(f"{tmp_path}/asked.arrow", asked([]))
-    assert AskedOnce.open(AskedFile(f"{tmp_path}/asked.arrow", hidden=False)).find_many(["a", None]) == [None, None]
+    assert found(AskedFile(f"{tmp_path}/asked.arrow", hidden=False), ["a"], [(None, None)]) == ([False], [])
 
 
-def test_the_audit_stands_at_one_row_of_the_key_and_hidden_keys_are_found_by_their_digest(tmp_path):
-    path = f"{tmp_path}/asked.arrow"
-    write_asked_once(path, asked([key_text((n,), hidden=True) for n in range(3)]))
-    batch = pa.record_batch({"_source_file": ["file:///day/1.parquet"] * 3, "_source_row": pa.array([1, 5, 1])})
-    found = AskedOnce.open(AskedFile(path, hidden=True)).find(batch, [(1,), (1,), None])
-    assert found == [AskedBefore(found[0].asked, True), AskedBefore(found[0].asked, False), None]
+def test_the_audit_stands_at_one_row_of_the_key(tmp_path):
+    write_asked_once(f"{tmp_path}/asked.arrow", asked(["a", "b"]))
+    rows = [("file:///day/1.parquet", 1), ("file:///day/0.parquet", 1), ("file:///day/1.parquet", 5), (None, None)]
+    _, outcomes = found(AskedFile(f"{tmp_path}/asked.arrow", hidden=False), ["b"] * 4, rows)
+    assert [len(one["attempts"]) for one in outcomes] == [1, 0, 0, 0]
+    assert [one["source"] for one in outcomes] == ["call", "shared", "shared", "shared"]

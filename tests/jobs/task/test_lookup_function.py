@@ -98,6 +98,11 @@ def lookup(function, **fields):
     return AsyncFunctionLookup(**standard | fields)
 
 
+def settled():
+    """A row whose key is null, as it comes to the operators."""
+    return LookupState(None, "skipped", is_settled=True)
+
+
 def ask(function, *keys, concurrency=4, after=None, **fields):
     """Rows with these keys through the real operator; their LookupState afterwards, in the order in which they left."""
     declared = lookup(function, **fields)
@@ -127,7 +132,7 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
         await operator.open()
         try:
             for index, key in enumerate(keys):
-                asked = LookupState(None if key is None else (key,))
+                asked = settled() if key is None else LookupState((key,))
                 await operator.process_element(StreamRecord(Row(None, index, (asked,))))
             await operator.end_input()
             if after:

@@ -68,6 +68,11 @@ class Throttling:
             raise (failure.__cause__ if isinstance(failure.__cause__, Throttled) else failure) from None
 
 
+def settled():
+    """A row whose key is null, as it comes to the operators."""
+    return LookupState(None, "skipped", is_settled=True)
+
+
 def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every=0.0, **fields):
     """Rows with these keys, one `every` so many seconds, through the sharing operator; their states as they left."""
     standard = {
@@ -105,9 +110,8 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
         await operator.open()
         try:
             for index, key in enumerate(keys):
-                await operator.process_element(
-                    StreamRecord(Row(None, index, (LookupState(None if key is None else (key,)),)))
-                )
+                asked = settled() if key is None else LookupState((key,))
+                await operator.process_element(StreamRecord(Row(None, index, (asked,))))
                 if every:
                     await asyncio.sleep(every)
             await operator.end_input()

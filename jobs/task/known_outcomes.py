@@ -1,0 +1,88 @@
+"""What is known of a batch's keys before any call, as columns: from the ledger, or as the keys were asked first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.ledger.keys import joined, texts_in
+from jobs.task.outcome_columns import ANSWER, outcome_schema, without_attempts
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from jobs.declare.answer_types import AnswerColumn
+    from jobs.declare.lookup import Key
+
+SKIPPED, NOT_ASKED = 1, 2  # lines of `_fixed`; line 0 has no outcome
+
+
+class OutcomeSource(Protocol):
+    """Where the outcomes of keys are found."""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether keys are searched for by their digests."""
+
+    def find(self, texts: pa.StringArray, batch: pa.RecordBatch, rows: np.ndarray) -> tuple[np.ndarray, pa.RecordBatch]:
+        """Which of these keys are known, and the outcome of each of those, in their order.
+
+        texts: the keys; rows: the row of the batch that each stands in.
+        """
+
+
+class KnownOutcomes:
+    """The rows of a batch that need no call at one lookup, with their outcomes.
+
+    sources: the first that knows a key speaks for it. may_call: without it, a key that no source knows is not_asked.
+    """
+
+    def __init__(
+        self, answers: Sequence[AnswerColumn], sources: Sequence[OutcomeSource], *, may_call: bool = True
+    ) -> None:
+        self._schema = outcome_schema(answers)
+        self._sources = sources
+        self._may_call = may_call
+        self._fixed = without_attempts(
+            3,
+            status=pa.array([None, "skipped", "not_asked"]),
+            answered_at=pa.nulls(3, self._schema.field("answered_at").type),
+            source=pa.nulls(3, pa.string()),
+            error=pa.nulls(3, pa.string()),
+            answers=[pa.nulls(3, field.type) for field in self._schema if field.name.startswith(ANSWER)],
+            schema=self._schema,
+        )
+
+    def find(self, batch: pa.RecordBatch, keys: Sequence[Key | None]) -> pa.RecordBatch | None:
+        """The outcome of each row of the batch, with a null status where a call is needed; None where all need one."""
+        whole = [key for key in keys if key is not None]
+        lines = np.zeros(len(keys), np.int64)
+        wanted = np.arange(len(keys))
+        if len(whole) < len(keys):
+            is_null = np.fromiter((key is None for key in keys), np.bool_, len(keys))
+            lines[is_null] = SKIPPED
+            wanted = wanted[~is_null]
+        pieces, below = [self._fixed], len(self._fixed)
+        texts: dict[bool, Any] = {}  # of the keys wanted, by whether they are digests
+        for source in self._sources:
+            if not len(wanted):
+                break
+            if source.hidden not in texts:
+                texts[source.hidden] = texts_in(joined(whole), len(whole), hidden=source.hidden)
+            known, outcomes = source.find(texts[source.hidden], batch, wanted)
+            if len(outcomes) == len(keys):
+                return outcomes
+            lines[wanted[known]] = np.arange(below, below + len(outcomes))
+            pieces.append(outcomes)
+            below += len(outcomes)
+            texts = {hidden: of.filter(pa.array(~known)) for hidden, of in texts.items()}
+            wanted, whole = wanted[~known], [key for key, is_known in zip(whole, known, strict=True) if not is_known]
+        if not self._may_call:
+            lines[wanted] = NOT_ASKED
+        if not lines.any():
+            return None
+        (together,) = pa.Table.from_batches(pieces).combine_chunks().to_batches()
+        return together.take(pa.array(lines))
