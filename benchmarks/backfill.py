@@ -2,7 +2,6 @@
 
     python benchmarks/backfill.py              30 days through Dagster, 6 of them bare: 20 to 40 minutes
     python benchmarks/backfill.py --days 3 --bare 3
-    python benchmarks/backfill.py --days-per-run 1      a run and a Spark for every day
 
 The weather answers at once and every way has a ledger of its own, so that the days cost what the machinery costs. Both
 ways run the same Spark program, checks, publishing and summaries, one day after the other.
@@ -22,20 +21,17 @@ from pathlib import Path
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
-from dagster._core.execution.backfill import BulkActionStatus
 
 from demo import data
 from demo.surroundings import environment
 from demo.weather_service import running
 from jobs.process.process_guard import command_under_guard
-from orchestration.dagster.assets.enriched import DAYS_PER_RUN
 from orchestration.dagster.home import dagster_home
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKSPACE = str(ROOT / "workspace.yaml")
 BIN = Path(sys.executable).parent
 JOB = "flights_enriched_nightly"
-BACKFILL_ENDED = (BulkActionStatus.COMPLETED_SUCCESS, BulkActionStatus.COMPLETED_FAILED)
 ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 
 
@@ -43,18 +39,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--bare", type=int, default=6, help="how many of them also bare, spread over all")
-    parser.add_argument("--days-per-run", type=int, default=31, help="of the backfill, in one Spark application")
     options = parser.parse_args()
     days = [dt.date(2013, 1, 1) + dt.timedelta(days=number) for number in range(options.days)]
     with tempfile.TemporaryDirectory(prefix="tidegate-backfill-") as folder, contextlib.chdir(folder):
         data.prepare(Path("data"), days)
         with running(Path("data/demo"), Path("calls.jsonl"), scale=0.0) as service:
-            os.environ.update(environment(service.url) | {DAYS_PER_RUN: str(options.days_per_run)})
+            os.environ.update(environment(service.url))
             names = [day.isoformat() for day in days]
             bare = by_command(names[:: max(1, options.days // options.bare)][: options.bare])
             forget_what_was_made()
             total, runs = through_dagster(names)
-    tell(bare, total, runs, options.days)
+    tell(bare, total, runs)
     return 0
 
 
@@ -86,7 +81,7 @@ def through_dagster(days: list[str]) -> tuple[float, list[tuple[float, float, fl
             started = time.monotonic()
             asked = ["job", "backfill", "-w", WORKSPACE, "-j", JOB, "--partitions", ",".join(days), "--noprompt"]
             subprocess.run([BIN / "dagster", *asked], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while not instance.get_backfills() or instance.get_backfills()[0].status not in BACKFILL_ENDED:
+            while len(instance.get_runs(RunsFilter(statuses=ENDED))) < len(days):
                 time.sleep(1)
             return time.monotonic() - started, runs_of(instance)
     finally:
@@ -96,8 +91,9 @@ def through_dagster(days: list[str]) -> tuple[float, list[tuple[float, float, fl
 
 def runs_of(instance: dg.DagsterInstance) -> list[tuple[float, float, float]]:
     records = instance.get_run_records(RunsFilter(statuses=ENDED))
-    if red := [record.dagster_run.run_id for record in records if not record.dagster_run.is_success]:
-        sys.exit(f"runs with days that were not published: {', '.join(sorted(red))}")
+    red = [record.dagster_run.tags["dagster/partition"] for record in records if not record.dagster_run.is_success]
+    if red:
+        sys.exit(f"days that were not published: {', '.join(sorted(red))}")
     steps = []
     for record in records:
         of_run = instance.get_run_step_stats(record.dagster_run.run_id)
@@ -108,13 +104,13 @@ def runs_of(instance: dg.DagsterInstance) -> list[tuple[float, float, float]]:
     return [(run, end - start, start - before) for (start, end, run), before in zip(steps, ends, strict=False)]
 
 
-def tell(bare: list[float], total: float, runs: list[tuple[float, float, float]], days: int) -> None:
-    of_bare, each = statistics.median(bare), days / len(runs)
+def tell(bare: list[float], total: float, runs: list[tuple[float, float, float]]) -> None:
+    days, of_bare = len(runs), statistics.median(bare)
     of_run, of_step, gap = (statistics.median(column) for column in zip(*runs, strict=True))
-    print(f"{days} days in {len(runs)} runs, one after the other, {os.cpu_count()} cores; medians, s")
+    print(f"{days} days, one after the other, {os.cpu_count()} cores; medians, s")
     print(f"  bare: a process per day, tidegate run         {of_bare:7.1f} per day, of {len(bare)} days")
-    print(f"  Dagster: the Spark step                       {of_step / each:7.1f} per day")
-    print(f"  Dagster: the run, summary included            {of_run / each:7.1f} per day")
+    print(f"  Dagster: the Spark step                       {of_step:7.1f} per day")
+    print(f"  Dagster: the run, summary included            {of_run:7.1f} per day")
     print(f"  Dagster: from one Spark step to the next      {gap:7.1f}")
     print(f"  Dagster: the backfill, asked for to done      {total / days:7.1f} per day, {total:.0f} s in all")
     print(f"  Dagster / bare                                {total / days / of_bare:7.2f}")
