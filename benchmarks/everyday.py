@@ -38,7 +38,7 @@ import uneven_service
 from whole_run import write_enriched
 
 from jobs.declare.answer_json import dump
-from jobs.input.day import of_files
+from jobs.input.day import InputDay, of_files
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
@@ -129,8 +129,15 @@ class Bench:
         self.spark = session("everyday")
         self.spark.sparkContext.setLogLevel("ERROR")
 
-    def frame(self, name: str = "rows") -> DataFrame:
-        return of_files(sorted((self.root / name).glob("*.parquet"))).read(self.spark)
+    def day(self, name: str = "rows") -> InputDay:
+        return of_files(sorted((self.root / name).glob("*.parquet")))
+
+    def frame(self) -> DataFrame:
+        return self.day().read(self.spark)
+
+    def enrich(self, declared: Enrichment, out: Path, name: str = "rows") -> None:
+        day = self.day(name)
+        write_enriched(day.read(self.spark), declared, out, day=day)
 
     def out(self) -> Path:
         return self.root / f"out-{uuid.uuid4().hex}"
@@ -175,12 +182,12 @@ class Bench:
 
     def stored(self, mode: str) -> None:
         declared = self.enrichment(function_lookup(), mode, self.root / "ledger")
-        write_enriched(self.frame(), declared, self.out(), rows=self.rows)
+        self.enrich(declared, self.out())
 
     def first_night(self, mode: str) -> None:
         out, empty = self.out(), self.root / f"ledger-{uuid.uuid4().hex}"
         declared = self.enrichment(function_lookup(), mode, empty)
-        write_enriched(self.frame(), declared, out, rows=self.rows)
+        self.enrich(declared, out)
         calls = sum(
             pc.sum(pc.list_value_length(pq.read_table(file, columns=["_f_attempts"])["_f_attempts"])).as_py()
             for file in out.glob("*.parquet")
@@ -192,7 +199,7 @@ class Bench:
         store_answers(fresh, lookup, self.keys)
         self.begun = spent()  # without filling the ledger
         declared = self.enrichment(lookup, mode, fresh)
-        write_enriched(self.frame("rows-few-unknown"), declared, self.out(), rows=self.rows)
+        self.enrich(declared, self.out(), "rows-few-unknown")
 
     def measure(self, work: Callable[[], None]) -> tuple[float, float]:
         """Seconds of wall and of CPU."""
