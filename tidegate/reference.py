@@ -26,14 +26,15 @@ SECTIONS = (
 )
 HEAD = """# Reference: every field of a declaration
 
-Made from the declarations by `make reference`; a test holds this page to them. A field without a default is required.
-Times in s are numbers, others a `timedelta`. What is wrong with a value is said where it is declared: the rule, the
-value, the cure.
+Made from the declarations by `make reference`; a test holds this page to them. A field without a
+default is required. Times in s are numbers, others a `timedelta`. What is wrong with a value is
+said where it is declared: the rule, the value, the cure.
 
-How they are used together: [your first enrichment](your-first-enrichment.md), [lookups](lookups.md),
-[the ledger](ledger.md). `Expectation("expect_...", severity="error", ...)` takes a Great Expectations rule by its name
-and arguments; `@lookup(service=..., keys=..., returns=..., timeout=...)` above a coroutine makes a `CoroutineLookup`,
-with that one's other fields.
+How they are used together: [your first enrichment](your-first-enrichment.md),
+[lookups](lookups.md), [the ledger](ledger.md). `Expectation("expect_...", severity="error", ...)`
+takes a Great Expectations rule by its name and arguments;
+`@lookup(service=..., keys=..., returns=..., timeout=...)` above a coroutine makes a
+`CoroutineLookup`, with that one's other fields.
 """
 REQUIRED = "required"
 

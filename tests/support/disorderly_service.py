@@ -47,6 +47,7 @@ class DisorderlyService:
     def __exit__(self, *_):
         async def end():
             self._server.close()
+            await asyncio.sleep(0)  # a connection that was just accepted begins, else nothing closes it
             others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in others:
                 task.cancel()
