@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -63,6 +64,16 @@ class CallFailed(Exception):  # noqa: N818  # reads as what happened
     def __init__(self, reason: str, *, passing: bool) -> None:
         super().__init__(reason)
         self.passing = passing
+
+
+def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
+    """What a function of the user's has failed by, when something that it waited for was cancelled. Raises the error
+    when the call itself is cancelled.
+    """
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+    return CallFailed("something that the function waited for was cancelled", passing=True)
 
 
 class Redirected(CallFailed):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from yarl import URL
 
 from jobs.clients.batch_items import dumped
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, Throttled, failed_by_cancel
 from jobs.clients.http_session import ServiceSession
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.declare.addresses import is_below, leads_elsewhere
@@ -74,10 +74,7 @@ class CoroutineClient:
         try:
             answer = await self._lookup.function(Row(dict(zip(self._names, key, strict=True))), requests)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise CallFailed("something that the function waited for was cancelled", passing=True) from error
+            raise failed_by_cancel(error) from error
         except Exception as error:
             if requests.about_all is not None:  # it said more than what the function made of it
                 raise requests.about_all from error

@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, Throttled, failed_by_cancel
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.declare.answer_types import cast_all
 from jobs.declare.lookup import Key
@@ -63,10 +63,7 @@ class FunctionClient:
         except (TidegateError, CallFailed, Throttled):
             raise
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise CallFailed("something that the function waited for was cancelled", passing=True) from error
+            raise failed_by_cancel(error) from error
         except Exception as error:
             raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
         if exchange is not None:
