@@ -7,7 +7,7 @@ more, and keys of other types, by Spark. benchmarks/hits.py measures both.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
-from pyspark.sql import types as T  # noqa: N812
 
 from jobs.declare.lookup import named_column
-from jobs.input.arrow_keys import keys_of
-from jobs.ledger.keys import key_text
 from jobs.run.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
-from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole
+from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -143,14 +140,7 @@ def day_keys(prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: i
         .select(*names, ROWS, F.xxhash64(*names).alias(HASH), f"{_DRAWN}.*")
         .drop("draw")
     )
-    schema = T.StructType([*grouped.schema.fields, T.StructField(TEXT, T.StringType(), nullable=False)])
-
-    def with_text(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            texts = [key_text(key, hidden=hidden) for key in keys_of(batch, names)]
-            yield batch.append_column(TEXT, pa.array(texts, pa.string()))
-
-    return grouped.mapInArrow(with_text, schema)
+    return with_texts(grouped, names, hidden=hidden)
 
 
 def hashes_in_spark(prepared: DataFrame, names: Sequence[str]) -> KeyHashes:

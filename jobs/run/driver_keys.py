@@ -14,12 +14,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
-from jobs.input.arrow_keys import keys_of
 from jobs.input.key_columns import FILE, ROW, read_key_columns
 from jobs.input.spark_hash import xxhash64
-from jobs.ledger.keys import joined, texts_in
 from jobs.run.file_splits import places_in, splits_of
-from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole
+from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, key_texts
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -117,8 +115,5 @@ def _hashes(rows: pa.Table, names: Sequence[str]) -> Hashes:
 
 
 def _texts(keys: pa.Table, names: Sequence[str], *, hidden: bool) -> pa.ChunkedArray:
-    found = []
-    for batch in keys.select(names).to_batches():
-        values = keys_of(batch, names)
-        found.append(texts_in(joined(values), len(values), hidden=hidden))
-    return pa.chunked_array(found, pa.string())
+    batches = keys.select(names).to_batches()
+    return pa.chunked_array([key_texts(batch, names, hidden=hidden) for batch in batches], pa.string())

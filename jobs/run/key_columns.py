@@ -1,18 +1,23 @@
-"""The columns of a day's distinct keys, whoever finds them."""
+"""The columns of a day's distinct keys, in the driver and in Spark; and the texts of keys."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812
+
+from jobs.input.arrow_keys import keys_of
+from jobs.ledger.keys import joined, texts_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 TEXT = "__key_text"  # string: the key as the ledger writes it
 ROWS = "__key_rows"  # long: rows of the day that have it
@@ -25,3 +30,20 @@ Hashes = npt.NDArray[np.int64]
 def is_whole(names: Sequence[str]) -> Column:
     """No part of the key is null."""
     return functools.reduce(operator.and_, (F.col(name).isNotNull() for name in names))
+
+
+def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
+    """The text of each row's key, which stands in the columns `names`, none of them null. hidden: digests of them."""
+    keys = keys_of(batch, names)
+    return texts_in(joined(keys), len(keys), hidden=hidden)
+
+
+def with_texts(keys: DataFrame, names: Sequence[str], *, hidden: bool) -> DataFrame:
+    """The same keys with TEXT, made by Spark's tasks."""
+    schema = T.StructType([*keys.schema.fields, T.StructField(TEXT, T.StringType(), nullable=False)])
+
+    def texts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.append_column(TEXT, key_texts(batch, names, hidden=hidden))
+
+    return keys.mapInArrow(texts_of, schema)

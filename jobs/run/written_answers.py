@@ -25,14 +25,14 @@ from pyspark.sql import types as T  # noqa: N812
 from jobs import schema
 from jobs.clients.registry import client_for
 from jobs.errors import LedgerError
-from jobs.input.arrow_keys import keys_of
 from jobs.ledger.answers import ANSWERS, StoredAnswer
-from jobs.ledger.keys import key_hashes, key_text
+from jobs.ledger.keys import key_hashes
 from jobs.ledger.manifest import contents
 from jobs.ledger.resolution import NEVER, times_of
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.run.hits import folder_of
+from jobs.run.key_columns import TEXT, key_texts, with_texts
 from jobs.schema import GONE, NONE
 from jobs.tables.old_files import KEYS
 from jobs.task.ledger_hits import reply_of
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from jobs.schema import DayFacts
 
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
-TEXT, AT, BY_LEDGER, PAIR = "__text", "__at", "__by_ledger", "__pair"
+AT, BY_LEDGER, PAIR = "__at", "__by_ledger", "__pair"
 OUTCOME, RESPONSE = "__outcome", "__response"
 ROWS_IN_DRIVER = 100_000  # 3 µs each; Spark takes 1 to 2 s for any day
 
@@ -115,10 +115,9 @@ class SmallDay:
         columns = dict(zip(parts, pa.table({key: rows[key]}).flatten().columns, strict=True))
         flat = pa.table(columns | {AT: rows[at], BY_LEDGER: pc.fill_null(pc.equal(rows[source], "ledger"), False)})
         flat = flat.drop_null().combine_chunks()
-        batches = flat.to_batches()
-        keys = [key for batch in batches for key in keys_of(batch, parts)]
-        texts = pa.array([key_text(key, hidden=self.plan.hidden) for key in keys], pa.string())
-        flat = flat.append_column(TEXT, texts).append_column(PAIR, pa.array(range(len(keys)), pa.int64()))
+        texts = [key_texts(batch, parts, hidden=self.plan.hidden) for batch in flat.to_batches()]
+        flat = flat.append_column(TEXT, pa.chunked_array(texts, pa.string()))
+        flat = flat.append_column(PAIR, pa.array(range(flat.num_rows), pa.int64()))
         once = flat.group_by([TEXT, AT]).aggregate([(BY_LEDGER, "all"), (PAIR, "min")])
         pairs = flat.take(once[f"{PAIR}_min"]).drop_columns([PAIR])
         return pairs.set_column(pairs.schema.get_field_index(BY_LEDGER), BY_LEDGER, once[f"{BY_LEDGER}_all"]), called
@@ -182,15 +181,7 @@ class Written:
         own = [F.first(part.name).alias(part.name) for part in floating]
         grouped = flat.groupBy(*by, AT).agg(F.bool_and(BY_LEDGER).alias(BY_LEDGER), *own)
         names, hidden = [part.name for part in parts], self.plan.hidden
-        grouped = grouped.select(*names, AT, BY_LEDGER)
-        with_texts = T.StructType([*grouped.schema.fields, T.StructField(TEXT, T.StringType())])
-
-        def with_text(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                texts = [key_text(key, hidden=hidden) for key in keys_of(batch, names)]
-                yield batch.append_column(TEXT, pa.array(texts, pa.string()))
-
-        return grouped.mapInArrow(with_text, with_texts)
+        return with_texts(grouped.select(*names, AT, BY_LEDGER), names, hidden=hidden)
 
 
 def _holds_floats(kind: T.DataType) -> bool:
