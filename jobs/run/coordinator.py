@@ -14,7 +14,7 @@ The first line of a connection is the run's secret, compared before anything is 
 | `needs`: calls per lookup, `at`: µs | all its rows have come: it never has more than these in flight again |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through |
-| `failed`: error, message | by what another attempt would not mend |
+| `failed`: error, message | by what another attempt would not mend; at the cap on calls, others may still call |
 
 | from the driver | |
 |---|---|
@@ -44,6 +44,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jobs.errors import BudgetExhausted
 from jobs.run.quota import Quota
 from jobs.task.driver_link import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, STOP, WAIT, DriverAddress
 
@@ -94,6 +95,7 @@ class _Link:
     given: list[Given] = field(default_factory=list)
     unanswered: deque[Given] = field(default_factory=deque)
     ended_at: int | None = None
+    exhausted: str = ""  # what it said when its part of the cap on calls was used up: it waits for the others since
 
 
 class DriverCoordinator:
@@ -255,7 +257,12 @@ class DriverCoordinator:
         elif kind == "ended":
             link.ended_at = int(message["ended"])
         elif kind == FAILED:
-            self._fail(link, link.frame, str(message["error"]), str(message["message"]))
+            error, text = str(message["error"]), str(message["message"])
+            if error == BudgetExhausted.__name__:
+                link.exhausted = text
+                self._fail_when_exhausted(link.frame)
+            else:
+                self._fail(link, link.frame, error, text)
         else:
             raise ValueError(kind)
 
@@ -311,11 +318,18 @@ class DriverCoordinator:
         frame.given.append(Given(link.partition, link.reported, since))
         self._tell_shares(frame, division)
 
+    def _fail_when_exhausted(self, frame: _Frame) -> None:
+        """Once no task may call any more. Spark cancels all tasks as soon as one of them fails, and the calls that the
+        others had in flight would be paid again by the next run.
+        """
+        if frame.failed is None and frame.tasks and all(link.exhausted for link in frame.tasks):
+            self._fail(frame.tasks[0], frame, BudgetExhausted.__name__, frame.tasks[0].exhausted)
+
     def _fail(self, failed: _Link, frame: _Frame, error: str, message: str) -> None:
         """Spark would try this task again, and its other tasks would go on calling meanwhile."""
         frame.failed = frame.failed or {"error": error, "message": message}
         for link in list(frame.tasks):
-            if link is not failed:
+            if link is not failed or link.exhausted:
                 self._tell(link, FAILED, frame.failed)
         self._cancel(failed.stage, f"jobs.errors.{error}: {message}\n")
 
@@ -349,6 +363,7 @@ class DriverCoordinator:
         if frame is None:
             return
         frame.tasks.remove(link)
+        self._fail_when_exhausted(frame)
         if frame.division is None:
             return
         self._take_back(frame, link)

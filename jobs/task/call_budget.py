@@ -1,4 +1,4 @@
-"""A cap on what a run spends on calls: each task has its part, and the run stops when one part is used up."""
+"""A cap on what a run spends on calls: each task has its part, and the run stops when no task may call any more."""
 
 from __future__ import annotations
 

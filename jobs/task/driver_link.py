@@ -99,6 +99,11 @@ class ToDriver:
         if self._link is not None:
             self._link.say_failed(error)
 
+    def wait_for_others(self) -> None:
+        """Return once the driver says that the other tasks may call no more either, or that Spark has ended them."""
+        if self._link is not None:
+            self._link.wait_until_stopped()
+
     def close(self) -> None:
         if self._link is not None:
             self._link.close()
@@ -269,6 +274,11 @@ class DriverLink:
     def say_failed(self, error: BaseException) -> None:
         message = error if isinstance(error, TidegateError) else TaskFailed(f"{type(error).__name__}: {error}")
         self._say(kind=FAILED, error=type(message).__name__, message=one_line(str(message)))
+
+    def wait_until_stopped(self) -> None:
+        """Return once the driver has had the run stop or fail, or is gone. To be called before `close`."""
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def close(self) -> None:
         """Returns once the driver has taken all that was said, or LAST_WORDS s later."""

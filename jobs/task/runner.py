@@ -20,7 +20,7 @@ from asyncio_core import AsyncInvokeError, AsyncWaitOperator, StreamElement, Str
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup
-from jobs.errors import LedgerError, RowFailed, RunCancelled, TidegateError
+from jobs.errors import BudgetExhausted, LedgerError, RowFailed, RunCancelled, TidegateError
 from jobs.input.arrow_keys import keys_of
 from jobs.task.arrow_batches import Assembler, EventTimes, InputBatch
 from jobs.task.asked_once import AskedOnce
@@ -182,6 +182,8 @@ class PartitionRun:
             end = self._stopped
         elif end is not None and not self._input_failed and not isinstance(end, LedgerError | MemoryError):
             self._driver.say_failed(end)  # Spark's next attempt would call again, and end no better
+            if isinstance(end, BudgetExhausted):
+                self._driver.wait_for_others()  # Spark cancels them, and the calls they have in flight, when this fails
         self._out.put(end)
 
     def _widen(self, shares: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from jobs.errors import ComputedBefore, RowFailed, TaskFailed
+from jobs.errors import BudgetExhausted, ComputedBefore, RowFailed, TaskFailed
 from jobs.run import coordinator as coordinating
 from jobs.run.coordinator import DriverCoordinator, Given
 from jobs.task.driver_link import Lines, connected
@@ -134,6 +134,42 @@ def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_
     with pytest.raises(raised, match=message[:20]):
         connected(address, Run(), partition=0, stage=7, task=0)
     still_serves(driver.register(once=False))
+
+
+@pytest.mark.parametrize("last", ["is at the cap too", "has ended"])
+def test_a_task_at_the_cap_fails_only_when_no_other_has_calls_to_make(driver, wait_for, last):
+    heard = []
+    address = driver.register(once=False, progress=driver.listen(heard.append))
+    first, other = runs = [Run(), Run()]
+    links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs)]
+    links[0].say_failed(BudgetExhausted("max_calls 4 is used up"))
+    links[0].say_progress(TaskProgress(0, 0))
+    wait_for(lambda: heard)  # so the failure, which was said before, was heard too
+    assert not first.happened.is_set()
+    assert not other.happened.is_set()
+    if last == "has ended":
+        links[1].say_ended()
+        links[1].close()
+    else:
+        links[1].say_failed(BudgetExhausted("max_calls 4 is used up"))
+        links[1].wait_until_stopped()
+        assert str(other.error) == "max_calls 4 is used up"
+    links[0].wait_until_stopped()
+    assert type(first.error) is BudgetExhausted
+    with pytest.raises(BudgetExhausted, match="max_calls 4 is used up"):
+        connected(address, Run(), partition=0, stage=7, task=0)
+    for link in links:
+        link.close()
+
+
+def test_a_task_at_the_cap_does_not_wait_for_others_once_one_fails_otherwise(driver):
+    address = driver.register(once=False)
+    waits, fails = (connected(address, Run(), partition=n, stage=7, task=n) for n in range(2))
+    waits.say_failed(BudgetExhausted("max_calls 4 is used up"))
+    fails.say_failed(RowFailed("lookup w: a row ended as error"))
+    waits.wait_until_stopped()
+    for link in (waits, fails):
+        link.close()
 
 
 def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):
