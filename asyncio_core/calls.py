@@ -98,9 +98,9 @@ class Calls:
         """Whether records are about to be added: a worker without work then looks again before it parks."""
         self._records_due = expected
 
-    def grow(self, concurrency: int) -> None:
-        """So many calls at once from now on, no fewer than before."""
-        self._pool.grow(concurrency)
+    def resize(self, concurrency: int) -> None:
+        """So many calls at once from now on. Calls under way go on: where they are too many, none starts meanwhile."""
+        self._pool.resize(concurrency)
         self._wake()
 
     @contextmanager

@@ -98,7 +98,7 @@ class _WatermarkEntry:
         raise NotImplementedError(f"{self.element!r} is complete from birth and cannot fail") from error
 
 
-def _check_capacity(capacity: int) -> int:
+def check_capacity(capacity: int) -> int:
     if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
         raise ValueError(f"capacity is the number of places in the queue, at least 1, got {capacity!r}")
     return capacity
@@ -123,7 +123,7 @@ class OrderedStreamElementQueue:
     """
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = _check_capacity(capacity)
+        self.capacity = check_capacity(capacity)
         self._entries: deque[_RecordEntry | _WatermarkEntry] = deque()
 
     def try_put(self, element: StreamElement) -> Entry | None:
@@ -217,7 +217,7 @@ class UnorderedStreamElementQueue:
     _lines_up = False
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = _check_capacity(capacity)
+        self.capacity = check_capacity(capacity)
         self._segments: deque[_Segment] = deque([_Segment()])  # the last one takes the input
         self._size = 0
 

@@ -10,8 +10,9 @@ class OperatorStatistics:
     Attributes:
         capacity: Places in the queue.
         concurrency: Calls that may run at once.
-        queued: Elements in the queue now.
-        running: Calls running now, those included whose time limit expired and that swallow the cancellation.
+        queued: Elements in the queue now; more than `capacity` for a while after `resize` has made it smaller.
+        running: Calls running now, those included whose time limit expired and that swallow the cancellation; more than
+            `concurrency` for a while after `resize` has made it smaller.
         waiting_for_retry: Records now between two attempts.
         outstanding: At most so many calls run at once from now on, if no record is added.
         records: Records taken into the queue.

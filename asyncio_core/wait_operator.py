@@ -12,7 +12,7 @@ from asyncio_core.calls import Calls
 from asyncio_core.elements import StreamElement, StreamRecord
 from asyncio_core.function import call_hook, check_function
 from asyncio_core.gate import Gate
-from asyncio_core.queues import Entry, OrderedStreamElementQueue
+from asyncio_core.queues import Entry, OrderedStreamElementQueue, check_capacity
 from asyncio_core.retry import NO_RETRY, RetryStrategy
 from asyncio_core.statistics import OperatorStatistics
 
@@ -230,26 +230,24 @@ class AsyncWaitOperator:
             await self._queue_holds_at_most(self._queue.capacity - 1)
         return entry
 
-    def grow(self, *, capacity: int, concurrency: int) -> None:
-        """Allow so many places in the queue and so many calls at once from now on; neither is ever made smaller.
+    def resize(self, *, capacity: int, concurrency: int) -> None:
+        """Allow so many places in the queue and so many calls at once from now on, more or fewer than before.
 
-        It may be called between open and close, from within the function and from `output` too.
+        With fewer, calls under way go on and elements inside stay: no call starts until fewer than `concurrency` run,
+        and no element is taken until fewer than `capacity` are inside. Call it between open and close, from within the
+        function and from `output` too.
 
         Args:
-            capacity: Places in the queue, at least as many as now.
-            concurrency: Calls that run at once, at least as many as now and at most `capacity`.
+            capacity: Places in the queue, at least 1.
+            concurrency: Calls that run at once, from 1 to `capacity`.
 
         Raises:
-            ValueError: When either number is smaller than now, or concurrency is over capacity.
+            ValueError: When either number is out of its range; nothing has changed then.
         """
-        if capacity < self._queue.capacity or concurrency < self._concurrency:
-            raise ValueError(
-                f"capacity={capacity!r}, concurrency={concurrency!r}: capacity and concurrency can only grow; they are "
-                f"{self._queue.capacity} and {self._concurrency}"
-            )
+        check_capacity(capacity)
         self._concurrency = check_concurrency(concurrency, capacity)
         self._queue.capacity = capacity
-        self._calls.grow(concurrency)
+        self._calls.resize(concurrency)
         self._call_producer()
 
     def yield_slot(self) -> AbstractContextManager[None]:

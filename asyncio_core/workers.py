@@ -60,7 +60,8 @@ class WorkerPool:
         """How many workers are neither parked nor on their way."""
         return self._size - self.spare - self.looking
 
-    def grow(self, size: int) -> None:
+    def resize(self, size: int) -> None:
+        """So many workers at work from now on. Those that are too many park as they come out of their calls."""
         self.spare += size - self._size
         self._size = size
 

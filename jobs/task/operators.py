@@ -80,7 +80,7 @@ class Chain:
             if isinstance(caller, Requesting):
                 caller.allow(share)
             rows = rows_at_once(lookup, share)
-            operator.grow(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
+            operator.resize(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
 
 
 def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:

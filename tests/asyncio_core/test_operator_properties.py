@@ -428,6 +428,63 @@ def test_a_gate_changes_no_outcome_and_no_order(job, seed, closures):
     check_order(elements, emitted, options["mode"])
 
 
+class WatchedStarts(Function):
+    """Notices a call that starts beside as many as may run."""
+
+    def __init__(self, *, no_more_than):
+        super().__init__()
+        self._no_more_than = no_more_than
+
+    async def async_invoke(self, value):
+        assert self.running < self._no_more_than(), "a call starts only where fewer run"
+        return await super().async_invoke(value)
+
+
+@PROFILE
+@given(
+    job=jobs(),
+    seed=st.integers(0, 9),
+    sizes=st.lists(
+        st.tuples(st.sampled_from([0.0, 0.2, 0.7, 1.9]), st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=4
+    ),
+)
+def test_more_or_fewer_calls_and_places_change_no_outcome_and_no_order(job, seed, sizes):
+    elements, options, limited, retries = job
+
+    async def resize(run):
+        for pause, one, other in sizes:
+            await asyncio.sleep(pause)
+            cancelled = run.operator.statistics().cancelled
+            run.operator.resize(capacity=max(one, other), concurrency=min(one, other))
+            assert run.operator.statistics().cancelled == cancelled
+
+    async def main():
+        run = Run(options)
+        run.watch = lambda: None  # its bounds hold where the size stays
+        run.function = WatchedStarts(no_more_than=lambda: run.operator.statistics().concurrency)
+        run.operator = AsyncWaitOperator(run.function, run.take, **options)
+        await run.operator.open()
+        resizing = asyncio.create_task(resize(run))
+        try:
+            await run.produce(elements)
+            figures = run.operator.statistics()
+            assert figures.running == run.function.running
+            assert figures.emitted == len(elements)
+        finally:
+            resizing.cancel()
+            await asyncio.wait([resizing])
+            await run.operator.close()
+        if not resizing.cancelled():
+            resizing.result()
+        run.function.peak = 0  # of the most that there ever might be
+        check_nothing_left(run)
+        return run.emitted
+
+    emitted = run_virtual(main, seed=seed)
+    check_outcomes(elements, emitted, limited, retries, exact=False)
+    check_order(elements, emitted, options["mode"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(OutputMode))
 @pytest.mark.parametrize("instant", [0.0, 0.1, 0.6, 1.0, 2.5, 50.0])
