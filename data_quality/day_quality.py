@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jobs.schema import DayRecord, UnwrittenRun
 
-CHECKS = "data_quality.day:check"
+CHECKS = f"{__package__}.day:check"  # the package has another name in the wheel
 REPORTS = Path("data/reports")
 
 

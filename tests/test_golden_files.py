@@ -78,7 +78,7 @@ def test_a_run_on_files_of_format_1_makes_no_call_and_plan_and_check_know_its_da
     monkeypatch.setenv("GOLDEN_URL", service.url)
     monkeypatch.setitem(spark.sparkContext.environment, "GOLDEN_URL", service.url)
     assert [(name, right) for name, _, right in check_package("tests.golden.declared")] == [("towns", True)]
-    planned = estimate(spark, towns, [FIRST, SECOND])
+    planned = estimate(lambda: spark, towns, [FIRST, SECOND])
     assert (planned.published, [lookup.asked for lookup in planned.lookups]) == (2, [0, 0])
     for day in (FIRST, SECOND):
         record = run_day(towns, day, f"again-{day}")

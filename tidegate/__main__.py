@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from jobs.declare.extras import require_extra
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
@@ -26,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         added = commands.add_parser(command.name, help=command.help, description=f"{command.help}.")
         command.add_arguments(added)
-        added.set_defaults(run=command.run, refuse=added.error)
+        added.set_defaults(run=command.run, refuse=added.error, needs=command.needs)
     return whole
 
 
@@ -41,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         options.refuse(f"unrecognized arguments: {' '.join(unknown)}")  # the command's own, which shows what it takes
     try:
+        for extra in options.needs:
+            require_extra(extra, f"tidegate {options.command}")
         status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read has seen enough, as head has

@@ -125,7 +125,7 @@ def require(folder: Path) -> None:
 def _pages() -> jinja2.Environment:
     """The templates, each compiled once."""
     pages = jinja2.Environment(
-        loader=jinja2.PackageLoader("data_quality.report", "templates"),
+        loader=jinja2.PackageLoader(__package__, "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )

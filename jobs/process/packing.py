@@ -1,24 +1,20 @@
-"""What a cluster's executors need of us, in one zip for spark-submit's --py-files.
-
-    python -m jobs.process.packing packages.zip              asyncio_core, jobs, enrichments, tidegate
-    python -m jobs.process.packing packages.zip my_project   and a package of yours, with a declaration's function
+"""What a cluster's executors need of us, in one zip for spark-submit's --py-files (docs/cluster.md).
 
 Executors import it without unpacking. What these packages import from outside (pyarrow, aiohttp, sqlalchemy and the
-like) must be in the executors' Python already, or travel as an archive (docs/cluster.md).
+like) must be in the executors' Python already, or travel as an archive.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import sys
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from jobs.errors import DeclarationError
 
-NEEDED = ("asyncio_core", "jobs", "enrichments", "tidegate")
+OWN = __name__.partition(".")[0]  # inside `tidegate` where the wheel is installed
+NEEDED = tuple(dict.fromkeys(("asyncio_core", OWN, "tidegate")))
 FIRST_MOMENT = (1980, 1, 1, 0, 0, 0)  # of a zip: the same code makes the same bytes
 
 
@@ -45,20 +41,3 @@ def _files(name: str) -> list[tuple[str, Path]]:
     root = origin.parent
     wanted = (path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return [(path.relative_to(root.parent).as_posix(), path) for path in wanted]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m jobs.process.packing", description="Pack what executors need.")
-    parser.add_argument("zip", type=Path)
-    parser.add_argument("packages", nargs="*", help="further packages or modules of yours")
-    options = parser.parse_args(arguments)
-    try:
-        print(package(options.zip, options.packages))
-    except DeclarationError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

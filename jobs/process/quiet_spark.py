@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from jobs.declare.extras import require_extra
 from jobs.errors import SparkFailed
 from jobs.process.spark_submit import java_missing
 from jobs.run.enrich_day import session
@@ -30,8 +31,10 @@ def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = la
         before_start: Called when a session is about to be started; not where one is active or Java is missing.
 
     Raises:
+        DeclarationError: Spark is not installed.
         SparkFailed: Java is missing or too old, or Spark failed at its purpose; in one sentence.
     """
+    require_extra("spark", f"tidegate {name}", purpose)
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger

@@ -331,7 +331,7 @@ class DriverCoordinator:
         for link in list(frame.tasks):
             if link is not failed or link.exhausted:
                 self._tell(link, FAILED, frame.failed)
-        self._cancel(failed.stage, f"jobs.errors.{error}: {message}\n")
+        self._cancel(failed.stage, f"{BudgetExhausted.__module__}.{error}: {message}\n")
 
     def _look(self) -> None:
         """Tell the tasks of every stage that was active and is no more."""

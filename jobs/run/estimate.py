@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.prices import SENT, cost_of, in_force
@@ -21,13 +19,12 @@ from jobs.input.day import find_input
 from jobs.ledger.request_manifest import read_request_manifest, siblings, what_changed
 from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
-from jobs.run.day_keys import day_keys
-from jobs.run.enrich import prepare
 from jobs.run.hits import folder_of
 from jobs.run.judged_answers import without_old_errors
 from jobs.run.key_columns import ROWS, TEXT
 from jobs.run.options import RunOptions, ledger_of
-from jobs.run.preflight import check_columns
+from jobs.run.planned_keys import CALLS, PlannedKeys
+from jobs.run.preflight import check_columns, check_event_time
 from jobs.schema import Facts
 from jobs.tables import run_records
 from jobs.wording import counted
@@ -42,9 +39,7 @@ if TYPE_CHECKING:
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 FAILED = "answered with an error"  # by error_when or required
-CALLS = "__key_calls"  # long: calls that a key takes over all days, if nothing is stored of it
 BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day asks its keys"
-_DAY = "__key_day"
 
 
 @dataclass(frozen=True)
@@ -97,10 +92,10 @@ class Estimate(Facts):
         return "\n".join(lines)
 
 
-def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -> Estimate:
+def estimate(spark: Callable[[], SparkSession], enrichment: Enrichment, days: Sequence[str]) -> Estimate:
     """Count what these days would ask; the services hear nothing of it. Raises DeclarationError and LedgerError.
 
-    A day without input is left out, and named; without any it is an error.
+    A day without input is left out, and named; without any it is an error. spark: see PlannedKeys.
     """
     found, without = {}, []
     for day in days:
@@ -114,18 +109,13 @@ def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -
         raise DeclarationError(f"{enrichment.name}: input: none of the {len(days)} days has any; nothing to plan.")
     for input_day in found.values():
         check_columns(enrichment, input_day.names)
-    frames = [prepare(input_day.read(spark), enrichment) for input_day in found.values()]
-    layout = frames[0][1].layout
+        check_event_time(enrichment, input_day.schema)
+    planned = PlannedKeys(enrichment, tuple(found.values()), spark)
     plans = [ledger_of(enrichment, lookup, "plan", RunOptions()) for lookup in enrichment.lookups]
     figures = _last_figures(enrichment)
     lookups = []
-    for lookup, names, plan in zip(enrichment.lookups, layout.keys, plans, strict=True):
-        hidden = lookup.reads(enrichment.pii)
-        by_day = (
-            day_keys(prepared, names, hidden=hidden, seed=0).select(TEXT, ROWS, F.lit(number).alias(_DAY))
-            for number, (prepared, _) in enumerate(frames)
-        )
-        wanted = _with_calls(reduce(DataFrame.unionAll, by_day), lookup, has_ledger=plan is not None).toArrow()
+    for number, (lookup, plan) in enumerate(zip(enrichment.lookups, plans, strict=True)):
+        wanted = planned.of(number, has_ledger=plan is not None)
         lookups.append(_estimated(lookup, wanted, plan, figures.get(lookup.name)))
     latest = [record for record in run_records.latest(enrichment.name) if record.facts.day in found]
     published = [
@@ -140,13 +130,6 @@ def estimate(spark: SparkSession, enrichment: Enrichment, days: Sequence[str]) -
         ledger=None if enrichment.ledger is None else enrichment.ledger.path,
         lookups=tuple(lookups),
     )
-
-
-def _with_calls(by_day: DataFrame, lookup: Lookup, *, has_ledger: bool) -> DataFrame:
-    """Each key once, with ROWS and CALLS. A day asks a key once, or for every row; a ledger answers the days after."""
-    of_day = F.col(ROWS) if lookup.cache is None else F.lit(1)
-    calls = F.min_by(of_day, _DAY) if has_ledger else F.sum(of_day)
-    return by_day.groupBy(TEXT).agg(F.sum(ROWS).alias(ROWS), calls.cast("bigint").alias(CALLS))
 
 
 def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: LookupMetrics | None) -> LookupEstimate:

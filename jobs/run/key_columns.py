@@ -1,4 +1,4 @@
-"""The columns of a day's distinct keys, in the driver and in Spark; and the texts of keys."""
+"""The columns of a day's distinct keys, in the driver and in Spark; and the texts of keys. Loads without Spark."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
-from pyspark.sql import types as T  # noqa: N812
 
 from jobs.input.arrow_keys import keys_of
 from jobs.ledger.keys import joined, texts_in
@@ -29,6 +27,8 @@ Hashes = npt.NDArray[np.int64]
 
 def is_whole(names: Sequence[str]) -> Column:
     """No part of the key is null."""
+    from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
     return functools.reduce(operator.and_, (F.col(name).isNotNull() for name in names))
 
 
@@ -40,6 +40,8 @@ def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> p
 
 def with_texts(keys: DataFrame, names: Sequence[str], *, hidden: bool) -> DataFrame:
     """The same keys with TEXT, made by Spark's tasks."""
+    from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
+
     schema = T.StructType([*keys.schema.fields, T.StructField(TEXT, T.StringType(), nullable=False)])
 
     def texts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

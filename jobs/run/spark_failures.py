@@ -13,7 +13,7 @@ KILLED = "Python worker exited unexpectedly"
 
 def own_words(error: Exception) -> Exception:
     """The error that one of our tasks raised, out of what Spark made of it; else the error itself."""
-    message = re.search(r"jobs\.errors\.(\w+): (.+)", str(error))
+    message = re.search(rf"{re.escape(errors.__name__)}\.(\w+): (.+)", str(error))
     kind = vars(errors).get(message[1]) if message else None
     if message is None or kind is None or not issubclass(kind, TidegateError):
         return error

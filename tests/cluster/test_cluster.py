@@ -142,7 +142,7 @@ def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project
     _, environment = services(scale=0.0)
     assert subprocess.run([cluster.python, "-c", "import jobs"], capture_output=True, check=False).returncode != 0
     cluster.start(**environment)
-    packages = package(project / "packages.zip")
+    packages = package(project / "packages.zip", ["enrichments"])
     elsewhere = {"spark.driver.host": own_address(), "spark.driver.bindAddress": "0.0.0.0"}  # as from another host
     message = Output(
         cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM, conf=elsewhere)
@@ -167,7 +167,7 @@ def test_the_day_runs_on_a_cluster_whose_master_workers_and_drivers_share_a_secr
         f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(16)}\n"
     )
     cluster.start(SPARK_CONF_DIR=str(conf), **environment)
-    files = ("--py-files", str(package(project / "packages.zip")))
+    files = ("--py-files", str(package(project / "packages.zip", ["enrichments"])))
     message = Output(cluster.submit(*files, *FLIGHTS, program=PROGRAM, SPARK_CONF_DIR=str(conf))).to_the_end()
     (record,) = run_records.load("flights_enriched", DAY)
     own_answers(every_row_once(day_in_files, record), project)
@@ -179,7 +179,7 @@ def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_a
 ):
     service, environment = services(scale=4.0)
     cluster.start(**environment)
-    packages = package(project / "packages.zip")
+    packages = package(project / "packages.zip", ["enrichments"])
     output = Output(cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM))
     wait_for(lambda: len(service.calls()) > 0.25 * day_in_files.num_rows, output)
     killed = cluster.kill_a_worker()
@@ -239,7 +239,7 @@ def packed_environment(folder):
             if ".." not in file.parts and source.is_file() and "__pycache__" not in file.parts:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
-    for name in NEEDED:
+    for name in (*NEEDED, "enrichments"):
         shutil.copytree(ROOT / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
     archive = folder / "environment.tar.gz"
     venv_pack.pack(prefix=str(home), output=str(archive), compress_level=1)

@@ -1,6 +1,20 @@
 """The commands of the command line, one module each; the order here is the order in which help lists them."""
 
-from tidegate.commands import check, compact, forget, plan, refresh, remap, replay, run, try_rows, vacuum
+from tidegate.commands import (
+    check,
+    compact,
+    forget,
+    pack,
+    plan,
+    refresh,
+    remap,
+    replay,
+    reports,
+    run,
+    try_rows,
+    ui,
+    vacuum,
+)
 from tidegate.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -14,4 +28,7 @@ COMMANDS: tuple[Command, ...] = (
     forget.COMMAND,
     compact.COMMAND,
     vacuum.COMMAND,
+    pack.COMMAND,
+    ui.COMMAND,
+    reports.COMMAND,
 )

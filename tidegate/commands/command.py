@@ -16,7 +16,8 @@ RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/ru
 
 @dataclass(frozen=True)
 class Command:
-    """One command. run: does the work and gives the exit status; it may raise TidegateError, which is shown.
+    """One command. run: does the work and gives the exit status; it may raise TidegateError, which is shown. needs:
+    extras of the package, without which it is refused.
 
     Modules of commands load fast: what needs Spark, Delta or a client is imported inside `run`.
     """
@@ -25,6 +26,7 @@ class Command:
     help: str  # one line, lower case, without a full stop
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    needs: tuple[str, ...] = ()
 
 
 def add_enrichment(parser: argparse.ArgumentParser) -> None:

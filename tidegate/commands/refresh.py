@@ -60,4 +60,5 @@ COMMAND = Command(
     "ask anew for stored answers that meet a condition; run the days that stand on them",
     _add_arguments,
     _run,
+    needs=("spark",),
 )

@@ -55,5 +55,9 @@ def _named(options: argparse.Namespace) -> list[tuple[str, Enrichment]]:
 
 
 COMMAND = Command(
-    "remap", "run published days again from stored responses, with new columns or paths; 0 calls", _add_arguments, _run
+    "remap",
+    "run published days again from stored responses, with new columns or paths; 0 calls",
+    _add_arguments,
+    _run,
+    needs=("spark",),
 )

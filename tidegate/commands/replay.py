@@ -27,5 +27,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "replay", "ask again for the dead letters of a day, and nothing else; publish it", _add_arguments, _run
+    "replay",
+    "ask again for the dead letters of a day, and nothing else; publish it",
+    _add_arguments,
+    _run,
+    needs=("spark",),
 )

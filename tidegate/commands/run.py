@@ -23,4 +23,10 @@ def _run(options: argparse.Namespace) -> int:
     return tell(pipeline_of(options).run(days_of(options), DayOptions(given, until_red=True)))
 
 
-COMMAND = Command("run", "enrich, check and publish days, one after the other, until one fails", _add_arguments, _run)
+COMMAND = Command(
+    "run",
+    "enrich, check and publish days, one after the other, until one fails",
+    _add_arguments,
+    _run,
+    needs=("spark",),
+)

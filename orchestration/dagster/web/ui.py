@@ -14,9 +14,10 @@ from pathlib import Path
 
 from jobs.process.process_guard import command_under_guard
 from orchestration.dagster.home import UI_URL, dagster_home
+from orchestration.dagster.web import report_server
 from orchestration.dagster.web.report_server import REPORTS_PORT, REPORTS_URL
 
-WORKSPACE = Path(__file__).resolve().parents[3] / "workspace.yaml"
+WORKSPACE = Path("workspace.yaml")  # of the project that is the current folder
 UI_PORT = "TIDEGATE_UI_PORT"
 GRACE = 20.0  # s; Dagster cancels the runs under way, each of which ends its Spark
 
@@ -48,7 +49,7 @@ def serve(
     }
     dagster = Path(sys.executable).parent / "dagster"
     commands = [
-        [sys.executable, "-m", "orchestration.dagster.web.report_server"],
+        [sys.executable, "-m", report_server.__name__],
         *others,
         [str(dagster), "dev", "-w", str(WORKSPACE), "-h", "127.0.0.1", "-p", port],
     ]

@@ -217,7 +217,7 @@ def test_a_cap_of_what_plan_says_lets_the_day_end_however_unevenly_the_tasks_sha
     service.answer = scripted(log := {"http": []})
     give_input(folder, (range(100), [*range(95, 120), *range(115, 120)]))
     declared = declare([single(service)], ledger=ledger)
-    (planned,) = estimate(spark, declared, [DAY]).lookups
+    (planned,) = estimate(lambda: spark, declared, [DAY]).lookups
     assert (planned.requests, planned.cost) == (120, "1.20")
     record = run_day(declared, DAY, "r1", rules=RunOptions(max_cost="1.20 USD"))
     assert sorted(log["http"]) == list(range(120))

@@ -1,0 +1,115 @@
+"""The keys that days ask a lookup for, each once: counted by Arrow where they are plain columns, else by Spark."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.declare.lookup import named_column
+from jobs.input.key_columns import read_key_columns
+from jobs.run.key_columns import ROWS, TEXT, key_texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
+    from jobs.input.day import InputDay
+    from jobs.task.plan import PartitionPlan
+
+CALLS = "__key_calls"  # long: calls that a key takes over all days, if nothing is stored of it
+ROWS_BY_ARROW = 5_000_000  # of a day
+_DAY = "__key_day"
+# equal values are equal to Arrow and to Spark, and have one text
+SAME_TO_BOTH = (
+    *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_date32),
+    pa.types.is_timestamp,
+)
+
+
+@dataclass(frozen=True)
+class PlannedKeys:
+    """The keys of some days. spark: starts a session, or gives the one that there is; not called where Arrow does."""
+
+    enrichment: Enrichment
+    days: Sequence[InputDay]
+    spark: Callable[[], SparkSession]
+
+    def of(self, number: int, *, has_ledger: bool) -> pa.Table:
+        """TEXT, ROWS and CALLS of each key of the lookup in this place of the declaration. A day asks a key once, or
+        for every row; a ledger answers the days after.
+        """
+        lookup = self.enrichment.lookups[number]
+        by_day = self._by_arrow(lookup)
+        if by_day is None:
+            return self._by_spark(number, has_ledger=has_ledger)
+        rows = pa.concat_tables(by_day)
+        calls = rows[ROWS] if lookup.cache is None else pa.array(np.ones(rows.num_rows, np.int64))
+        how = "first" if has_ledger else "sum"
+        groups = rows.append_column(CALLS, calls).group_by(TEXT, use_threads=False)  # so that `first` is of a day
+        counted = groups.aggregate([(ROWS, "sum"), (CALLS, how)])
+        return counted.select([TEXT, f"{ROWS}_sum", f"{CALLS}_{how}"]).rename_columns([TEXT, ROWS, CALLS])
+
+    def _by_arrow(self, lookup: Lookup) -> list[pa.Table] | None:
+        hidden = lookup.reads(self.enrichment.pii)
+        found = []
+        for day in self.days:
+            keys = _keys_in(day, lookup, hidden=hidden)
+            if keys is None:
+                return None
+            found.append(keys)
+        return found
+
+    @functools.cached_property
+    def _frames(self) -> list[tuple[DataFrame, PartitionPlan]]:
+        from jobs.run.enrich import prepare
+
+        return [prepare(day.read(self.spark()), self.enrichment) for day in self.days]
+
+    def _by_spark(self, number: int, *, has_ledger: bool) -> pa.Table:
+        self.spark()  # says so where Spark is not installed, which the imports would not
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
+        from jobs.run.day_keys import day_keys
+
+        lookup, names = self.enrichment.lookups[number], self._frames[0][1].layout.keys[number]
+        by_day = (
+            day_keys(prepared, names, hidden=lookup.reads(self.enrichment.pii), seed=0).select(
+                TEXT, ROWS, F.lit(place).alias(_DAY)
+            )
+            for place, (prepared, _) in enumerate(self._frames)
+        )
+        of_day = F.col(ROWS) if lookup.cache is None else F.lit(1)
+        calls = F.min_by(of_day, _DAY) if has_ledger else F.sum(of_day)
+        together = functools.reduce(DataFrame.unionAll, by_day).groupBy(TEXT)
+        return together.agg(F.sum(ROWS).alias(ROWS), calls.cast("bigint").alias(CALLS)).toArrow()
+
+
+def _keys_in(day: InputDay, lookup: Lookup, *, hidden: bool) -> pa.Table | None:
+    """TEXT and ROWS of each key in one day; None where Arrow may see other keys than Spark."""
+    by_lower_name = {column.name.lower(): column for column in day.columns}  # Spark does not mind case
+    columns = [by_lower_name.get((named_column(key) or "").lower()) for key in lookup.keys.values()]
+    names = [column.name for column in columns if column is not None and _is_same_to_both(column.kind)]
+    spark_knows_more = any(column is not None and column.spark_field for column in columns)  # as a collation
+    if len(names) < len(columns) or spark_knows_more or day.rows > ROWS_BY_ARROW:
+        return None
+    rows = read_key_columns(day, list(dict.fromkeys(names)))
+    if rows is None:
+        return None
+    parts = [f"__part_{place}" for place in range(len(names))]
+    keys = pa.table([rows[name] for name in names], parts)
+    once = (
+        keys.append_column(ROWS, pa.array(np.ones(keys.num_rows, np.int64))).group_by(parts).aggregate([(ROWS, "sum")])
+    )
+    texts = [key_texts(batch, parts, hidden=hidden) for batch in once.to_batches()]
+    return pa.table([pa.chunked_array(texts, pa.string()), once[f"{ROWS}_sum"]], [TEXT, ROWS])
+
+
+def _is_same_to_both(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in SAME_TO_BOTH)

@@ -1,0 +1,137 @@
+"""The wheel in an environment of its own: what it brings, what it needs, and whose names it takes."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+
+from tests.support.sources import ROOT
+from tools.wheel_names import with_inner_names
+
+pytestmark = pytest.mark.process
+DAY = "2026-11-19"
+OWN = ("jobs", "data_quality", "orchestration", "demo", "commands", "tools")  # modules of a project
+TAKEN = "raise SystemExit('the package took a module of the project')\n"
+ORDERS = """
+from jobs import greeting
+from tidegate import Enrichment, Env, HttpLookup, Input, Output, Service
+
+rating = HttpLookup(
+    name="rating",
+    service=Service(name="credit", url=Env("CREDIT_URL"), max_concurrency=5),
+    request="GET /{customer}",
+    keys={"customer": "customer_id"},
+    returns="grade STRING",
+    timeout=5.0,
+)
+orders = Enrichment(
+    name="orders_rated",
+    input=Input(path="data/raw/orders", row_id=["order_id"]),
+    lookups=[rating],
+    output=Output(path="data/published/orders_rated"),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def lean(environments):
+    return environments()
+
+
+@pytest.fixture
+def project(tmp_path, service):
+    """A project with modules called as the folders of Tidegate's repository are, one of which its declaration uses."""
+    for name in OWN:
+        (tmp_path / f"{name}.py").write_text(TAKEN)
+    (tmp_path / "jobs.py").write_text("greeting = 'of the project'\n")
+    (tmp_path / "enrichments").mkdir()
+    (tmp_path / "enrichments" / "__init__.py").touch()
+    (tmp_path / "enrichments" / "orders.py").write_text(ORDERS)
+    raw = tmp_path / "data" / "raw" / "orders" / f"date={DAY}"
+    raw.mkdir(parents=True)
+    pq.write_table(pa.table({"order_id": [1, 2, 3], "customer_id": ["a", "b", "a"]}), raw / "part-0.parquet")
+    return tmp_path
+
+
+async def grade(request):
+    return web.json_response({"grade": "A"})
+
+
+def tidegate(environment, project, *arguments, **variables):
+    return subprocess.run(
+        [environment.python, "-m", "tidegate", *arguments],
+        cwd=project, capture_output=True, text=True, check=False, env=os.environ | variables,
+    )  # fmt: skip
+
+
+def test_the_wheel_takes_two_names_and_brings_no_demo(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"tidegate", "asyncio_core"}
+    assert {"tidegate/py.typed", "asyncio_core/py.typed"} <= names
+    assert not [name for name in names if "demo" in name or "enrichments/" in name]
+
+
+def test_declaring_check_try_and_plan_need_no_spark_dagster_or_great_expectations(lean, project, service):
+    service.answer = grade
+    assert not [name for name in ("pyspark", "dagster", "great_expectations") if (lean.site / name).exists()]
+    for command in (("check",), ("try", "orders"), ("plan", "orders", "--day", DAY)):
+        done = tidegate(lean, project, *command, CREDIT_URL=service.url)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [(("run", "orders", "--day", DAY), "spark"), (("replay", "orders", "--day", DAY), "spark"), (("ui",), "dagster")],
+)
+def test_a_command_that_needs_an_extra_says_how_to_install_it(lean, project, command, extra):
+    done = tidegate(lean, project, *command)
+    called = {"spark": "Spark", "dagster": "Dagster"}[extra]
+    assert done.stderr == (
+        f'tidegate {command[0]} needs {called}; it is not installed here: pip install "tidegate[{extra}]".\n'
+    )
+    assert done.returncode == 2
+
+
+def test_plan_of_an_expression_says_that_spark_counts_it(lean, project, service):
+    path = project / "enrichments" / "orders.py"
+    path.write_text(path.read_text().replace('"customer_id"}', '"upper(customer_id)"}'))
+    done = tidegate(lean, project, "plan", "orders", "--day", DAY, CREDIT_URL=service.url)
+    assert done.stderr == (
+        "tidegate plan orders_rated needs Spark to count the keys; it is not installed here: "
+        'pip install "tidegate[spark]".\n'
+    )
+
+
+def test_fingerprints_are_those_of_the_checkout(lean, tmp_path):
+    shutil.copy(ROOT / "tests" / "golden" / "declared" / "golden.py", tmp_path)
+    code = (
+        "from golden import towns, weather, order; from {jobs}.ledger.requests import request_fingerprint as of; "
+        "print(towns.fingerprint, of(weather), of(order))"
+    )
+    ways = ((sys.executable, "jobs"), (lean.python, "tidegate._jobs"))
+    here, there = (
+        subprocess.check_output([python, "-c", code.format(jobs=jobs)], text=True, cwd=tmp_path)
+        for python, jobs in ways
+    )
+    assert here == there
+
+
+@pytest.mark.spark
+def test_a_project_with_a_module_called_jobs_publishes_its_day(environments, project, service):
+    service.answer = grade
+    done = tidegate(environments("spark"), project, "run", "orders", "--day", DAY, CREDIT_URL=service.url)
+    assert f"{DAY}  published   3 rows, 2 calls" in done.stdout, done.stderr
+
+
+def test_an_import_that_cannot_be_renamed_is_refused():
+    renamed = with_inner_names("def f():\n    from jobs.declare.env import (\n        Env)\n")
+    assert renamed == "def f():\n    from tidegate._jobs.declare.env import (\n        Env)\n"
+    with pytest.raises(ValueError, match="cannot be renamed"):
+        with_inner_names("import jobs.schema\n")

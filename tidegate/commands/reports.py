@@ -1,0 +1,20 @@
+"""`tidegate reports`: the reports and Spark's logs, served to the browser of this machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidegate.commands.command import Command
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
+
+def _run(_: argparse.Namespace) -> int:
+    from orchestration.dagster.web import report_server
+
+    return report_server.main()
+
+
+COMMAND = Command("reports", "serve reports and Spark's logs to this machine's browser", _add_arguments, _run)

@@ -1,0 +1,22 @@
+"""`tidegate ui`: Dagster and the reports on the workspace of the current folder, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidegate.commands.command import Command
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
+
+def _run(_: argparse.Namespace) -> int:
+    from orchestration.dagster.web import ui
+
+    return ui.serve({})
+
+
+COMMAND = Command(
+    "ui", "Dagster and the reports for the workspace.yaml here, until Ctrl-C", _add_arguments, _run, needs=("dagster",)
+)
