@@ -54,15 +54,23 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except TidegateError as error:
         print(error, file=sys.stderr)
-        if isinstance(error, DeclarationError):
-            return WRONG
-        return STOPPED if isinstance(error, RunStopped | RowFailed) else FAILED
+        return _status_of(options, error)
     except OSError as error:
         if error.errno not in OF_THE_DISK:
             raise
         print(f"{error}. Once that is mended, the same command goes on.", file=sys.stderr)
         return FAILED
     return status
+
+
+def _status_of(options: argparse.Namespace, error: TidegateError) -> int:
+    if getattr(options, "json", False):
+        from tidegate.commands.day_json import tell_error
+
+        return tell_error(options, error)
+    if isinstance(error, DeclarationError):
+        return WRONG
+    return STOPPED if isinstance(error, RunStopped | RowFailed) else FAILED
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ class DayStage:
 class DayOutcome:
     """What came of one run of one day. record is None when the day was not written.
 
-    crashed: the program was killed or broke off, so that the same again may go well. progress: the last of its events
-    of this kind. summaries: rows of each that was made. unmade: summary and why it is not made.
+    crashed: the program was killed or broke off, so that the same again may go well. no_input: the day has no file of
+    input, and nothing need be wrong. progress: the last of its events of this kind. summaries: rows of each that was
+    made. unmade: summary and why it is not made.
     """
 
     day: str
@@ -38,6 +39,7 @@ class DayOutcome:
     code: int = 0  # exit status of the Spark program, as far as the day is concerned
     next_step: str = ""  # of a day that was not written
     crashed: bool = False
+    no_input: bool = False
     progress: Mapping[str, Any] | None = None
     summaries: Mapping[str, int] = field(default_factory=dict)
     unmade: tuple[tuple[str, str], ...] = ()

@@ -233,7 +233,8 @@ class _Run:
 
     def _stopped(self, day: str, event: Mapping[str, Any]) -> DayOutcome:
         state, code = event.get("state", FAILED), event.get("status", FAILED_STATUS)
-        outcome = DayOutcome(day, self._ids[day], state, event["reason"], code=code)
+        no_input = bool(event.get("no_input", False))
+        outcome = DayOutcome(day, self._ids[day], state, event["reason"], code=code, no_input=no_input)
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
 
     def _broken_off(self, day: str, result: ProgramResult) -> DayOutcome:

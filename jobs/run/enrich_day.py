@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.declare.enrichment import Enrichment, load, require_day
-from jobs.errors import LOG_SAYS_MORE, DeclarationError, RowFailed, RunStopped, TidegateError
+from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
 from jobs.input.day import InputDay
 from jobs.run import local_master
 from jobs.run.coordinator import coordinator_of
@@ -101,6 +101,7 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, b
         state = error.state if isinstance(error, RunStopped) else "failed"
         status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
         message = {"day": day, "state": state, "status": status, "reason": str(error), "next_step": AGAIN}
+        message["no_input"] = isinstance(error, NoInput)
         _all_of(reports)({"kind": "stopped" if stopped else "failed", **message})
         return status, isinstance(error, DeclarationError | RowFailed) and not options.until_red
     except Exception as error:

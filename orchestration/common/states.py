@@ -2,10 +2,24 @@
 
 from jobs.process.day_events import FAILED, NOT_STARTED, PUBLISHED
 
-RUNNING, CANCELLED, TRIED_AGAIN = "running", "cancelled", "crashed"
-NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, TRIED_AGAIN}  # every other state needs somebody, or time
+RUNNING, CANCELLED, CRASHED = "running", "cancelled", "crashed"
+HELD_BACK, NO_INPUT, WRONG, UNCHANGED = "held back", "no input", "wrong", "unchanged"
+NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED}  # every other state needs somebody, or time
 
-__all__ = ["CANCELLED", "FAILED", "NOT_STARTED", "NO_ALARM", "PUBLISHED", "RUNNING", "TRIED_AGAIN", "in_words"]
+__all__ = [
+    "CANCELLED",
+    "CRASHED",
+    "FAILED",
+    "HELD_BACK",
+    "NOT_STARTED",
+    "NO_ALARM",
+    "NO_INPUT",
+    "PUBLISHED",
+    "RUNNING",
+    "UNCHANGED",
+    "WRONG",
+    "in_words",
+]
 
 
 def in_words(state: str, reason: str) -> str:

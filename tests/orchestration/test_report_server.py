@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from orchestration.dagster.web.report_server import REPORTS_PORT, REPORTS_URL, served, server
+from orchestration.common.report_server import REPORTS_PORT, REPORTS_URL, served, server
 
 
 @pytest.fixture

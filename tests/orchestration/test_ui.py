@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
+from orchestration.common.report_server import REPORTS_PORT
 from orchestration.dagster.web import ui
-from orchestration.dagster.web.report_server import REPORTS_PORT
 from tests.support.pages import free_port
 
 WEATHER_PORT = "TIDEGATE_WEATHER_PORT"

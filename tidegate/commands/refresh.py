@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from jobs.declare.discovery import discover
 from jobs.declare.enrichment import require_day
 from jobs.process.day_options import DayOptions
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
-from tidegate.commands.days import add_wait, pipeline, tell
+from tidegate.commands.day_json import add_json, tell_as_asked, words
+from tidegate.commands.days import add_wait, pipeline
 
 if TYPE_CHECKING:
     from jobs.commands.refresh import Matched
@@ -24,6 +25,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", action="store_true", dest="do", help="do it; without, it is only said what would be")
     add_package(parser)
     add_wait(parser)
+    add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -34,25 +36,26 @@ def _run(options: argparse.Namespace) -> int:
     status = RIGHT
     for kept in ledgers.named(discover(options.package), options.lookup):
         matched = refresh.find(kept, options.where, first=first, last=last)
-        _say(options.lookup, matched)
+        _say(options.lookup, matched, words(options))
         if not options.do:
             continue
         refresh.expire(kept, matched)
         for reference, enrichment, days in matched.days:
-            run = pipeline(reference, enrichment, wait=options.wait).run
-            status = status or tell(run(days, DayOptions(refresh.OPTIONS, until_red=True)))
+            run = pipeline(reference, enrichment, wait=options.wait)
+            events = run.run(days, DayOptions(refresh.OPTIONS, until_red=True))
+            status = status or tell_as_asked(options, run, events)
     if not options.do:
-        print("Nothing was changed. With --run they are asked anew, and these days run again.")
+        print("Nothing was changed. With --run they are asked anew, and these days run again.", file=words(options))
     return status
 
 
-def _say(lookup: str, matched: Matched) -> None:
+def _say(lookup: str, matched: Matched, file: TextIO) -> None:
     before = f", and {len(matched.void):,} that an earlier refresh marked" if matched.void else ""
     meet = counted(len(matched.keys), "stored answer meets", "stored answers meet")
-    print(f"{lookup}: {meet} the condition{before}.")
+    print(f"{lookup}: {meet} the condition{before}.", file=file)
     for _, enrichment, days in matched.days:
         stand = counted(len(days), "day stands", "days stand")
-        print(f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}", flush=True)
+        print(f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}", file=file, flush=True)
 
 
 COMMAND = Command(

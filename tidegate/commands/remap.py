@@ -9,7 +9,8 @@ from jobs.declare.enrichment import Enrichment, require_day
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
-from tidegate.commands.days import add_wait, pipeline, tell
+from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
+from tidegate.commands.days import add_wait, pipeline
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="first", required=True, metavar="YYYY-MM-DD", help="first day")
     parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day; by default the newest published one")
     add_wait(parser)
+    add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -31,10 +33,14 @@ def _run(options: argparse.Namespace) -> int:
     for reference, enrichment in _named(options):
         days = remap.published_days(enrichment, first, last)
         if not days:
-            print(f"{enrichment.name}: no day from {first} to {last or 'now'} is published: nothing to do.")
+            nothing = f"no day from {first} to {last or 'now'} is published: nothing to do."
+            print(f"{enrichment.name}: {nothing}", file=words(options))
+            if options.json:
+                tell_unchanged(enrichment.name, first, nothing)
             continue
-        print(f"{enrichment.name}: {counted(len(days), 'day')}", flush=True)
-        status = status or tell(remap.remap(pipeline(reference, enrichment, wait=options.wait), days))
+        print(f"{enrichment.name}: {counted(len(days), 'day')}", file=words(options), flush=True)
+        run = pipeline(reference, enrichment, wait=options.wait)
+        status = status or tell_as_asked(options, run, remap.remap(run, days))
     return status
 
 

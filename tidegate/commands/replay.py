@@ -6,24 +6,29 @@ import argparse
 
 from jobs.declare.enrichment import require_day
 from tidegate.commands.command import RIGHT, Command, add_enrichment
-from tidegate.commands.days import add_wait, pipeline_of, tell
+from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged
+from tidegate.commands.days import add_wait, pipeline_of
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     parser.add_argument("--day", required=True, metavar="YYYY-MM-DD")
     add_wait(parser)
+    add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import replay
 
     day = require_day(options.day, "--day")
-    events = replay.replay(pipeline_of(options), day)
+    pipeline = pipeline_of(options)
+    events = replay.replay(pipeline, day)
     if events is None:
+        if options.json:
+            return tell_unchanged(pipeline.enrichment.name, day, "it has no dead letters; nothing was called.")
         print(f"{day}  has no dead letters: nothing to do, nothing was called.")
         return RIGHT
-    return tell(events)
+    return tell_as_asked(options, pipeline, events)
 
 
 COMMAND = Command(

@@ -12,7 +12,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(_: argparse.Namespace) -> int:
-    from orchestration.dagster.web import report_server
+    from orchestration.common import report_server
 
     return report_server.main()
 

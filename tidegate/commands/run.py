@@ -6,7 +6,8 @@ import argparse
 
 from jobs.process.day_options import DayOptions
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of
-from tidegate.commands.days import add_wait, pipeline_of, tell
+from tidegate.commands.day_json import add_json, tell_as_asked
+from tidegate.commands.days import add_wait, pipeline_of
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,12 +16,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-calls", type=int, metavar="N", help="stop, resumable, when a day has made so many calls")
     parser.add_argument("--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'")
     add_wait(parser)
+    add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
     given = [part for name, value in caps.items() if value is not None for part in (name, str(value))]
-    return tell(pipeline_of(options).run(days_of(options), DayOptions(given, until_red=True)))
+    pipeline = pipeline_of(options)
+    return tell_as_asked(options, pipeline, pipeline.run(days_of(options), DayOptions(given, until_red=True)))
 
 
 COMMAND = Command(

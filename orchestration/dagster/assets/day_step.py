@@ -22,7 +22,7 @@ from jobs.wording import counted
 from orchestration.common import modes
 from orchestration.common.next_steps import KILLED_RUN, after, mend, run_again
 from orchestration.common.progress_line import ProgressLog, progress_line
-from orchestration.common.states import CANCELLED, FAILED, PUBLISHED, RUNNING, TRIED_AGAIN
+from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED, RUNNING
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import (
     check_evaluations,
@@ -268,7 +268,7 @@ class DaysRun:
     def _advised(self, outcome: DayOutcome) -> DayOutcome:
         """The outcome of a day that was not written, with what comes next."""
         if outcome.crashed and self._context.retry_number == 0:
-            return replace(outcome, state=TRIED_AGAIN, next_step="Nothing: it is retried automatically once.")
+            return replace(outcome, state=CRASHED, next_step="Nothing: it is retried automatically once.")
         return replace(outcome, next_step=after(self._declared.enrichment, outcome.day, outcome.state))
 
     def _warn(self, outcome: DayOutcome) -> None:
@@ -303,4 +303,4 @@ class DaysRun:
         tags = self._context.run.tags
         if "dagster/backfill" in tags or "dagster/retry_number" in tags:
             return FAILED, reason, again
-        return TRIED_AGAIN, reason, KILLED_RUN
+        return CRASHED, reason, KILLED_RUN

@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 
 from jobs.declare.enrichment import Summary
+from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns, day_step, metadata
 from orchestration.dagster.assets.checks import check_specs
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
-from orchestration.dagster.web.report_server import served
 
 DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"  # of a backfill, in one Spark application; 1 for a run and a Spark each
 RED_DAYS = "A day that is not published says why under Events: state, reason, next step, what readers see."

@@ -9,9 +9,9 @@ import dagster as dg
 from jobs.errors import TidegateError
 from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupMetrics
 from jobs.tables import run_records
+from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.web.report_server import served
 
 
 def report_url(enrichment: str, day: str) -> str:

@@ -16,7 +16,7 @@ from jobs.process.publish_decision import or_warning, render_report
 from jobs.schema import UnwrittenRun
 from jobs.tables import run_records
 from orchestration.common.next_steps import KILLED_RUN, run_again
-from orchestration.common.states import CANCELLED, FAILED, RUNNING, TRIED_AGAIN
+from orchestration.common.states import CANCELLED, CRASHED, FAILED, RUNNING
 from orchestration.dagster.assets.checks import withdraw_planned
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import StatusEvent, days_of_run, latest_status
@@ -58,7 +58,7 @@ def _silent_days(instance: dg.DagsterInstance, declared: Declared, record: RunRe
 
 
 def _is_unfinished(run: dg.DagsterRun, word: StatusEvent) -> bool:
-    return word.state == RUNNING or (word.state == TRIED_AGAIN and not _is_started_again(run))
+    return word.state == RUNNING or (word.state == CRASHED and not _is_started_again(run))
 
 
 def _is_before(word: StatusEvent, record: RunRecord) -> bool:
@@ -91,7 +91,7 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
     if run.status == DagsterRunStatus.CANCELED:
         state, reason, next_step = CANCELLED, f"the run was cancelled; {AS_IT_WAS}.", again
     elif _is_started_again(run):
-        state, reason = TRIED_AGAIN, _why(instance, run)
+        state, reason = CRASHED, _why(instance, run)
         next_step = KILLED_RUN
     else:
         state, reason, next_step = FAILED, _why(instance, run), again

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobs.process.process_guard import command_under_guard
+from orchestration.common import report_server
+from orchestration.common.report_server import REPORTS_PORT, REPORTS_URL
 from orchestration.dagster.home import UI_URL, dagster_home
-from orchestration.dagster.web import report_server
-from orchestration.dagster.web.report_server import REPORTS_PORT, REPORTS_URL
 
 WORKSPACE = Path("workspace.yaml")  # of the project that is the current folder
 UI_PORT = "TIDEGATE_UI_PORT"

@@ -1,6 +1,6 @@
-"""Serves the reports and the logs of the runs to the browser of this machine, so that Dagster can link them.
+"""Serves the reports and the logs of the runs to the browser of this machine, so that the orchestrator can link them.
 
-python -m orchestration.dagster.web.report_server        # http://127.0.0.1:3070, or TIDEGATE_REPORTS_PORT
+python -m orchestration.common.report_server        # http://127.0.0.1:3070, or TIDEGATE_REPORTS_PORT
 """
 
 import os
@@ -52,7 +52,7 @@ class ReportHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is its parent's
-        """Says nothing: the terminal belongs to Dagster."""
+        """Says nothing: the terminal belongs to the orchestrator."""
 
 
 def server(data: Path, port: int) -> ThreadingHTTPServer:

@@ -1,0 +1,78 @@
+"""How one run of a day ended, as plain JSON for an orchestrator that starts `tidegate run --json`."""
+
+from collections import defaultdict
+from decimal import Decimal
+from typing import Any
+
+from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
+from jobs.process.day_events import DayOutcome
+from jobs.run.enrich_day import WRONG as WRONG_STATUS
+from jobs.schema import DayRecord
+from orchestration.common.report_server import served
+from orchestration.common.states import CRASHED, FAILED, HELD_BACK, NO_INPUT, NOT_STARTED, PUBLISHED, UNCHANGED, WRONG
+
+FORMAT = 1  # of a result and of the manifest
+EXIT_CODES = {
+    PUBLISHED: 0,
+    UNCHANGED: 0,
+    FAILED: 1,
+    WRONG: 2,
+    RunStopped.state: 3,
+    HELD_BACK: 4,
+    NO_INPUT: 5,
+    CRASHED: 6,
+    AccessRefused.state: 7,
+    BudgetExhausted.state: 8,
+    NOT_STARTED: 9,
+}
+
+
+def state_of(outcome: DayOutcome) -> str:
+    """The state of the day, one of EXIT_CODES: what `failed` says of several causes is told apart."""
+    if outcome.state != FAILED:
+        return outcome.state
+    if outcome.no_input:
+        return NO_INPUT
+    if outcome.crashed:
+        return CRASHED
+    return WRONG if outcome.code == WRONG_STATUS else FAILED
+
+
+def result_of(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
+    """All that an orchestrator needs to know of the day: state, reason, figures, links."""
+    state = state_of(outcome)
+    has_page = state != NOT_STARTED  # then nothing ran that a page could show
+    warnings = [*outcome.warnings, *(f"{summary} is not made: {why}." for summary, why in outcome.unmade)]
+    return {
+        **result(enrichment, outcome.day, state, outcome.reason),
+        "next_step": outcome.next_step,
+        "run_id": outcome.run_id,
+        "report": served(f"reports/{enrichment}/{outcome.day}/index.html") if has_page else None,
+        "spark_log": served(f"runs/{enrichment}/{outcome.day}/{outcome.run_id}.spark.log") if has_page else None,
+        "figures": None if outcome.record is None else figures(outcome.record),
+        "summaries": dict(outcome.summaries),
+        "warnings": warnings,
+    }
+
+
+def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[str, Any]:
+    """A result without a run. day: None where nothing says which."""
+    return {"format": FORMAT, "enrichment": enrichment, "day": day, "state": state, "reason": reason}
+
+
+def figures(record: DayRecord) -> dict[str, Any]:
+    """Counts of a day that was written. cost: currency -> money, of lookups with a price."""
+    lookups = record.figures.lookups
+    cost: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for lookup in lookups:
+        if lookup.billed is not None:
+            cost[lookup.billed.currency] += Decimal(lookup.billed.cost)
+    return {
+        "rows": record.figures.rows_out,
+        "calls": sum(lookup.calls for lookup in lookups),
+        "answers_from_ledger": sum(lookup.from_ledger for lookup in lookups),
+        "dead_letters": record.dead_letters,
+        "cost": {currency: float(money) for currency, money in sorted(cost.items())},
+        "version": record.published_version,
+        "job_s": round(record.figures.job_s, 3),
+    }

@@ -1,0 +1,61 @@
+"""What an orchestrator that does not load the declarations must know of them, as JSON; made at deploy."""
+
+import datetime as dt
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jobs.declare.discovery import Discovered
+from jobs.declare.table_conflicts import find_conflict
+from jobs.errors import DeclarationError
+from orchestration.common.day_results import FORMAT
+from orchestration.common.deadlines import AGAIN_AFTER
+
+
+def manifest(found: Sequence[Discovered]) -> dict[str, Any]:
+    """All enrichments, by name, and how a day of one is run: `python -m tidegate run` in the folder.
+
+    Raises:
+        DeclarationError: Two of them have one name, or write into one table.
+    """
+    for number, one in enumerate(found):
+        if message := find_conflict(one, found[:number]):
+            raise DeclarationError(message)
+    return {
+        "format": FORMAT,
+        "tidegate": version("tidegate"),
+        "made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "folder": str(Path.cwd()),
+        "python": sys.executable,
+        "again_after_s": AGAIN_AFTER.total_seconds(),
+        "enrichments": [_entry(one) for one in sorted(found, key=lambda one: one.enrichment.name)],
+    }
+
+
+def _entry(one: Discovered) -> dict[str, Any]:
+    enrichment = one.enrichment
+    tables = {table.what: _address(table.path) for table in enrichment.tables()}
+    has_dead_letters = any(lookup.dead_letters for lookup in enrichment.facts().lookups)
+    return {
+        "name": enrichment.name,
+        "reference": one.reference,
+        "description": enrichment.description,
+        "owners": list(enrichment.owners),
+        "runbook": enrichment.runbook,
+        "schedule": enrichment.schedule,
+        "publish_by": enrichment.publish_by,
+        "start": enrichment.start,
+        "end": enrichment.end,
+        "modes": ["nightly"] if enrichment.ledger is None else ["nightly", "replay", "remap", "refresh"],
+        "lookups": [lookup.name for lookup in enrichment.lookups],
+        "input": _address(enrichment.input.path),
+        "table": tables["table"],
+        "dead_letters": tables["dead letters"] if has_dead_letters else None,
+        "summaries": {summary.name: tables[f"summary {summary.name}"] for summary in enrichment.summaries},
+    }
+
+
+def _address(path: str) -> str:
+    return Path(path).absolute().as_uri()

@@ -1,0 +1,125 @@
+"""--json: an object per day on stdout, one exit status per state, and the manifest that goes with it."""
+
+import json
+
+import pytest
+
+from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
+from jobs.schema import Verdict
+from jobs.tables.leases import leased
+from orchestration.common.day_results import EXIT_CODES
+from tests.jobs.commands.conftest import towns_in
+from tests.support.scripted_spark import ScriptedSubmit
+from tidegate.__main__ import main
+from tidegate.commands import days
+
+DAY = "2013-01-10"
+COMMAND = ["run", "towns", "--package", "declared", "--day", DAY, "--wait", "0.1", "--json"]
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    return towns_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def run(towns, monkeypatch, capsys):
+    """Runs the day, whose Spark ends as scripted. Returns exit status and what was printed as JSON."""
+
+    def run(script, *, command=COMMAND, **ending):
+        submit = ScriptedSubmit(enrichment=towns.enrichment, script=script, **ending)
+        monkeypatch.setattr(days, "spark_submit_from_environment", lambda: submit)
+        status = main(command)
+        return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+def stopped(state, **event):
+    return lambda _day, _run_id: {"kind": "stopped", "state": state, "reason": "It is so.", **event}
+
+
+def test_no_two_states_that_differ_have_one_exit_status():
+    statuses = [status for state, status in EXIT_CODES.items() if state != "unchanged"]
+    assert len(set(statuses)) == len(statuses)
+    assert {RunStopped.state, AccessRefused.state, BudgetExhausted.state} < set(EXIT_CODES)
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "status"),
+    [
+        (stopped("stopped: service", status=3), "stopped: service", 3),
+        (stopped("stopped: credentials", status=3), "stopped: credentials", 7),
+        (stopped("stopped: budget", status=3), "stopped: budget", 8),
+        (stopped("failed", status=2, no_input=True), "no input", 5),
+        (stopped("failed", status=2), "wrong", 2),
+        (stopped("failed", status=1), "failed", 1),
+        (stopped("failed", status=3), "failed", 1),  # a row ended as its policy `fail` says
+    ],
+)
+def test_a_day_that_was_not_written_has_its_state_its_reason_and_its_status(run, script, state, status):
+    found, (day,) = run(script)
+    assert (found, day["state"], day["reason"], day["figures"]) == (status, state, "It is so.", None)
+    assert (day["format"], day["enrichment"], day["day"]) == (1, "towns", DAY)
+    assert day["report"] == f"http://127.0.0.1:3070/reports/towns/{DAY}/index.html"
+    assert day["next_step"].startswith("Once that is mended, ")
+
+
+def test_a_spark_that_was_killed_is_a_crash(run):
+    status, (day,) = run(lambda _day, _run_id: None, code=137)
+    assert (status, day["state"]) == (6, "crashed")
+    assert day["reason"].startswith("Spark ended with status 137 before the day was done.")
+
+
+def test_a_published_day_has_its_figures_and_one_held_back_its_reason(towns, run):
+    def written(status):
+        verdict = Verdict("every_row_once", status, "error", "1 row lost")
+        return lambda day, run_id: towns.written(day, [1, 2], run_id, {2: "error"}, [verdict])
+
+    towns.write_input(DAY, [1, 2])
+    status, (day,) = run(written("passed"))
+    assert (status, day["state"], day["reason"], day["warnings"]) == (0, "published", "", [])
+    figures = {name: day["figures"][name] for name in ("rows", "calls", "dead_letters", "cost", "version")}
+    assert figures == {"rows": 2, "calls": 2, "dead_letters": 1, "cost": {}, "version": 1}
+    assert list(day["summaries"]) == ["by_town"]
+    status, (day,) = run(written("failed"))
+    assert (status, day["state"], day["reason"]) == (4, "held back", "every_row_once: 1 row lost")
+
+
+def test_a_day_that_another_run_has_is_not_started(run):
+    with leased("data/published/towns", DAY, "theirs"):
+        status, (day,) = run(stopped("failed"))
+    assert (status, day["state"], day["report"]) == (9, "not started", None)
+    assert day["reason"].startswith(f"{DAY} is being run by run theirs")
+
+
+def test_what_is_wrong_before_any_day_is_an_object_too(run):
+    status, (day,) = run(stopped("failed"), command=["run", "none", *COMMAND[2:]])
+    assert (status, day["state"], day["day"]) == (2, "wrong", DAY)
+    assert day["reason"] == "no enrichment is called 'none'. There are: towns."
+
+
+def test_the_manifest_has_what_runs_a_day_and_what_its_tables_are(towns, tmp_path, capsys):
+    towns.declare_too('towns = replace(towns, schedule="15 2 * * *", publish_by="06:30", owners=["team:crm"])')
+    assert main(["manifest", "--package", "declared"]) == 0
+    manifest = json.loads(capsys.readouterr().out)
+    assert (manifest["format"], manifest["folder"], manifest["again_after_s"]) == (1, str(tmp_path), 900.0)
+    (entry,) = manifest["enrichments"]
+    folder = (tmp_path / "data" / "published").as_uri()
+    assert entry == {
+        "name": "towns",
+        "reference": "declared.towns:towns",
+        "description": "",
+        "owners": ["team:crm"],
+        "runbook": None,
+        "schedule": "15 2 * * *",
+        "publish_by": "06:30",
+        "start": "2020-01-01",
+        "end": None,
+        "modes": ["nightly", "replay", "remap", "refresh"],
+        "lookups": ["weather"],
+        "input": (tmp_path / "data/raw/towns").as_uri(),
+        "table": f"{folder}/towns",
+        "dead_letters": f"{folder}/towns__dead_letters",
+        "summaries": {"by_town": f"{folder}/by_town"},
+    }

@@ -1,0 +1,72 @@
+"""Days told to programs: with --json a command prints an object per day, and its exit status says the state."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+from jobs.errors import DeclarationError, RunStopped, TidegateError
+from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
+from orchestration.common.day_results import EXIT_CODES, result, result_of
+from orchestration.common.states import FAILED, UNCHANGED, WRONG
+from tidegate.commands.days import tell
+from tidegate.commands.stages import Stages
+
+if TYPE_CHECKING:
+    from jobs.process.day_pipeline import DayPipeline
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="an object per day on stdout, an exit status per state")
+
+
+def tell_as_asked(options: argparse.Namespace, pipeline: DayPipeline, events: Iterable[DayEvent]) -> int:
+    """Run days and tell of them: a line each, or with --json an object. Returns the exit status."""
+    return tell_as_json(pipeline.enrichment.name, events) if options.json else tell(events)
+
+
+def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
+    """Print an object for each day as it is over, the rest to stderr. Returns the status of the first that is not
+    published.
+    """
+    stages = Stages(in_place=False)
+    status = 0
+    for event in events:
+        match event:
+            case DayStage():
+                stages.show(event)
+            case DayOutcome():
+                ended = result_of(enrichment, event)
+                print(json.dumps(ended), flush=True)
+                status = status or EXIT_CODES[ended["state"]]
+            case DaysWarning():
+                print(f"{event.day}  warning     {event.sentence}", file=sys.stderr, flush=True)
+    return status
+
+
+def tell_unchanged(enrichment: str, day: str, reason: str) -> int:
+    """Print the object of a day for which there is nothing to do. Returns the exit status."""
+    print(json.dumps(result(enrichment, day, UNCHANGED, reason)), flush=True)
+    return EXIT_CODES[UNCHANGED]
+
+
+def tell_error(options: argparse.Namespace, error: TidegateError) -> int:
+    """Print the object of what ended a command before it could run a day. Returns the exit status."""
+    match error:
+        case RunStopped():
+            state = error.state
+        case DeclarationError():
+            state = WRONG
+        case _:
+            state = FAILED
+    enrichment = getattr(options, "enrichment", "")
+    print(json.dumps(result(enrichment, getattr(options, "day", None), state, str(error))), flush=True)
+    return EXIT_CODES[state]
+
+
+def words(options: argparse.Namespace) -> TextIO:
+    """Where sentences for people go: stdout has nothing but objects with --json."""
+    return sys.stderr if options.json else sys.stdout
