@@ -103,7 +103,7 @@ def test_a_token_is_fetched_once_and_shown_with_every_call(service, monkeypatch)
         return web.json_response({"lat": 40.6, "lon": -73.8}, status=200 if known else 401)
 
     service.answer = place
-    declared = example("A service that wants to know who asks", SERVICE_URL=service.url)
+    declared = example("Authentication", SERVICE_URL=service.url)
     rows = enriched(declared, *[(f"street {number}",) for number in range(20)])
     assert [(row["location_status"], row["lat"]) for row in rows] == [("ok", 40.6)] * 20
     assert Counter(service.log)["/token"] == 1
@@ -127,7 +127,7 @@ def test_answers_of_200_may_be_misses_or_not_now(service):
         return web.json_response({"lat": 40.6, "lon": -73.8, "quota": {"left": 9}})
 
     service.answer = place
-    declared = example("Services that say everything with 200", SERVICE_URL=service.url)
+    declared = example("Services that answer 200 for everything", SERVICE_URL=service.url)
     rows = enriched(declared, ("busy",), ("nowhere",), ("huge",), ("here",))
     assert [row["location_status"] for row in rows] == ["ok", "miss", "error", "ok"]
     assert rows[2]["_location_error"] == "the answer is larger than 65,536 bytes (max_answer_bytes)"
