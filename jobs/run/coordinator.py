@@ -14,14 +14,15 @@ The first line of a connection is the run's secret, compared before anything is 
 | `needs`: calls per lookup, `at`: µs | all its rows have come: it never has more than these in flight again |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through |
-| `failed`: error, message | by what another attempt would not mend; at the cap on calls, others may still call |
+| `failed`: error, message | by what another attempt would not mend; at the cap on calls it waits for the others |
 
 | from the driver | |
 |---|---|
 | `go`, `share`: calls in flight per lookup | begin with this share; from now on have this one |
-| `wait` | until `go`: there is no share yet |
+| `wait` | until `go`: there is no share yet; until `failed`: the others end their calls |
 | `again` | the partition was computed before: do not begin |
 | `stop` | Spark wants the stage no more |
+| `spent` | a task is at the cap on calls: start none, and say `failed` once none is in flight |
 | `failed`: error, message | a task has; no other one begins, or goes on |
 
 So what each task was allowed can be compared with its calls, whatever the clocks of the hosts.
@@ -46,7 +47,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import BudgetExhausted
 from jobs.run.quota import Quota
-from jobs.task.driver_link import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, STOP, WAIT, DriverAddress
+from jobs.task.driver_link import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, SPENT, STOP, WAIT, DriverAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +79,7 @@ class _Frame:
     given: list[Given] = field(default_factory=list)
     tasks: list[_Link] = field(default_factory=list)
     failed: dict[str, Any] | None = None  # why, in the words of its task
+    spent: str = ""  # what the first task at the cap on calls said; its stage is cancelled when no call is in flight
 
 
 @dataclass(eq=False)
@@ -95,7 +97,7 @@ class _Link:
     given: list[Given] = field(default_factory=list)
     unanswered: deque[Given] = field(default_factory=deque)
     ended_at: int | None = None
-    exhausted: str = ""  # what it said when its part of the cap on calls was used up: it waits for the others since
+    drained: bool = False  # at the cap on calls, it has none in flight and starts none
 
 
 class DriverCoordinator:
@@ -259,8 +261,7 @@ class DriverCoordinator:
         elif kind == FAILED:
             error, text = str(message["error"]), str(message["message"])
             if error == BudgetExhausted.__name__:
-                link.exhausted = text
-                self._fail_when_exhausted(link.frame)
+                self._drain(link, link.frame, text)
             else:
                 self._fail(link, link.frame, error, text)
         else:
@@ -281,13 +282,16 @@ class DriverCoordinator:
         self._strangers.pop(link, None)
         link.frame, link.stage = frame, task[0]
         frame.tasks.append(link)
-        if frame.division is None:
+        link.drained = bool(frame.spent)  # it begins no more
+        if frame.division is not None:
+            frame.division.begin(link.partition)
+            self._tell_shares(frame, frame.division)
+        elif not frame.spent:
             self._tell(link, GO)
             return
-        frame.division.begin(link.partition)
-        self._tell_shares(frame, frame.division)
         if link.reported is None:
             self._tell(link, WAIT)
+        self._fail_when_drained(frame)
 
     def _tell_shares(self, frame: _Frame, division: Quota) -> None:
         while division.made_room:
@@ -298,7 +302,7 @@ class DriverCoordinator:
             frame.given.append(Given(task, share, since[-1] if since else 0))
         for link in list(frame.tasks):  # one that has gone leaves it
             share = division.share_of(link.partition)
-            if share is not None and share != link.reported:
+            if share is not None and share != link.reported and not link.drained:
                 kind, link.reported = GO if link.reported is None else SHARE, share
                 given = Given(link.partition, share)
                 frame.given.append(given)
@@ -318,18 +322,28 @@ class DriverCoordinator:
         frame.given.append(Given(link.partition, link.reported, since))
         self._tell_shares(frame, division)
 
-    def _fail_when_exhausted(self, frame: _Frame) -> None:
-        """Once no task may call any more. Spark cancels all tasks as soon as one of them fails, and the calls that the
-        others had in flight would be paid again by the next run.
+    def _drain(self, drained: _Link, frame: _Frame, message: str) -> None:
+        """A task at the cap on calls has none in flight. Have the others end theirs before it fails: Spark cancels all
+        tasks as soon as one fails, and the next run would pay for what they had in flight.
         """
-        if frame.failed is None and frame.tasks and all(link.exhausted for link in frame.tasks):
-            self._fail(frame.tasks[0], frame, BudgetExhausted.__name__, frame.tasks[0].exhausted)
+        drained.drained = True
+        if not frame.spent:
+            frame.spent = message
+            for link in list(frame.tasks):
+                if link is not drained:
+                    self._tell(link, SPENT)
+        self._fail_when_drained(frame)
+
+    def _fail_when_drained(self, frame: _Frame) -> None:
+        """A task that dies or ends meanwhile is not waited for, nor is one that has not begun."""
+        if frame.spent and frame.failed is None and frame.tasks and all(link.drained for link in frame.tasks):
+            self._fail(frame.tasks[0], frame, BudgetExhausted.__name__, frame.spent)
 
     def _fail(self, failed: _Link, frame: _Frame, error: str, message: str) -> None:
         """Spark would try this task again, and its other tasks would go on calling meanwhile."""
         frame.failed = frame.failed or {"error": error, "message": message}
         for link in list(frame.tasks):
-            if link is not failed or link.exhausted:
+            if link is not failed or link.drained:  # which waits for it
                 self._tell(link, FAILED, frame.failed)
         self._cancel(failed.stage, f"{BudgetExhausted.__module__}.{error}: {message}\n")
 
@@ -363,7 +377,7 @@ class DriverCoordinator:
         if frame is None:
             return
         frame.tasks.remove(link)
-        self._fail_when_exhausted(frame)
+        self._fail_when_drained(frame)
         if frame.division is None:
             return
         self._take_back(frame, link)

@@ -1,8 +1,10 @@
-"""A cap on what a run spends on calls: each task has its part, and the run stops when no task may call any more."""
+"""A cap on what a run spends on calls: each task has its part, and the run stops when one of them is used up."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+from typing import NoReturn
 
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
@@ -31,14 +33,19 @@ class CallBudget:
         """For one attempt, to be followed by `ended`. Raises BudgetExhausted once nothing is in flight any more."""
         weight = self._cap.weights[place]
         if weight > self._left + ROUNDING:
-            await self._idle.wait()
-            raise BudgetExhausted(
-                f"{self._cap.message} is used up: what was answered is kept, nothing is published; run the day again, "
-                "and only the rest is asked."
-            )
+            await self.end()
         self._left -= weight
         self._running += 1
         self._idle.clear()
+
+    async def end(self) -> NoReturn:
+        """Let no attempt begin. Raises BudgetExhausted once nothing is in flight any more."""
+        self._left = -math.inf
+        await self._idle.wait()
+        raise BudgetExhausted(
+            f"{self._cap.message} is used up: what was answered is kept, nothing is published; run the day again, "
+            "and only the rest is asked."
+        )
 
     def ended(self) -> None:
         self._running -= 1

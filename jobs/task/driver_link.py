@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 64 << 10  # bytes
 LONGEST_READ = 16 << 10  # bytes
-GO, SHARE, WAIT, STOP, AGAIN, FAILED = "go", "share", "wait", "stop", "again", "failed"
+GO, SHARE, WAIT, STOP, AGAIN, FAILED, SPENT = "go", "share", "wait", "stop", "again", "failed", "spent"
 PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, whatever Spark puts into one stage
 PATIENCE = 5.0  # s for the driver's first answer
 TRIES = 5  # a flood of other connections may push out one that has not said hello yet
@@ -60,6 +60,9 @@ class Stoppable(Protocol):
 
     def fail(self, error: Exception) -> None:
         """As `stop`; and this is what the task raises."""
+
+    def end_calls(self) -> None:
+        """Another task is at the cap on calls: start no call, and fail as it does once none is in flight."""
 
     def grow(self, shares: Sequence[int]) -> int:
         """From now on so many calls in flight, per lookup. Since when: µs since the epoch by the task's clock."""
@@ -100,7 +103,7 @@ class ToDriver:
             self._link.say_failed(error)
 
     def wait_for_others(self) -> None:
-        """Return once the driver says that the other tasks may call no more either, or that Spark has ended them."""
+        """Return once the driver says that the other tasks have no call in flight either, or that Spark ended them."""
         if self._link is not None:
             self._link.wait_until_stopped()
 
@@ -188,8 +191,8 @@ def _warn_not_reached(address: DriverAddress, why: str) -> None:
 def _begun(lines: Lines, messages: list[dict[str, Any]], run: Stoppable, *, waits: bool) -> DriverLink:
     """The link, once the driver has said to begin."""
     lines.socket.settimeout(None)
-    if waits and [one["kind"] for one in messages] == [WAIT]:
-        messages = lines.read()
+    if waits and messages[0]["kind"] == WAIT:
+        messages = messages[1:] or lines.read()
     if messages and messages[0]["kind"] == FAILED:
         lines.socket.close()
         raise _error_of(messages[0])
@@ -228,7 +231,7 @@ class Lines:
 def _message(line: bytes) -> dict[str, Any]:
     """Raises ValueError for what no driver says."""
     message = json.loads(line)
-    if not isinstance(message, dict) or message.get("kind") not in (GO, SHARE, WAIT, STOP, AGAIN, FAILED):
+    if not isinstance(message, dict) or message.get("kind") not in (GO, SHARE, WAIT, STOP, AGAIN, FAILED, SPENT):
         raise ValueError(line)
     return message | {"share": [*map(int, message.get("share", ()))]}
 
@@ -321,6 +324,8 @@ class DriverLink:
             elif message["kind"] == FAILED:
                 self._run.fail(_error_of(message))
                 return True
+            elif message["kind"] == SPENT:
+                self._run.end_calls()
         if not messages and not self._closed.is_set():
             self._run.stop(DRIVER_GONE)
         return not messages

@@ -95,6 +95,7 @@ class PartitionRun:
         self._main: asyncio.Task[None] | None = None
         self._driver: ToDriver
         self._all_rows_came = asyncio.Event()
+        self._spent = asyncio.Event()  # another task is at the cap on calls
         self._left = False
         self._stopped: Exception | None = None  # what to raise, when it was not Spark's thread that left
         self._input_failed = False
@@ -145,6 +146,10 @@ class PartitionRun:
         self._window.end()
         self._call_soon(self._leave)
 
+    def end_calls(self) -> None:
+        """From any thread: another task is at the cap on calls. Start none; fail by the cap once none is in flight."""
+        self._call_soon(self._spent.set)
+
     # -- the reader's thread -------------------------------------------------------------------------------------------
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -183,7 +188,7 @@ class PartitionRun:
         elif end is not None and not self._input_failed and not isinstance(end, LedgerError | MemoryError):
             self._driver.say_failed(end)  # Spark's next attempt would call again, and end no better
             if isinstance(end, BudgetExhausted):
-                self._driver.wait_for_others()  # Spark cancels them, and the calls they have in flight, when this fails
+                self._driver.wait_for_others()  # Spark cancels them, with their calls in flight, when this one fails
         self._out.put(end)
 
     def _widen(self, shares: Sequence[int]) -> None:
@@ -203,7 +208,8 @@ class PartitionRun:
             if self._left:
                 return
             output = self._collect_by_key if self._plan.mode == "key_ordered" else self._collect
-            self._chain = chained = chain(self._surroundings(stack), output)
+            surroundings = self._surroundings(stack)
+            self._chain = chained = chain(surroundings, output)
             self._known = [*map(self._known_outcomes, range(len(chained.callers)), chained.callers)]
             operators, links, self._watches = chained.operators, chained.links, chained.watches
             self._begun = time.monotonic(), time.thread_time()
@@ -213,6 +219,7 @@ class PartitionRun:
             async with asyncio.TaskGroup() as group:
                 ticker = group.create_task(self._tick(operators))
                 lender = group.create_task(self._lend(chained))
+                capped = group.create_task(self._end_when_spent(surroundings.allowance))
                 watches = [group.create_task(raise_failure(operator)) for operator in operators]
                 carriers = [group.create_task(link.carry()) for link in links]
                 await self._feed(operators[0], links[0] if links else None)
@@ -220,7 +227,7 @@ class PartitionRun:
                     link.end()
                     await carrier
                 await chained.finish()
-                for task in (ticker, lender, *watches):
+                for task in (ticker, lender, capped, *watches):
                     task.cancel()
             self._flush()
             self._tell(operators)  # the last word: it counts all rows
@@ -270,6 +277,11 @@ class PartitionRun:
             await asyncio.sleep(0)  # known rows never fill a queue: let the calls under way run between their batches
         self._all_rows_came.set()
         await operator.end_input()
+
+    async def _end_when_spent(self, allowance: CallBudget | None) -> None:
+        if allowance is not None:
+            await self._spent.wait()
+            await allowance.end()
 
     async def _lend(self, chained: Chain) -> None:
         """Say what the last rows may still need, each time that it has become half: a row that hangs needs one call.

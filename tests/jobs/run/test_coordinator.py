@@ -136,36 +136,73 @@ def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_
     still_serves(driver.register(once=False))
 
 
-@pytest.mark.parametrize("last", ["is at the cap too", "has ended"])
-def test_a_task_at_the_cap_fails_only_when_no_other_has_calls_to_make(driver, wait_for, last):
-    heard = []
-    address = driver.register(once=False, progress=driver.listen(heard.append))
+AT_THE_CAP = BudgetExhausted("max_calls 4 is used up")
+
+
+@pytest.mark.parametrize("last", ["is at the cap too", "has ended", "has died"])
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(driver, wait_for, last, divided):
+    address = driver.register(once=False, totals=(4,) if divided else (), tasks=2)
     first, other = runs = [Run(), Run()]
     links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs)]
-    links[0].say_failed(BudgetExhausted("max_calls 4 is used up"))
-    links[0].say_progress(TaskProgress(0, 0))
-    wait_for(lambda: heard)  # so the failure, which was said before, was heard too
+    links[0].say_failed(AT_THE_CAP)
+    wait_for(lambda: other.calls_ended)
     assert not first.happened.is_set()
-    assert not other.happened.is_set()
-    if last == "has ended":
-        links[1].say_ended()
-        links[1].close()
-    else:
-        links[1].say_failed(BudgetExhausted("max_calls 4 is used up"))
+    if last == "is at the cap too":
+        links[1].say_failed(AT_THE_CAP)
         links[1].wait_until_stopped()
         assert str(other.error) == "max_calls 4 is used up"
+    elif last == "has ended":
+        links[1].say_ended()
+    links[1].close()
     links[0].wait_until_stopped()
     assert type(first.error) is BudgetExhausted
+    links[0].close()
     with pytest.raises(BudgetExhausted, match="max_calls 4 is used up"):
         connected(address, Run(), partition=0, stage=7, task=0)
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_with_them(driver, wait_for, divided):
+    address = driver.register(once=False, totals=(4,) if divided else (), tasks=3)
+    first, other = runs = [Run(), Run()]
+    links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs)]
+    links[0].say_failed(AT_THE_CAP)
+    wait_for(lambda: other.calls_ended)
+    answers = []
+
+    def comes():
+        try:
+            connected(address, Run(), partition=2, stage=7, task=2)
+        except BudgetExhausted as error:
+            answers.append(error)
+
+    late = threading.Thread(target=comes)
+    late.start()
+    wait_for(lambda: 2 in driver._frames[address.frame].computed)  # its hello was heard
+    links[1].say_failed(AT_THE_CAP)
+    late.join(30)
+    links[0].wait_until_stopped()
+    assert type(first.error) is BudgetExhausted
+    assert [str(error) for error in answers] == ["max_calls 4 is used up"]
     for link in links:
         link.close()
+
+
+def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would_have(driver):
+    address = driver.register(once=False)
+    links = [connected(address, Run(), partition=n, stage=7, task=n) for n in range(2)]
+    links[0].say_failed(AT_THE_CAP)
+    for link in links:
+        link.close()
+    with pytest.raises(BudgetExhausted, match="max_calls 4 is used up"):
+        connected(address, Run(), partition=1, stage=7, task=1)
 
 
 def test_a_task_at_the_cap_does_not_wait_for_others_once_one_fails_otherwise(driver):
     address = driver.register(once=False)
     waits, fails = (connected(address, Run(), partition=n, stage=7, task=n) for n in range(2))
-    waits.say_failed(BudgetExhausted("max_calls 4 is used up"))
+    waits.say_failed(AT_THE_CAP)
     fails.say_failed(RowFailed("lookup w: a row ended as error"))
     waits.wait_until_stopped()
     for link in (waits, fails):

@@ -155,7 +155,7 @@ def test_a_cap_stops_the_run_keeps_what_came_and_the_next_run_asks_the_rest(fold
     give_input(folder, [n % 60 for n in range(600)])
     with pytest.raises(RunStopped, match="max_calls 40 is used up"):
         run_day(declare(service), DAY, "r1", rules=RunOptions(max_calls=40))
-    assert len(service.log) == 40
+    assert 20 <= len(service.log) <= 40  # the first task at its part of 20 stops both
     run_day(declare(service), DAY, "r2")
     assert len(service.log) == len(set(service.log)) == 60
 

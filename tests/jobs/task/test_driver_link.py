@@ -1,5 +1,6 @@
 """The task's side of the driver link, without Spark: a task that is told to stop stores what came back, and fails."""
 
+import dataclasses
 import json
 import socket
 import threading
@@ -7,7 +8,8 @@ import time
 
 import pytest
 
-from jobs.errors import RowFailed, RunCancelled
+from jobs.errors import BudgetExhausted, RowFailed, RunCancelled
+from jobs.ledger.plan import CallCap
 from jobs.ledger.store import LedgerFolder
 from jobs.task import driver_link
 from jobs.task.driver_link import DriverLink, Lines, ToDriver
@@ -22,6 +24,7 @@ class Run:
 
     def __init__(self):
         self.happened = threading.Event()
+        self.calls_ended = False
         self.shares = []
 
     def stop(self, reason):
@@ -31,6 +34,9 @@ class Run:
     def fail(self, error):
         self.error = error
         self.happened.set()
+
+    def end_calls(self):
+        self.calls_ended = True
 
     def grow(self, shares):
         self.shares.append(shares)
@@ -83,6 +89,21 @@ def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_tha
     with pytest.raises((RowFailed, EOFError)) as failed:
         in_time(lambda: list(run.run(broken() if spoils == "input" else iter(batches(10)), Hears())))
     assert message == ([str(failed.value)] if spoils == "call" else [])
+
+
+def test_a_task_told_of_the_cap_starts_no_call_and_keeps_what_those_in_flight_answer(tmp_path):
+    def told_in_the_first_call(_):
+        run.end_calls()
+        return 0.01
+
+    function = Function(seconds=told_in_the_first_call)
+    folder = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+    cap = CallCap("max_calls 400", parts=(400.0,), weights=(1.0,))
+    run = PartitionRun(dataclasses.replace(with_ledger(plan(lookup(function)), folder), cap=cap), 0, 0)
+    with pytest.raises(BudgetExhausted, match="max_calls 400 is used up"):
+        in_time(lambda: list(run.run(iter(batches(400)))))
+    assert function.calls <= 4
+    assert (len(kept(folder)), function.cancelled) == (function.calls, 0)
 
 
 def test_a_run_that_is_stopped_before_it_begins_calls_nothing():
