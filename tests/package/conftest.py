@@ -68,7 +68,7 @@ def environments(wheel, tmp_path_factory):
                 link, source = site / file.parts[0], Path(metadata.distribution(name).locate_file(file.parts[0]))
                 if file.parts[0] not in ("..", "__pycache__") and source.exists() and not link.exists():
                     link.symlink_to(source)
-        if "spark" in extras:
+        if {"spark", "dagster"} & set(extras):
             for program in SPARK_PROGRAMS:
                 (home / "bin" / program).symlink_to(Path(sys.executable).parent / program)
         return SimpleNamespace(python=str(home / "bin" / "python"), site=site)

@@ -16,10 +16,7 @@ from tools.wheel_names import with_inner_names
 
 pytestmark = pytest.mark.process
 DAY = "2026-11-19"
-OWN = ("jobs", "data_quality", "orchestration", "demo", "commands", "tools")  # modules of a project
-TAKEN = "raise SystemExit('the package took a module of the project')\n"
 ORDERS = """
-from jobs import greeting
 from tidegate import Enrichment, Env, HttpLookup, Input, Output, Service
 
 rating = HttpLookup(
@@ -46,10 +43,8 @@ def lean(environments):
 
 @pytest.fixture
 def project(tmp_path, service):
-    """A project with modules called as the folders of Tidegate's repository are, one of which its declaration uses."""
-    for name in OWN:
-        (tmp_path / f"{name}.py").write_text(TAKEN)
-    (tmp_path / "jobs.py").write_text("greeting = 'of the project'\n")
+    """A project of one enrichment, with a day of three rows; it has a module called `jobs`."""
+    (tmp_path / "jobs.py").touch()
     (tmp_path / "enrichments").mkdir()
     (tmp_path / "enrichments" / "__init__.py").touch()
     (tmp_path / "enrichments" / "orders.py").write_text(ORDERS)
@@ -75,7 +70,6 @@ def test_the_wheel_takes_two_names_and_brings_no_demo(wheel):
         names = set(archive.namelist())
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"tidegate", "asyncio_core"}
     assert {"tidegate/py.typed", "asyncio_core/py.typed"} <= names
-    assert not [name for name in names if "demo" in name or "enrichments/" in name]
 
 
 def test_declaring_check_try_and_plan_need_no_spark_dagster_or_great_expectations(lean, project, service):
@@ -121,13 +115,6 @@ def test_fingerprints_are_those_of_the_checkout(lean, tmp_path):
         for python, jobs in ways
     )
     assert here == there
-
-
-@pytest.mark.spark
-def test_a_project_with_a_module_called_jobs_publishes_its_day(environments, project, service):
-    service.answer = grade
-    done = tidegate(environments("spark"), project, "run", "orders", "--day", DAY, CREDIT_URL=service.url)
-    assert f"{DAY}  published   3 rows, 2 calls" in done.stdout, done.stderr
 
 
 def test_an_import_that_cannot_be_renamed_is_refused():

@@ -7,8 +7,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("asyncio_core", "jobs", "data_quality", "orchestration", "enrichments", "tidegate", "demo")
 
 
+TEMPLATE = ROOT / "tidegate" / "template"  # of a project, whose modules are its own
+
+
 def modules(package):
-    return sorted((ROOT / package).rglob("*.py"))
+    return sorted(path for path in (ROOT / package).rglob("*.py") if TEMPLATE not in path.parents)
 
 
 def imports(path):

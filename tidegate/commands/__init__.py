@@ -4,6 +4,7 @@ from tidegate.commands import (
     check,
     compact,
     forget,
+    init,
     manifest,
     pack,
     plan,
@@ -19,6 +20,7 @@ from tidegate.commands import (
 from tidegate.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
+    init.COMMAND,
     check.COMMAND,
     try_rows.COMMAND,
     plan.COMMAND,

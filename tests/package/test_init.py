@@ -1,0 +1,76 @@
+"""`tidegate init`: the project runs and tests itself where nothing but the wheel is installed."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.sources import TEMPLATE
+
+pytestmark = pytest.mark.process
+
+
+def run(*command, folder):
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=variables)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.spark
+def test_a_new_project_publishes_its_first_day_whatever_its_modules_are_called(environments, tmp_path):
+    python = environments("spark").python
+    status, said, _ = run(python, "-m", "tidegate", "init", "shop", folder=tmp_path)
+    assert (status, said) == (
+        0,
+        "shop is a project with one enrichment, enrichments/orders.py. Next: cd shop && make demo\n",
+    )
+    for name in ("data_quality", "orchestration", "commands", "tools"):
+        (tmp_path / "shop" / f"{name}.py").write_text("raise SystemExit('the package took a module of the project')\n")
+    (tmp_path / "shop" / "jobs.py").write_text("RETURNS = 'score INT, grade STRING'\n")
+    orders = tmp_path / "shop" / "enrichments" / "orders.py"
+    orders.write_text(
+        orders.read_text()
+        .replace('"score INT, grade STRING"', "jobs.RETURNS")
+        .replace("from t", "import jobs\nfrom t", 1)
+    )
+    status, said, why = run("make", "demo", f"PYTHON={python}", folder=tmp_path / "shop")
+    assert status == 0, why
+    assert "published   200 rows, 40 calls" in said
+    assert (tmp_path / "shop" / "data" / "reports" / "orders_rated" / "index.html").exists()
+
+
+@pytest.mark.proof
+@pytest.mark.spark
+def test_the_tests_of_a_new_project_pass_and_dagster_loads_it(environments, tmp_path):
+    python = environments("dagster").python
+    run(python, "-m", "tidegate", "init", "shop", folder=tmp_path)
+    status, _, why = run("make", "test", f"PYTHON={python}", folder=tmp_path / "shop")
+    assert status == 0, why
+    status, _, why = run(
+        python, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml", folder=tmp_path / "shop"
+    )
+    assert status == 0, why
+
+
+def test_a_folder_with_files_is_left_alone(environments, tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    status, _, why = run(environments().python, "-m", "tidegate", "init", ".", folder=tmp_path)
+    assert (status, why) == (2, ". is not empty; name a folder that is, or none.\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_where_tidegate_is_missing_make_says_so(tmp_path):
+    subprocess.run(["cp", "-r", f"{TEMPLATE}/.", tmp_path], check=True)
+    python = tmp_path / "no-python"
+    status, _, why = run("make", "demo", f"PYTHON={python}", folder=tmp_path)
+    assert status != 0
+    assert f"{python} has no tidegate: activate the environment that has, or pip install -r requirements.txt" in why
+
+
+def test_its_readme_has_at_most_twenty_lines_and_its_targets_are_there():
+    lines = (TEMPLATE / "README.md").read_text().splitlines()
+    assert len([line for line in lines if line]) <= 20
+    makefile = (TEMPLATE / "Makefile").read_text()
+    assert all(f"\n{target}: ready ##" in makefile for target in ("demo", "test", "ui"))
+    assert not Path(TEMPLATE / ".gitignore").exists()

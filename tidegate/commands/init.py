@@ -1,0 +1,45 @@
+"""`tidegate init`: a project of one's own, with one enrichment that runs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from jobs.errors import DeclarationError
+from tidegate.commands.command import RIGHT, Command
+
+CALLED = "my_project"  # the template, by its own name
+RENAMED = {"gitignore": ".gitignore"}  # as such it would rule this repository
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="to be made; its name is the project's")
+
+
+def _run(options: argparse.Namespace) -> int:
+    folder: Path = options.folder
+    name = folder.resolve().name
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+        raise DeclarationError(f"{name!r} cannot be a project's name: letters, digits, _ and - only, a letter first.")
+    if folder.exists() and any(folder.iterdir()):
+        raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
+    _copy(resources.files("tidegate") / "template", folder, name)
+    print(f"{folder} is a project with one enrichment, enrichments/orders.py. Next: cd {folder} && make demo")
+    return RIGHT
+
+
+def _copy(source: Traversable, target: Path, name: str) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for one in source.iterdir():
+        if one.name == "__pycache__":
+            continue
+        if one.is_dir():
+            _copy(one, target / one.name, name)
+        else:
+            (target / RENAMED.get(one.name, one.name)).write_text(one.read_text().replace(CALLED, name))
+
+
+COMMAND = Command("init", "a project of your own, with one enrichment that runs", _add_arguments, _run)

@@ -1,0 +1,80 @@
+"""One day from nothing to a published table: sample orders, a credit service on loopback, then `tidegate run`.
+
+Delete this file, and the test that uses it, once the enrichment asks a service of yours.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+DAY = "2026-11-19"
+RATED = 39  # customers c0 to c38; nobody has rated c39
+
+
+class Credit(BaseHTTPRequestHandler):
+    """Answers GET /customers/c7/rating."""
+
+    def do_GET(self) -> None:
+        number = int(self.path.split("/")[2].removeprefix("c"))
+        body = json.dumps({"score": 500 + number, "grade": "ABC"[number % 3]}).encode()
+        self.send_response(HTTPStatus.OK if number < RATED else HTTPStatus.NOT_FOUND)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Says nothing."""
+
+
+class CreditServer(ThreadingHTTPServer):
+    """A server on a free port of loopback."""
+
+    request_queue_size = 100  # connections at once; with the 5 that Python has, some wait a second
+
+
+@contextlib.contextmanager
+def credit_service() -> Iterator[str]:
+    """The address of the service, which runs as long as the context."""
+    with CreditServer(("127.0.0.1", 0), Credit) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def write_orders(root: Path) -> None:
+    """200 orders of 40 customers, as the input of DAY."""
+    folder = root / "data" / "raw" / "orders" / f"date={DAY}"
+    folder.mkdir(parents=True, exist_ok=True)
+    orders = {"order_id": list(range(200)), "customer_id": [f"c{number % 40}" for number in range(200)]}
+    pq.write_table(pa.table(orders), folder / "part-0.parquet")
+
+
+def main(command: str) -> int:
+    """Run the day and show the table; or, for the command `ui`, Dagster."""
+    write_orders(Path.cwd())
+    arguments = ["ui"] if command == "ui" else ["run", "orders", "--day", DAY]
+    run = [sys.executable, "-m", "tidegate", *arguments]
+    with credit_service() as url, subprocess.Popen(run, env=os.environ | {"CREDIT_URL": url}) as program:
+        with contextlib.suppress(KeyboardInterrupt):  # the program has it too, and ends by itself
+            program.wait()
+        status = program.wait()
+    if status == 0 and command != "ui":
+        print(DeltaTable("data/published/orders_rated").to_pandas().sort_values("order_id").head(5).to_string())
+        print("table: data/published/orders_rated   report: data/reports/orders_rated/index.html")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "run"))

@@ -1,0 +1,40 @@
+"""The enrichment, run as every night on the sample's day: in a folder of its own, with a real service and Spark."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from demo import DAY, RATED, credit_service, write_orders
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+def tidegate(folder: Path, *arguments: str, url: str) -> str:
+    """What a command prints."""
+    variables = os.environ | {"CREDIT_URL": url, "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-m", "tidegate", *arguments]
+    return subprocess.run(command, cwd=folder, env=variables, check=False, stdout=subprocess.PIPE, text=True).stdout
+
+
+class OrdersTest(unittest.TestCase):
+    def test_every_order_has_the_rating_of_its_customer(self) -> None:
+        with tempfile.TemporaryDirectory() as name, credit_service() as url:
+            folder = Path(name)
+            write_orders(folder)
+            self.assertIn("right", tidegate(folder, "check", url=url))
+            self.assertIn("published", tidegate(folder, "run", "orders", "--day", DAY, url=url))
+            rows = DeltaTable(folder / "data" / "published" / "orders_rated").to_pyarrow_table().to_pylist()
+        self.assertEqual(len(rows), 200)
+        for row in rows:
+            number = int(row["customer_id"].removeprefix("c"))
+            self.assertEqual(row["score"], 500 + number if number < RATED else None)
+            self.assertEqual(row["rating_status"], "ok" if number < RATED else "miss")
+
+
+if __name__ == "__main__":
+    unittest.main()
