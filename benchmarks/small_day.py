@@ -77,6 +77,7 @@ def run(folder, environment):
     log.unlink(missing_ok=True)
     path = os.pathsep.join([str(ROOT / "benchmarks" / "stages"), str(ROOT)])
     variables = os.environ | environment | {"TIDEGATE_STAGES": str(log), "PYTHONPATH": path}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the Pythons would compile every module anew
     command = [sys.executable, "-m", "tidegate", "run", "flights_enriched", "--day", DAY]
     began = time.time()
     process = subprocess.Popen(command, cwd=folder, env=variables)

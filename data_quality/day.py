@@ -13,6 +13,10 @@ from data_quality.written_day import Stored, WrittenDay
 from jobs import schema
 from jobs.schema import DayFacts, DayMetrics, Verdict
 
+import_when_used(*OF_GREAT_EXPECTATIONS)
+with quiet():
+    from data_quality.suite import validate
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -41,10 +45,7 @@ def judge(day: WrittenDay) -> QualityResult:
     """The same for any table with the audit columns."""
     specs = checks(day.declared)
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
-    import_when_used(*OF_GREAT_EXPECTATIONS)
     with quiet():
-        from data_quality.suite import validate
-
         results, refused = validate(specs, judging.findings, _frame(day))
     if day.facts.input_files and not day.facts.files and not results["every_row_once"].success:
         refused = {spec.name: "no files to check" for spec in specs if spec.name != "every_row_once"}

@@ -14,6 +14,7 @@ not written. The last line on stderr is the reason, in one sentence.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import importlib
 import json
@@ -22,6 +23,7 @@ import os
 import platform
 import re
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -172,6 +174,7 @@ def run_day(
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     spark = session(f"{enrichment.name} {day}")
+    _import_meanwhile(checks)
     started = time.monotonic()
     sent = RequestMetricsCollector(spark)
     try:
@@ -179,8 +182,7 @@ def run_day(
     except Exception as error:
         raise own_words(error) from error
     job_s = time.monotonic() - started
-    written = spark.read.parquet(*facts.files)
-    counted = metrics.count(written, facts.declared, rows_in=input_day.rows, job_s=job_s)
+    counted = metrics.count(facts.files, facts.declared, rows_in=input_day.rows, job_s=job_s)
     counted = sent.in_figures(_with_stored(counted, enrichment, run_id, rules), facts.declared)
     record = DayRecord(facts, with_limits(counted, load))
     report({"kind": "written", "record": json.loads(record.to_json())})
@@ -323,6 +325,20 @@ def _stored_answers(
 
 def _now() -> str:
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+
+
+def _import_meanwhile(checks: str | None) -> None:
+    """Import the checks while Spark works: Great Expectations takes longer than all that the checks do on a small day.
+    An error of theirs is raised where they are used.
+    """
+    module = (checks or "").partition(":")[0]
+    if module and module not in sys.modules:
+        threading.Thread(target=_import, args=(module,), name="tidegate-checks", daemon=True).start()
+
+
+def _import(module: str) -> None:
+    with contextlib.suppress(Exception):
+        importlib.import_module(module)
 
 
 def _named(reference: str) -> Any:

@@ -1,88 +1,209 @@
-"""What happened on a day, counted on the written files by one Spark job."""
+"""What happened on a day, counted on its written files by Arrow, in the driver: for a day of few rows a Spark job takes
+a second more.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.declare.prices import SENT, cost_of, in_force
+from jobs.input.arrow_keys import keys_of
+from jobs.ledger.keys import joined, key_hashes, texts_in
 from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    import numpy.typing as npt
+
+FILES_AT_ONCE = min(8, os.cpu_count() or 1)
+ANSWERED = pa.array(["ok", "miss"])
+FOR_EVER = np.iinfo(np.int64).max  # µs
+_NO_KEYS = np.empty(0, np.uint64)
 
 
-def count(written: DataFrame, declared: DeclaredFacts, *, rows_in: int, job_s: float) -> DayMetrics:
-    """The figures of the day whose rows are `written`."""
-    wanted = [F.count("*").alias("rows"), F.count_if(F.col(schema.LATE)).alias("late")]
-    for lookup in declared.lookups:
-        wanted += _aggregates(lookup)
-    found = written.agg(*wanted).first()
-    assert found is not None  # an aggregate without a group always gives one row
-    saved = {lookup.name: _saved(lookup, written) for lookup in declared.lookups if found[f"{lookup.name}.from_ledger"]}
+def count(files: Sequence[str], declared: DeclaredFacts, *, rows_in: int, job_s: float) -> DayMetrics:
+    """The figures of the day whose rows are in `files`. Held meanwhile: of each answered call and of each distinct key
+    8 bytes, and a row group of some files.
+    """
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        groups = [group for of_file in pool.map(partial(_of_file, declared=declared), files) for group in of_file]
     return DayMetrics(
         rows_in=rows_in,
-        rows_out=found["rows"],
-        rows_late=found["late"],
+        rows_out=sum(group.rows for group in groups),
+        rows_late=sum(group.late for group in groups),
         lookups=tuple(
-            replace(
-                _figures(lookup, found, saved.get(lookup.name, "0")),
-                keys_called=_keys_called(lookup, written) if found[f"{lookup.name}.rows_called"] else None,
-            )
-            for lookup in declared.lookups
+            _figures(lookup, [group.lookups[place] for group in groups])
+            for place, lookup in enumerate(declared.lookups)
         ),
         job_s=round(job_s, 3),
     )
 
 
-def _aggregates(lookup: LookupFacts) -> list[Column]:
-    name = lookup.name
-    columns = (schema.status, schema.source, schema.attempts, schema.latency_ms)
-    status, source, attempts, latency = (F.col(column(name)) for column in columns)
-    spent = F.aggregate(attempts, F.lit(0).cast("bigint"), lambda total, one: total + one["end"] - one["start"])
-    answered = F.when(status.isin("ok", "miss"), latency)
-    return [
-        *(F.count_if(status == outcome).alias(f"{name}.{outcome}") for outcome in schema.OUTCOMES),
-        F.sum(F.size(attempts)).alias(f"{name}.calls"),
-        F.sum(F.greatest(F.size(attempts) - 1, F.lit(0))).alias(f"{name}.retried"),
-        F.min(F.array_min(attempts["start"])).alias(f"{name}.first"),
-        F.max(F.array_max(attempts["end"])).alias(f"{name}.last"),
-        F.sum(spent).alias(f"{name}.spent"),
-        F.percentile_approx(answered, F.array(F.lit(0.5), F.lit(0.99)), 10_000).alias(f"{name}.latency"),
-        F.count_if(F.size(attempts) > 0).alias(f"{name}.rows_called"),
-        F.count_if(source == "ledger").alias(f"{name}.from_ledger"),
-        F.count_if(source == "shared").alias(f"{name}.shared"),
-        F.count_if(status.isin("ok", "miss") & (source == "call")).alias(f"{name}.answered"),
-        F.sum(F.size(F.filter(attempts, lambda one: one["throttled"]))).alias(f"{name}.throttled"),
-        F.unix_micros(F.min(schema.published_answered_at(name))).alias(f"{name}.oldest"),
-    ]
+@dataclass(frozen=True)
+class _LookupCounts:
+    """What the rows of a group say of one lookup. Times in µs since the epoch."""
+
+    outcomes: Counter[str | None]
+    sources: Counter[str | None]
+    answered: int  # by calls of their own
+    calls: Counter[int]  # rows by their number of attempts
+    throttled: int
+    spent: int  # µs of all attempts
+    first: int
+    last: int
+    oldest: int
+    latencies: npt.NDArray[np.float64]  # ms, of answered rows that were called
+    called: npt.NDArray[np.uint64]  # hashes of keys
+    known: npt.NDArray[np.uint64]
 
 
-def _keys_called(lookup: LookupFacts, written: DataFrame) -> int | None:
-    """Distinct keys that were asked; by their hashes, so that few bytes are shuffled."""
-    if not lookup.asks_once or schema.key(lookup.name) not in written.columns:
-        return None
-    called = written.where(F.size(schema.attempts(lookup.name)) > 0)
-    return called.select(F.xxhash64(schema.key(lookup.name))).distinct().count()
+@dataclass(frozen=True)
+class _GroupCounts:
+    rows: int
+    late: int
+    lookups: list[_LookupCounts] = field(default_factory=list)
 
 
-def _saved(lookup: LookupFacts, written: DataFrame) -> str:
-    """What the answers from the ledger would have cost at today's price, each key asked once."""
-    if not lookup.prices or lookup.prices[0].unit not in SENT:
+def _of_file(path: str, declared: DeclaredFacts) -> list[_GroupCounts]:
+    with pq.ParquetFile(path) as file:
+        there = set(file.schema_arrow.names)
+        groups = range(file.num_row_groups)
+        columns = [name for name in (schema.LATE, *_columns(declared)) if name in there]
+        return [_of_group(file.read_row_group(group, columns=columns), declared) for group in groups]
+
+
+def _columns(declared: DeclaredFacts) -> list[str]:
+    of_lookup = (
+        schema.status, schema.source, schema.attempts, schema.latency_ms, schema.published_answered_at, schema.key,
+    )  # fmt: skip
+    return [column(lookup.name) for lookup in declared.lookups for column in of_lookup]
+
+
+def _of_group(rows: pa.Table, declared: DeclaredFacts) -> _GroupCounts:
+    late = pc.sum(rows[schema.LATE]).as_py() or 0
+    return _GroupCounts(rows.num_rows, late, [_of_lookup(rows, lookup) for lookup in declared.lookups])
+
+
+def _of_lookup(rows: pa.Table, lookup: LookupFacts) -> _LookupCounts:
+    status, source, attempts, latency, answered_at = (
+        rows[column(lookup.name)].combine_chunks()
+        for column in (
+            schema.status, schema.source, schema.attempts, schema.latency_ms, schema.published_answered_at,
+        )
+    )  # fmt: skip
+    is_answered = pc.is_in(status, value_set=ANSWERED)
+    is_known, is_called = pc.equal(source, "ledger"), pc.equal(source, "call")
+    counts = pc.list_value_length(attempts)
+    start, end, throttled = (pc.struct_field(attempts.flatten(), name) for name in ("start", "end", "throttled"))
+    key = schema.key(lookup.name)
+    has_key = key in rows.column_names
+    return _LookupCounts(
+        outcomes=_by_value(status),
+        sources=_by_value(source),
+        answered=_number(pc.and_(is_answered, is_called)),
+        calls=_by_value(counts),
+        throttled=_number(throttled),
+        spent=pc.sum(pc.subtract(end, start)).as_py() or 0,
+        first=pc.min(start).as_py() or FOR_EVER,
+        last=pc.max(end).as_py() or 0,
+        oldest=pc.min(answered_at.cast(pa.int64())).as_py() or FOR_EVER,
+        latencies=latency.filter(is_answered).drop_null().to_numpy(),
+        called=_keys(rows, key, pc.greater(counts, 0)) if has_key and lookup.asks_once else _NO_KEYS,
+        known=_keys(rows, key, is_known) if has_key and _is_priced(lookup) else _NO_KEYS,
+    )
+
+
+def _keys(rows: pa.Table, key: str, wanted: pa.Array) -> npt.NDArray[np.uint64]:
+    """The distinct hashes of the keys of these rows."""
+    found = rows[key].combine_chunks().filter(wanted)
+    if not len(found):
+        return _NO_KEYS
+    parts = pa.RecordBatch.from_struct_array(found)
+    keys = keys_of(parts, parts.schema.names, nulls=True)
+    return np.unique(key_hashes(texts_in(joined(keys), len(keys)).to_pylist()))
+
+
+def _number(flags: pa.Array) -> int:
+    return int(pc.sum(flags).as_py() or 0)
+
+
+def _by_value(column: pa.Array) -> Counter[Any]:
+    return Counter({one["values"]: one["counts"] for one in column.value_counts().to_pylist()})
+
+
+def _figures(lookup: LookupFacts, groups: list[_LookupCounts]) -> LookupMetrics:
+    outcomes, sources = _together([one.outcomes for one in groups]), _together([one.sources for one in groups])
+    calls = _together([one.calls for one in groups])
+    first, last = min((one.first for one in groups), default=0), max((one.last for one in groups), default=0)
+    oldest = min((one.oldest for one in groups), default=FOR_EVER)
+    p50, p99 = _nearest_ranks(np.concatenate([np.empty(0), *(one.latencies for one in groups)]), (0.5, 0.99))
+    rows_called = calls.total() - calls[0]
+    known = _distinct([one.known for one in groups])
+    return LookupMetrics(
+        name=lookup.name,
+        outcomes={outcome: outcomes[outcome] for outcome in schema.OUTCOMES},
+        calls=sum(attempts * rows for attempts, rows in calls.items()),
+        retried=sum((attempts - 1) * rows for attempts, rows in calls.items() if attempts),
+        wall_s=max(0, last - first) / 1e6,
+        limit_s=sum(one.spent for one in groups) / 1e6 / lookup.max_attempts_at_once,
+        latency_p50_ms=p50,
+        latency_p99_ms=p99,
+        rows_called=rows_called,
+        keys_called=_distinct([one.called for one in groups]) or None,
+        from_ledger=sources["ledger"],
+        shared=sources["shared"],
+        answered=sum(one.answered for one in groups),
+        billed=_billed(lookup, _saved(lookup, known)),
+        throttled=sum(one.throttled for one in groups),
+        oldest_answer_at=None if oldest == FOR_EVER else _moment(oldest),
+    )
+
+
+def _together(counts: list[Counter[Any]]) -> Counter[Any]:
+    return sum(counts, Counter())
+
+
+def _distinct(hashes: list[npt.NDArray[np.uint64]]) -> int:
+    return len(np.unique(np.concatenate([_NO_KEYS, *hashes])))
+
+
+def _nearest_ranks(values: npt.NDArray[np.float64], shares: Sequence[float]) -> list[float | None]:
+    """Of each share the smallest value that so many of all do not exceed; of no values, None."""
+    if not len(values):
+        return [None] * len(shares)
+    places = [max(0, math.ceil(share * len(values)) - 1) for share in shares]
+    ordered = np.partition(values, places)
+    return [float(ordered[place]) for place in places]
+
+
+def _moment(micros: int) -> str:
+    return dt.datetime.fromtimestamp(micros / 1e6, dt.UTC).isoformat(timespec="seconds")
+
+
+def _is_priced(lookup: LookupFacts) -> bool:
+    return bool(lookup.prices) and lookup.prices[0].unit in SENT
+
+
+def _saved(lookup: LookupFacts, keys: int) -> str:
+    """What the answers of so many keys from the ledger would have cost at today's price, each asked once."""
+    if not keys:
         return "0"
-    known = written.where(F.col(schema.source(lookup.name)) == "ledger")
-    keys = known.select(schema.key(lookup.name)).distinct().count()
     price = in_force(lookup.prices, dt.datetime.now(dt.UTC).date().isoformat())
-    return f"{cost_of(price, -(-keys // _keys_per_unit(lookup))):f}"
-
-
-def _keys_per_unit(lookup: LookupFacts) -> int:
-    return lookup.batch_size if lookup.prices[0].unit == "request" else 1
+    per_unit = lookup.batch_size if lookup.prices[0].unit == "request" else 1
+    return f"{cost_of(price, -(-keys // per_unit)):f}"
 
 
 def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
@@ -91,26 +212,3 @@ def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
         return None
     first = lookup.prices[0]
     return Billed(0, 0, first.unit, f"{cost_of(first, 0):f}", first.currency, saved)
-
-
-def _figures(lookup: LookupFacts, found: Row, saved: str) -> LookupMetrics:
-    name = lookup.name
-    oldest = found[f"{name}.oldest"]
-    p50, p99 = found[f"{name}.latency"] or (None, None)
-    return LookupMetrics(
-        name=name,
-        outcomes={outcome: found[f"{name}.{outcome}"] for outcome in schema.OUTCOMES},
-        calls=found[f"{name}.calls"] or 0,
-        retried=found[f"{name}.retried"] or 0,
-        wall_s=((found[f"{name}.last"] or 0) - (found[f"{name}.first"] or 0)) / 1e6,
-        limit_s=(found[f"{name}.spent"] or 0) / 1e6 / lookup.max_attempts_at_once,
-        latency_p50_ms=p50,
-        latency_p99_ms=p99,
-        rows_called=found[f"{name}.rows_called"],
-        from_ledger=found[f"{name}.from_ledger"],
-        shared=found[f"{name}.shared"],
-        answered=found[f"{name}.answered"],
-        billed=_billed(lookup, saved),
-        throttled=found[f"{name}.throttled"] or 0,
-        oldest_answer_at=oldest and dt.datetime.fromtimestamp(oldest / 1e6, dt.UTC).isoformat(timespec="seconds"),
-    )

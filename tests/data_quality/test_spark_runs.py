@@ -84,7 +84,7 @@ def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_pa
         started_at=now,
         finished_at=now,
     )
-    figures = count(spark.read.parquet(*facts.files), facts.declared, rows_in=2 * ROWS, job_s=1.0)
+    figures = count(facts.files, facts.declared, rows_in=2 * ROWS, job_s=1.0)
     found = {verdict.check: verdict for verdict in check(spark, facts, figures).verdicts}
     assert {name: verdict.sentence for name, verdict in found.items() if verdict.status != "passed"} == {
         "input_day_complete": "not run: no earlier day of the same weekday to compare with"
