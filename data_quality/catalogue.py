@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from data_quality.check import Check, Cure, LookupCheck
-from data_quality.checks import OF_A_LOOKUP, OF_THE_ROW
+from data_quality.checks import OF_A_LOOKUP, OF_A_WINDOW, OF_THE_ROW
 from jobs.schema import DeclaredFacts, ExpectationFacts, Severity
 
 
@@ -42,6 +42,7 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
         ValueError: `severities` names a check that there is not.
     """
     possible: list[Check] = [kind(declared) for kind in OF_THE_ROW]
+    possible += [kind(declared, window) for window in declared.windows for kind in OF_A_WINDOW]
     possible += [kind(declared, lookup) for lookup in declared.lookups for kind in OF_A_LOOKUP]
     specs = [CheckSpec(one.full_name, one.severity, one.description, one) for one in possible if one.wanted]
     specs += [

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from data_quality.run_output import Flags, Places, TaskRows, array_of
 from jobs.schema import INPUT_SEQ, EventTimeFacts
 
-_NO_TIME = np.iinfo(np.int64).min // 2
+NO_TIME = np.iinfo(np.int64).min // 2
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def event_times_ms(table: pa.Table, column: str) -> Places:
         times = values.cast(pa.timestamp("us", zone)).cast(pa.int64())
     whole: Places = pc.fill_null(times, 0).to_numpy(zero_copy_only=False)
     whole = whole if pa.types.is_integer(values.type) else np.floor_divide(whole, 1000)
-    return np.where(values.is_null().to_numpy(zero_copy_only=False), _NO_TIME, whole)
+    return np.where(values.is_null().to_numpy(zero_copy_only=False), NO_TIME, whole)
 
 
 def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST) -> TrueMarks:
@@ -58,9 +58,9 @@ def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST)
     seq, times = seq[order], times[order]
     is_first = np.diff(seq, prepend=-2) != 0
     before_it = np.maximum.accumulate(np.where(is_first, np.arange(len(seq)), 0))  # so many have a smaller place
-    largest = np.append(_NO_TIME, np.maximum.accumulate(times))[before_it]
+    largest = np.append(NO_TIME, np.maximum.accumulate(times))[before_it]
     raised = np.append(0, np.cumsum(is_first & (times > largest)))
-    known = (times > _NO_TIME) & (largest > _NO_TIME)
+    known = (times > NO_TIME) & (largest > NO_TIME)
     late = known & (times <= largest - round(declared.max_out_of_orderness * 1000) - 1)
     back: NDArray[np.int64] = np.argsort(order)[: len(rows)]
     gaps = int((np.diff(seq, prepend=-1) > 1).sum())

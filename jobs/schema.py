@@ -123,6 +123,16 @@ def published_answered_at(lookup: str) -> str:
 RUN_ID = "run_id"  # string: the run that wrote the row
 LETTER_COLUMNS = ("_lookup", "_key", "_status", "_error", "_attempts", "_at")  # of a dead letter
 
+# -- of the tables of windows, next to their keys and aggregates; and of the rows that are in none ---------------------
+WINDOW_START, WINDOW_END, WINDOW_ROWS = "window_start", "window_end", "window_rows"
+PANE, FIRED = "pane", "fired"  # with panes="all": number of the firing, from 0; ON_TIME or FIRED_LATE
+INPUT_DAY = "input_day"  # the day of the input that the window's rows are of
+WATERMARK, REASON = "watermark", "reason"  # of a dropped row: in force at its arrival; TOO_LATE or NO_EVENT_TIME
+WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, WINDOW_ROWS, PANE, FIRED, INPUT_DAY)
+DROPPED_COLUMNS = (WINDOW_START, WINDOW_END, WATERMARK, REASON, INPUT_DAY)
+ON_TIME, FIRED_LATE = "on time", "late"
+TOO_LATE, NO_EVENT_TIME = "late", "no event time"
+
 # -- outcome of a row for a lookup, and where its answer came from -----------------------------------------------------
 Outcome = Literal["ok", "miss", "skipped", "fallback", "timeout", "error", "unknown", "not_asked"]
 OUTCOMES: tuple[Outcome, ...] = typing.get_args(Outcome)
@@ -131,6 +141,9 @@ NONE, GONE = "none", "gone"  # in place of an outcome, of a stored answer: there
 Mode = Literal["unordered", "ordered", "key_ordered"]
 MODES: tuple[Mode, ...] = typing.get_args(Mode)
 Severity = Literal["error", "warn"]
+WindowKind = Literal["tumbling", "sliding", "session"]
+Panes = Literal["last", "all"]
+PANES: tuple[Panes, ...] = typing.get_args(Panes)
 
 
 # -- facts -------------------------------------------------------------------------------------------------------------
@@ -218,6 +231,20 @@ class EventTimeFacts(Facts):
 
 
 @dataclass(frozen=True)
+class WindowFacts(Facts):
+    """Windows over the enriched rows, as declared."""
+
+    name: str
+    kind: WindowKind
+    size_ms: int  # from start to end; of a session its gap
+    every_ms: int  # from one start to the next; 0 for a session
+    lateness_ms: int
+    key: tuple[str, ...]
+    sql: str  # aggregates, in Spark's SQL
+    panes: Panes
+
+
+@dataclass(frozen=True)
 class ExpectationFacts(Facts):
     """A further expectation of the user's, by its Great Expectations name."""
 
@@ -248,6 +275,7 @@ class DeclaredFacts(Facts):
     expectations: tuple[ExpectationFacts, ...] = ()
     ledger: str | None = None  # where answers are kept; None: nowhere
     fingerprint: str = ""
+    windows: tuple[WindowFacts, ...] = ()
     fields: dict[str, str] = field(default_factory=dict)  # each that is declared -> a hash of its value
 
 
@@ -258,6 +286,19 @@ class ShareGiven(Facts):
     task: int
     shares: tuple[int, ...]
     since: int  # µs since the epoch, by the task's clock
+
+
+@dataclass(frozen=True)
+class WrittenWindows(Facts):
+    """The windows that a run made of its rows. Every row is in a window, or was dropped, or has no event time."""
+
+    name: str
+    files: tuple[str, ...]  # absolute paths, Parquet: a row per window, or per firing
+    dropped_files: tuple[str, ...]  # the same: the rows that are in no window
+    windows: int  # rows in `files`
+    rows: int  # of the day, in at least one window
+    dropped: int  # late for every window
+    no_event_time: int
 
 
 @dataclass(frozen=True)
@@ -278,6 +319,7 @@ class DayFacts(Facts):
     asked_by: tuple[str, ...] = ()  # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
     input_types: str = ""  # of the input's columns, as Spark's JSON of a struct; empty: what Spark finds
     shares_given: tuple[ShareGiven, ...] = ()  # in the order in which they were given
+    windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from jobs.declare.lookup import Lookup
 from jobs.declare.prices import Price
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.sql_lookup import SqlLookup
+from jobs.declare.windows import Session, Sliding, Tumbling, Window
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 
 __all__ = [
@@ -42,10 +43,14 @@ __all__ = [
     "Row",
     "RunStopped",
     "Service",
+    "Session",
+    "Sliding",
     "SqlLookup",
     "Summary",
     "TidegateError",
     "Tolerance",
     "Ttl",
+    "Tumbling",
+    "Window",
     "lookup",
 ]

@@ -20,6 +20,7 @@ import tidegate
 PAGE = Path("docs/reference.md")
 SECTIONS = (
     ("The enrichment", "Enrichment Input Output EventTime Tolerance Summary"),
+    ("Windows", "Window Tumbling Sliding Session"),
     ("Lookups", "Lookup HttpLookup Batch Pages SqlLookup CoroutineLookup AsyncFunctionLookup"),
     ("Services", "Service ApiKey Bearer Basic OAuth2ClientCredentials Price Outage Retry Env"),
     ("What is kept", "Ledger Ttl Cache"),

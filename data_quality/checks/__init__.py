@@ -20,6 +20,7 @@ from data_quality.checks.retries_held import RetriesHeld
 from data_quality.checks.time_limit_held import TimeLimitHeld
 from data_quality.checks.timeouts_tolerated import TimeoutsTolerated
 from data_quality.checks.watermarks_not_crossed import WatermarksNotCrossed
+from data_quality.checks.windows_hold import WindowsHold
 
 OF_THE_ROW: tuple[type[Check], ...] = (
     EveryRowOnce,
@@ -30,6 +31,7 @@ OF_THE_ROW: tuple[type[Check], ...] = (
     LateRowsMarked,
     InputDayComplete,
 )
+OF_A_WINDOW: tuple[type[WindowsHold], ...] = (WindowsHold,)
 OF_A_LOOKUP: tuple[type[LookupCheck], ...] = (
     TimeLimitHeld,
     TimeoutsTolerated,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from jobs import durable
 from jobs.commands.forgotten_evidence import clean_records, delete_logs, rows_that_asked
 from jobs.commands.forgotten_keys import in_order, texts_of
-from jobs.commands.remap import last_published
+from jobs.commands.forgotten_windows import remake_windows
 from jobs.commands.vacuum import vacuum
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.erasure import forget as forget_in_ledger
@@ -27,6 +27,7 @@ from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.asked_keys import KeysOf, files_of_days, names_keys
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases import at_work, last_runs, leased
+from jobs.tables.published_runs import last_published
 from jobs.tables.publishers import alone_with, storing
 from jobs.tables.summaries import summarize
 
@@ -145,6 +146,7 @@ def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: di
     days, rows = _begin(enrichment, asked.shown), 0
     for day in days:
         rows += _erase(enrichment, day, keys, had)
+        remake_windows(enrichment, day)
         for summary in enrichment.summaries:
             summarize(enrichment, summary, day)
     _delete_what_crashes_left(enrichment)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs import durable
-from jobs.commands.remap import last_published
 from jobs.errors import TidegateError
 from jobs.tables import run_records
 from jobs.tables.asked_keys import asks, files_of_days
+from jobs.tables.published_runs import last_published
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs import schema
-from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, fields, fingerprint
+from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
 from jobs.declare.services import Service
 from jobs.declare.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.type_checks import require_type, require_types
+from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
 
@@ -171,6 +172,7 @@ class Enrichment:
         ledger: Where answers are kept, so that no run pays for one twice; None keeps none.
         pii: Columns of the input that name a person; a key made from one stands hashed in the ledger.
         runbook: The http address of what to do when a day is not published.
+        windows: Tables of windows over the event times of each day's rows; they need event_time.
     """
 
     name: str
@@ -193,6 +195,7 @@ class Enrichment:
     ledger: Ledger | None = field(default_factory=Ledger)
     pii: Sequence[str] = ()
     runbook: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    windows: Sequence[Window] = field(default=(), metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
@@ -205,6 +208,7 @@ class Enrichment:
             self._check_services()
             self._check_order()
             self._check_times()
+            self._check_windows()
             self._check_tables()
         except DeclarationError as error:
             raise DeclarationError(f"{self.name}: {error}") from error.__cause__
@@ -281,6 +285,17 @@ class Enrichment:
         if wrong:
             raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
 
+    def _check_windows(self) -> None:
+        if self.windows and self.event_time is None:
+            raise DeclarationError(
+                f"windows: {self.windows[0].name} needs event times: declare event_time, as "
+                'EventTime("at", max_out_of_orderness=timedelta(minutes=5)).'
+            )
+        for window in self.windows:
+            own = {*schema.WINDOW_COLUMNS, self.input.partition.lower()}
+            if column := next((column for column in window.key if column.lower() in own), None):
+                raise DeclarationError(f"window {window.name}: key: {column!r} is a column that every window has.")
+
     def _check_tables(self) -> None:
         if message := find_own_conflict(self.input.path, self.tables()):
             raise DeclarationError(message)
@@ -292,7 +307,11 @@ class Enrichment:
 
     def tables(self) -> list[TablePath]:
         """The published table and all that is written beside it."""
-        return tables_beside(self.output.path, (summary.name for summary in self.summaries))
+        return tables_beside(
+            self.output.path,
+            summaries=(summary.name for summary in self.summaries),
+            windows=(window.name for window in self.windows),
+        )
 
     def facts(self) -> DeclaredFacts:
         """What this enrichment promises, as plain data for checks, report and orchestration."""
@@ -317,6 +336,7 @@ class Enrichment:
             ledger=None if self.ledger is None else self.ledger.path,
             fingerprint=self.fingerprint,
             fields=fields(self),
+            windows=tuple(window.facts() for window in self.windows),
         )
 
 

@@ -8,6 +8,8 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+DROPPED = "__dropped"  # ends the name of the table of the rows that every window was closed to
+
 
 class TablePath(NamedTuple):
     """A folder, and what it holds, as a sentence calls it."""
@@ -30,14 +32,19 @@ class Writer(Protocol):
         """The published table and all that is written beside it."""
 
 
-def tables_beside(path: str, summaries: Iterable[str]) -> list[TablePath]:
-    """The table at `path`, and all that is written beside it: summaries by their names."""
+def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]) -> list[TablePath]:
+    """The table at `path`, and all that is written beside it: summaries and windows by their names."""
     table = Path(path)
     return [
         TablePath(str(table), "table"),
         TablePath(f"{table}__audit", "audit table"),
         TablePath(f"{table}__dead_letters", "dead letters"),
         *(TablePath(str(table.with_name(name)), f"summary {name}") for name in summaries),
+        *(
+            TablePath(str(table.with_name(f"{name}{end}")), f"{what}window {name}")
+            for name in windows
+            for end, what in (("", ""), (DROPPED, "dropped rows of "))
+        ),
     ]
 
 
@@ -49,7 +56,9 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath]) -> str:
             return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
     for one, other in combinations(tables, 2):
         if one.holds(other):
-            return f"summaries: {other.path} would be {_both(one, other)}; rename the summary."
+            kind = "window" if "window" in other.what else "summary"
+            field = "windows" if kind == "window" else "summaries"
+            return f"{field}: {other.path} would be {_both(one, other)}; rename the {kind}."
     return ""
 
 

@@ -34,6 +34,8 @@ EXAMPLES = {
     "Retry": "Retry(retries=3)",
     "Tolerance": "Tolerance(error=0.1)",
     "Ttl": "Ttl(ok=timedelta(days=1))",
+    "Tumbling": "Tumbling(timedelta(minutes=5))",
+    "Window": 'Window("by_hour", of=Tumbling(timedelta(hours=1)), sql="count(*) AS n")',
     "keys": '{"id": "customer_id"}',
     "pair": "(0, 10)",
     "ranges": '{"score": (0, 10)}',

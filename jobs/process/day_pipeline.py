@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.declare.windows import Window
 from jobs.errors import DayTaken, DeclarationError
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
@@ -29,7 +30,7 @@ from jobs.tables.leases import WAIT, Lease, leased
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.enrichment import Enrichment, Summary
 
 LOOK_EVERY = 0.1  # s; between two looks at what the Spark program says
 LAST_WORDS = ("checked", "stopped", "failed")  # kinds of the event after which the program says no more of the day
@@ -219,14 +220,21 @@ class _Run:
         return self._summarized(outcome) if outcome.is_published and self._options.summaries else outcome
 
     def _summarized(self, outcome: DayOutcome) -> DayOutcome:
-        """With its summaries. One that cannot be made is named; the day is published."""
+        """With its windows and summaries. One that cannot be made is named; the day is published."""
         from jobs.tables.summaries import summarize
+        from jobs.tables.window_tables import publish_windows
 
-        enrichment = self._pipeline.enrichment
+        enrichment, record = self._pipeline.enrichment, outcome.record
+        assert record is not None  # it is published
         made, unmade = {}, []
-        for summary in enrichment.summaries:
+        tables: list[Window | Summary] = [*enrichment.windows, *enrichment.summaries]
+        for summary in tables:
             try:
-                made[summary.name] = summarize(enrichment, summary, outcome.day)
+                made[summary.name] = (
+                    publish_windows(enrichment, summary, record)
+                    if isinstance(summary, Window)
+                    else summarize(enrichment, summary, outcome.day)
+                )
             except Exception as error:  # noqa: BLE001  # whatever a query says: the next day waits
                 unmade.append((summary.name, one_line(str(error))))
         return replace(outcome, summaries=made, unmade=tuple(unmade))

@@ -171,6 +171,7 @@ def run_day(
     facts = _facts(enrichment, day, run_id, input_day)
     from jobs.run import metrics  # Spark is loaded once the declaration is known to be right
     from jobs.run.request_metrics import RequestMetricsCollector
+    from jobs.run.windows import write_windows
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     spark = session(f"{enrichment.name} {day}")
@@ -181,6 +182,7 @@ def run_day(
         facts, load = _write(spark, enrichment, facts, input_day, rules=rules, sent=sent, report=report)
     except Exception as error:
         raise own_words(error) from error
+    facts = write_windows(spark, facts)
     job_s = time.monotonic() - started
     counted = metrics.count(facts.files, facts.declared, rows_in=input_day.rows, job_s=job_s)
     counted = sent.in_figures(_with_stored(counted, enrichment, run_id, rules), facts.declared)
@@ -281,9 +283,11 @@ def _write(
     """Enrich and write; the folder is one that no reader who lists days ever looks into."""
     from jobs.run.enrich import prepare, write_out
     from jobs.run.ledger_session import prepare_ledger
+    from jobs.run.window_sql import check_windows
     from jobs.tables.old_files import KEYS
 
     rows, plan = prepare(input_day.read(spark), enrichment)
+    check_windows(rows, enrichment, plan.layout)
     plan = apply_options(plan, enrichment, facts.run_id, rules)
     scratch = Path(f"{facts.folder}{KEYS}")
     with (

@@ -40,7 +40,7 @@ def without_rows(record: DayRecord, sources: Iterable[Path], keys: KeysOf, *, ru
         else:
             target.unlink()
     figures = dataclasses.replace(record.figures, rows_out=kept)
-    new_facts = dataclasses.replace(facts, run_id=run_id, folder=str(folder), files=tuple(files))
+    new_facts = dataclasses.replace(facts, run_id=run_id, folder=str(folder), files=tuple(files), windows=())
     written = dataclasses.replace(record, facts=new_facts, figures=figures, state="written", reason="")
     publishing.publish(written, lease)
     return gone

@@ -18,9 +18,10 @@ CURES = {
 
 
 def run_again(enrichment: Enrichment) -> str:
-    """How to have the day, as the end of a sentence. The button of the asset alone makes no summaries."""
-    with_summaries = f" by the job {enrichment.name}_nightly, with its summaries" if enrichment.summaries else ""
-    return f"materialize the day again{with_summaries}; the days published before stay as they are."
+    """How to have the day, as the end of a sentence. The button of the asset alone makes nothing beside it."""
+    beside = [name for name, made in (("windows", enrichment.windows), ("summaries", enrichment.summaries)) if made]
+    with_them = f" by the job {enrichment.name}_nightly, with its {' and '.join(beside)}" if beside else ""
+    return f"materialize the day again{with_them}; the days published before stay as they are."
 
 
 def mend(enrichment: Enrichment, record: DayRecord) -> str:

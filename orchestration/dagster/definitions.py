@@ -5,7 +5,13 @@ from collections.abc import Sequence
 import dagster as dg
 
 from orchestration.common.modes import REMAP, REPLAY
-from orchestration.dagster.assets.enriched import dead_letters_asset, enriched_asset, raw_asset, summary_asset
+from orchestration.dagster.assets.enriched import (
+    dead_letters_asset,
+    enriched_asset,
+    raw_asset,
+    summary_asset,
+    window_asset,
+)
 from orchestration.dagster.declared import Declared, enrichments_in, with_distinct_inputs
 from orchestration.dagster.maintenance import maintenance
 from orchestration.dagster.resources import SparkProgram, spark_program
@@ -27,6 +33,7 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
         assets.append(enriched_asset(declared))
         if declared.has_dead_letters:
             assets.append(dead_letters_asset(declared))
+        assets += [window_asset(declared, window) for window in declared.enrichment.windows]
         assets += [summary_asset(declared, summary) for summary in declared.enrichment.summaries]
     jobs = {declared.name: day_job(declared) for declared in all_declared}
     others = [day_job(one, mode) for one in all_declared if one.enrichment.ledger for mode in (REPLAY, REMAP)]

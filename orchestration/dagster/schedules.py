@@ -16,9 +16,9 @@ NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, whose pri
 
 def day_job(declared: Declared, mode: Mode = NIGHTLY) -> Job:
     """The job that takes one day of an enrichment through everything, as every night or in another mode."""
-    assets: dg.AssetSelection = dg.AssetSelection.assets(
-        declared.key, *(dg.AssetKey(summary.name) for summary in declared.enrichment.summaries)
-    )
+    enrichment = declared.enrichment
+    beside = [*(one.name for one in enrichment.windows), *(one.name for one in enrichment.summaries)]
+    assets: dg.AssetSelection = dg.AssetSelection.assets(declared.key, *map(dg.AssetKey, beside))
     if declared.enrichment.publish_by is not None:
         assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # its sensor answers it
     return dg.define_asset_job(

@@ -60,6 +60,6 @@ class DaysTally:
 NEXT_STEP = {
     "next_step": dg.MetadataValue.text(
         "Mend the cause of each day, which its Events tell, then materialize the days that are missing or failed. "
-        "A summary that was not made is materialized by itself."
+        "A summary that was not made, or a table of windows, is materialized by itself."
     )
 }

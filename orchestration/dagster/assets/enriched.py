@@ -8,6 +8,8 @@ from typing import Any
 import dagster as dg
 
 from jobs.declare.enrichment import Summary
+from jobs.declare.windows import Window
+from jobs.errors import TidegateError
 from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns, day_step, metadata
 from orchestration.dagster.assets.checks import check_specs
@@ -97,6 +99,40 @@ def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
         partitions_def=declared.days,
         metadata={"path": declared.dead_letters_table},
     )
+
+
+def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
+    """The windows of the published day. Its run made them; this makes them those that readers see."""
+    from jobs.tables.window_tables import dropped_table_of, table_of
+
+    @day_asset(
+        declared,
+        key=window.name,
+        deps=[declared.key],
+        description=window.description or f"Windows over the event times of {declared.name}.",
+        kinds={"delta"},
+        metadata={
+            "path": table_of(declared.enrichment, window),
+            "rows_in_no_window": dropped_table_of(declared.enrichment, window),
+            "aggregates": dg.MetadataValue.md(f"```sql\n{window.sql}\n```"),
+        },
+    )
+    def windowed(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+        from jobs.tables.published_runs import last_published
+        from jobs.tables.window_tables import publish_windows
+
+        for day in context.partition_keys:
+            record = last_published(declared.name, day)
+            if record is None:
+                raise dg.Failure(f"{declared.name}: no run has published {day} here; run the day first.")
+            try:
+                rows = publish_windows(declared.enrichment, window, record)
+            except TidegateError as error:
+                raise dg.Failure(str(error), allow_retries=False) from error
+            context.add_asset_metadata({"dagster/row_count": rows}, partition_key=day)
+        return dg.MaterializeResult()
+
+    return windowed
 
 
 def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:

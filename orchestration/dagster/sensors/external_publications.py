@@ -168,17 +168,19 @@ def reported(
         partition=publication.day,
         metadata=events.published(record, figures),
     )
-    yield from _summaries(declared, publication)
+    yield from _made_of_day(declared, publication)
 
 
-def _summaries(declared: Declared, publication: Publication) -> Iterator[dg.AssetMaterialization]:
-    """Those that were made of the day since it was published."""
-    from jobs.tables.summaries import made_at
+def _made_of_day(declared: Declared, publication: Publication) -> Iterator[dg.AssetMaterialization]:
+    """The windows and summaries that were made of the day since it was published."""
+    from jobs.tables import summaries, window_tables
 
-    for summary in declared.enrichment.summaries:
-        made = made_at(declared.enrichment, summary, publication.day)
+    enrichment, day = declared.enrichment, publication.day
+    times = {one.name: window_tables.made_at(enrichment, one, day) for one in enrichment.windows}
+    times |= {one.name: summaries.made_at(enrichment, one, day) for one in enrichment.summaries}
+    for name, made in times.items():
         if made is not None and made >= publication.at:
-            yield dg.AssetMaterialization(dg.AssetKey(summary.name), partition=publication.day)
+            yield dg.AssetMaterialization(dg.AssetKey(name), partition=day)
 
 
 def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:

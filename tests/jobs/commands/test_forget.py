@@ -16,7 +16,6 @@ from data_quality import report, verdict_store
 from jobs import durable
 from jobs.commands import forget, forgotten_keys
 from jobs.commands.ledgers import kept_by
-from jobs.commands.remap import last_published
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
@@ -27,6 +26,7 @@ from jobs.ledger.selection import select
 from jobs.schema import UnwrittenRun, Verdict
 from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_records
 from jobs.tables.leases import leased
+from jobs.tables.published_runs import last_published
 from jobs.tables.summaries import summarize
 from tidegate.__main__ import main
 

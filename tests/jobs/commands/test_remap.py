@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 
-from jobs.commands.remap import last_published, lost_answers, published_days, remap
+from jobs.commands.remap import lost_answers, published_days, remap
 from jobs.errors import DeclarationError
 from jobs.process.day_pipeline import DayPipeline
 from jobs.tables import run_records
+from jobs.tables.published_runs import last_published
 from tidegate.__main__ import main
 
 FIRST, SECOND, THIRD = "2013-01-10", "2013-01-11", "2013-01-12"

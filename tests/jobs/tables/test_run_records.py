@@ -7,10 +7,10 @@ import pytest
 
 from data_quality.history import earlier_days
 from jobs.commands.check import check_package
-from jobs.commands.remap import last_published
 from jobs.errors import TidegateError
 from jobs.schema import DayMetrics
 from jobs.tables import run_records
+from jobs.tables.published_runs import last_published
 from tests.jobs.commands.conftest import towns_in
 from tidegate.__main__ import main
 

@@ -1,0 +1,186 @@
+"""The windows of the day, recomputed from its rows by the plain rule; and every row in one, dropped, or without a time.
+
+The rows stand in the order of arrival again, by input file and row. A window is taken with its start, end and number of
+rows; for all panes, with each of its firings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from data_quality.check import Check
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
+from data_quality.input_rows import by_file, path_of
+from data_quality.run_output import Places, TaskRows
+from data_quality.watermarks import NO_TIME, event_times_ms
+from data_quality.window_rules import Arrived, dropped_rows, windows_of
+from data_quality.written_day import WrittenDay
+from jobs.schema import (
+    FIRED,
+    PANE,
+    SOURCE_IDENTITY,
+    SOURCE_ROW,
+    WINDOW_END,
+    WINDOW_ROWS,
+    WINDOW_START,
+    DeclaredFacts,
+    WindowFacts,
+    WrittenWindows,
+)
+
+MILLIS = pa.timestamp("ms", "UTC")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one task. files: paths of the input, which the codes name."""
+
+    files: list[str]
+    codes: Places
+    numbers: Places
+    times: Places
+    keys: pa.Table
+
+
+class WindowsHold(Check):
+    """One check of one table of windows."""
+
+    name = "windows_hold"
+    red_when = (
+        "a window, or a firing of one, is missing, is there twice, is not one that the rows make, or has another "
+        "number of rows; or the rows in windows, the dropped ones and those without an event time are not the day's"
+    )
+
+    def __init__(self, declared: DeclaredFacts, window: WindowFacts) -> None:
+        super().__init__(declared)
+        self.window = window
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.window.name}__{self.name}"
+
+    @property
+    def promise(self) -> str:
+        return f"The windows {self.window.name} are those that the rows make; every row is in one, or is listed."
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        assert self.declared.event_time is not None
+        return (*SOURCE_IDENTITY, self.declared.event_time.column)
+
+    def of_task(self, rows: TaskRows, _day: WrittenDay) -> Part:
+        assert self.declared.event_time is not None
+        files, codes = [], np.zeros(len(rows), np.int64)
+        for number, (uri, at) in enumerate(by_file(rows).items()):
+            files.append(path_of(uri or ""))
+            codes[at] = number
+        names = {name.lower(): name for name in rows.names}
+        times = event_times_ms(rows.table, names[self.declared.event_time.column.lower()])
+        keys = rows.table.select([names[key.lower()] for key in self.window.key]).rename_columns(list(self.window.key))
+        numbers = np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1).astype(np.int64)
+        return Part(files, codes, numbers, times, keys)
+
+    def finding(self, parts: list[Part], day: WrittenDay) -> Finding:
+        made = next((one for one in day.facts.windows if one.name == self.window.name), None)
+        if made is None:
+            return Finding.not_run("the run made none")
+        arrived, keys = self._arrived(parts, day)
+        differing = list(self._differing(arrived, keys, made))
+        late, untimed = dropped_rows(arrived, self.window), arrived.times == NO_TIME
+        listed = sum(pq.read_metadata(file).num_rows for file in made.dropped_files)
+        counts = {"in windows": made.rows, "dropped": made.dropped, "without event time": made.no_event_time}
+        true = {
+            "in windows": int((~late & ~untimed).sum()), "dropped": int(late.sum()),
+            "without event time": int(untimed.sum()),
+        }  # fmt: skip
+        wrong = [f"{rows(counts[name])} {name}, and {true[name]:,} by the event times" for name in counts
+                 if counts[name] != true[name]]  # fmt: skip
+        if listed != true["dropped"] + true["without event time"]:
+            wrong.append(f"{rows(listed)} listed as in no window")
+        firings = "firings" if self.window.panes == "all" else "windows"
+        if differing:
+            wrong.insert(0, f"{len(differing):,} {firings} are not those of the rows")
+        count = len(arrived.times)
+        sums = f"{rows(count)} in: {true['in windows']:,} in {made.windows:,} {firings}, {true['dropped']:,} dropped"
+        found = Finding.judged(
+            f"{sums}, {true['without event time']:,} without event time",
+            "; ".join(wrong), len(differing) + len(wrong) - bool(differing), max(count, made.windows),
+            "the windows that the rows make in their order of arrival",
+        )  # fmt: skip
+        return found.with_evidence(differing[:ROWS_OF_EVIDENCE])
+
+    def _arrived(self, parts: list[Part], day: WrittenDay) -> tuple[Arrived, pa.Table]:
+        """All rows in their order of arrival, and their keys."""
+        places = {path: place for place, path in enumerate(day.input.counts)}
+        empty = np.zeros(0, np.int64)
+        files = [np.array([places.get(one, -1) for one in part.files], np.int64)[part.codes] for part in parts]
+        order = np.lexsort([
+            np.concatenate([*(part.numbers for part in parts), empty]), np.concatenate([*files, empty]),
+        ])  # fmt: skip
+        times = np.concatenate([*(part.times for part in parts), empty])[order]
+        keys = pa.concat_tables([part.keys for part in parts], promote_options="permissive") if parts else pa.table({})
+        return Arrived.of(times, self._bound, _codes(keys, len(times))[order]), keys.take(pa.array(order))
+
+    @property
+    def _bound(self) -> int:
+        assert self.declared.event_time is not None
+        return round(self.declared.event_time.max_out_of_orderness * 1000)
+
+    def _differing(self, arrived: Arrived, keys: pa.Table, made: WrittenWindows) -> Iterator[dict[str, Any]]:
+        """The windows, or firings, that only the rows make or only the files have."""
+        found = windows_of(arrived, self.window)
+        columns = [*self.window.key, WINDOW_START, WINDOW_END, WINDOW_ROWS]
+        true = {name: keys[name].take(pa.array(found.first)) for name in self.window.key}
+        true |= {
+            WINDOW_START: pa.array(found.start, pa.int64()), WINDOW_END: pa.array(found.end, pa.int64()),
+            WINDOW_ROWS: pa.array(found.rows, pa.int64()),
+        }  # fmt: skip
+        if self.window.panes == "all":
+            columns += [PANE, FIRED]
+            true |= {PANE: pa.array(found.pane, pa.int32()), FIRED: pa.array(found.fired, pa.string())}
+        written = _read(made, columns)
+        both = [pa.table(true).select(columns)] + ([written.cast(pa.table(true).schema)] if written is not None else [])
+        sides = [side.append_column("times", pa.array([sign] * len(side), pa.int64()))
+                 for side, sign in zip(both, (1, -1), strict=False)]  # fmt: skip
+        together = pa.concat_tables(sides).group_by(columns).aggregate([("times", "sum")])
+        for row in together.filter(pc.not_equal(together["times_sum"], 0)).to_pylist():
+            excess = row.pop("times_sum")
+            extent = {name: _moment(row[name]) for name in (WINDOW_START, WINDOW_END)}
+            yield plain(row | extent | {"it_is": "not written" if excess > 0 else "not one of the rows'"})
+
+
+def _read(made: WrittenWindows, columns: list[str]) -> pa.Table | None:
+    tables = [pq.read_table(file, partitioning=None) for file in made.files]
+    if not tables:
+        return None
+    table = pa.concat_tables(tables)
+    names = {name.lower(): name for name in table.column_names}
+    table = table.select([names[name.lower()] for name in columns]).rename_columns(columns)
+    for name in (WINDOW_START, WINDOW_END):
+        millis = table[name].cast(MILLIS).cast(pa.int64())
+        table = table.set_column(table.column_names.index(name), name, millis)
+    return table
+
+
+def _codes(keys: pa.Table, count: int) -> Places:
+    """A number for each row, equal where all its keys are."""
+    if not keys.num_columns:
+        return np.zeros(count, np.int64)
+    whole = np.zeros(count, np.int64)
+    for column in keys.columns:
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        encoded = encoded if isinstance(encoded, pa.Array) else encoded.combine_chunks()
+        pair = whole * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        whole = np.unique(pair, return_inverse=True)[1].astype(np.int64)
+    return whole
+
+
+def _moment(millis: int) -> Any:
+    return pa.scalar(millis, MILLIS).as_py()

@@ -1,0 +1,175 @@
+"""Windows by the plain rule, over rows in their order of arrival: what the check of a table of windows holds it to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from data_quality.run_output import Flags, Places
+from data_quality.watermarks import NO_TIME
+from jobs.schema import FIRED_LATE, ON_TIME, WindowFacts
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Rows in their order of arrival. keys: equal where the rows have one key. watermarks: in force at each arrival."""
+
+    times: Places
+    keys: Places
+    watermarks: Places
+
+    @classmethod
+    def of(cls, times: Places, bound_ms: int, keys: Places) -> Self:
+        highest = np.append(NO_TIME, np.maximum.accumulate(times))[: len(times)]
+        return cls(times, keys, np.where(highest > NO_TIME, highest - bound_ms - 1, NO_TIME))
+
+
+@dataclass
+class Windows:
+    """Windows, or firings. first: the number of a row of each; fired and pane: of firings only."""
+
+    first: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    end: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    fired: list[str] = field(default_factory=list)
+    pane: list[int] = field(default_factory=list)
+
+    def add(self, first: int, extent: tuple[int, int], rows: int, fired: str, pane: int) -> None:
+        self.first.append(first)
+        self.start.append(extent[0])
+        self.end.append(extent[1])
+        self.rows.append(rows)
+        self.fired.append(fired)
+        self.pane.append(pane)
+
+
+def dropped_rows(arrived: Arrived, window: WindowFacts) -> Flags:
+    """Which rows every window was closed to as they arrived."""
+    if window.kind == "session":
+        dropped = np.zeros(len(arrived.times), np.bool_)
+        _sessions(arrived, window, dropped)
+        return dropped
+    last = arrived.times - arrived.times % window.every_ms
+    return (arrived.times > NO_TIME) & _is_closed(last + window.size_ms, arrived.watermarks, window)
+
+
+def windows_of(arrived: Arrived, window: WindowFacts) -> Windows:
+    """The table of windows that the rows make."""
+    if window.kind == "session":
+        return _sessions(arrived, window, np.zeros(len(arrived.times), np.bool_))
+    if window.panes == "all":
+        return _firings(arrived, window)
+    rows, starts = _in_windows(arrived, window)
+    if not len(rows):
+        return Windows()
+    order = np.lexsort([starts, arrived.keys[rows]])
+    rows, starts = rows[order], starts[order]
+    keys = arrived.keys[rows]
+    begins = np.flatnonzero(np.append(True, (np.diff(keys) != 0) | (np.diff(starts) != 0)))
+    counts = np.diff(np.append(begins, len(rows)))
+    start = starts[begins]
+    return Windows(rows[begins].tolist(), start.tolist(), (start + window.size_ms).tolist(), counts.tolist())
+
+
+def _is_closed(ends: Places, watermarks: Places, window: WindowFacts) -> Flags:
+    closed: Flags = ends - 1 + window.lateness_ms <= watermarks
+    return closed
+
+
+def _in_windows(arrived: Arrived, window: WindowFacts) -> tuple[Places, Places]:
+    """Row and start of a window for each window that is open to the row, in the order of arrival."""
+    timed = np.flatnonzero(arrived.times > NO_TIME)
+    rows, starts = [], []
+    for back in range(0, window.size_ms, window.every_ms):
+        start = arrived.times[timed] - arrived.times[timed] % window.every_ms - back
+        inside = start + window.size_ms > arrived.times[timed]
+        inside &= ~_is_closed(start + window.size_ms, arrived.watermarks[timed], window)
+        rows.append(timed[inside])
+        starts.append(start[inside])
+    order = np.argsort(np.concatenate(rows), kind="stable")
+    return np.concatenate(rows)[order], np.concatenate(starts)[order]
+
+
+def _firings(arrived: Arrived, window: WindowFacts) -> Windows:
+    """A window fires when the watermark reaches its last millisecond, and at once for each row after that."""
+    contents: dict[tuple[int, int], list[int]] = {}
+    for row, start in zip(*(one.tolist() for one in _in_windows(arrived, window)), strict=True):
+        contents.setdefault((int(arrived.keys[row]), start), []).append(row)
+    found = Windows()
+    for (_, start), rows in contents.items():
+        extent = start, start + window.size_ms
+        on_time = int((arrived.watermarks[rows] < extent[1] - 1).sum())
+        sizes = [*([on_time] if on_time else []), *range(on_time + 1, len(rows) + 1)]
+        for pane, size in enumerate(sizes):
+            found.add(rows[0], extent, size, ON_TIME if size == on_time else FIRED_LATE, pane)
+    return found
+
+
+def _sessions(arrived: Arrived, window: WindowFacts, dropped: Flags) -> Windows:
+    """Key by key; marks the rows that are dropped."""
+    found = Windows()
+    order = np.argsort(arrived.keys, kind="stable")
+    order = order[arrived.times[order] > NO_TIME]
+    if not len(order):
+        return found
+    for rows in np.split(order, np.flatnonzero(np.diff(arrived.keys[order])) + 1):
+        sessions = SessionsOfKey(window, found)
+        for row in rows.tolist():
+            dropped[row] = not sessions.take(row, int(arrived.times[row]), int(arrived.watermarks[row]))
+        sessions.advance(float("inf"))
+    return found
+
+
+@dataclass(eq=False)
+class _Session:
+    start: int
+    end: int
+    first: int
+    rows: int
+    is_due: bool  # to fire when the watermark reaches its end
+
+
+class SessionsOfKey:
+    """The sessions of one key, told to `found`."""
+
+    def __init__(self, window: WindowFacts, found: Windows) -> None:
+        self._window, self._found = window, found
+        self._open: list[_Session] = []
+        self._panes: Counter[tuple[int, int]] = Counter()
+
+    def take(self, row: int, time: int, watermark: int) -> bool:
+        """A row of this key; false when it is dropped."""
+        gap = self._window.size_ms
+        self.advance(watermark)
+        near = [one for one in self._open if one.start <= time + gap and time <= one.end]
+        start, end = min([time, *(one.start for one in near)]), max([time + gap, *(one.end for one in near)])
+        if end - 1 + self._window.lateness_ms <= watermark:
+            return False
+        session = _Session(start, end, row, 1 + sum(one.rows for one in near), is_due=end - 1 > watermark)
+        self._open = [*(one for one in self._open if one not in near), session]
+        if not session.is_due:
+            self._fire(session, FIRED_LATE)
+        return True
+
+    def advance(self, watermark: float) -> None:
+        """Fire and close what this watermark has passed."""
+        for session in sorted(self._open, key=lambda one: one.end):
+            if session.end - 1 > watermark:
+                return
+            if session.is_due:
+                session.is_due = False
+                self._fire(session, ON_TIME)
+            if session.end - 1 + self._window.lateness_ms <= watermark:
+                self._open.remove(session)
+                if self._window.panes == "last":
+                    self._found.add(session.first, (session.start, session.end), session.rows, ON_TIME, 0)
+
+    def _fire(self, session: _Session, fired: str) -> None:
+        if self._window.panes == "all":
+            extent = session.start, session.end
+            self._found.add(session.first, extent, session.rows, fired, self._panes[extent])
+            self._panes[extent] += 1

@@ -1,0 +1,32 @@
+"""Windows made anew from the rows that a published day has left, once others were taken out of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from jobs.process.quiet_spark import quiet_session
+from jobs.tables import run_records
+from jobs.tables.published_runs import last_published
+from jobs.tables.window_tables import publish_windows
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+
+def remake_windows(enrichment: Enrichment, day: str) -> None:
+    """Make and publish the windows of the published day from its files as they are.
+
+    Raises SparkFailed when Spark cannot make them, TidegateError when they cannot be published.
+    """
+    record = last_published(enrichment.name, day)
+    if not enrichment.windows or record is None:
+        return
+    with quiet_session(f"{enrichment.name} windows {day}", "make the windows") as spark:
+        from jobs.run.windows import write_windows
+
+        declared = dataclasses.replace(record.facts.declared, windows=enrichment.facts().windows)
+        facts = write_windows(spark, dataclasses.replace(record.facts, declared=declared))
+    record = run_records.save(dataclasses.replace(record, facts=facts))
+    for window in enrichment.windows:
+        publish_windows(enrichment, window, record)

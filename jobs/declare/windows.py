@@ -1,0 +1,140 @@
+"""Windows over the enriched table, as in Flink: which there are, and what is computed in each. Free of Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jobs.declare.type_checks import require_types
+from jobs.errors import DeclarationError
+from jobs.schema import PANES, WindowFacts
+
+MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Tumbling:
+    """Windows of one size, side by side from the epoch on (UTC).
+
+    Attributes:
+        size: From the start of a window to its end, which is not in it; whole milliseconds.
+    """
+
+    size: dt.timedelta
+
+    def __post_init__(self) -> None:
+        require_types(self, "tumbling")
+        _require_positive("tumbling: size", self.size)
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Windows of one size that start at equal distances, so that a row may be in several.
+
+    Attributes:
+        size: From the start of a window to its end, which is not in it; whole milliseconds.
+        every: From one start to the next, at most the size.
+    """
+
+    size: dt.timedelta
+    every: dt.timedelta
+
+    def __post_init__(self) -> None:
+        require_types(self, "sliding")
+        _require_positive("sliding: size", self.size)
+        _require_positive("sliding: every", self.every)
+        if self.every > self.size:
+            raise DeclarationError(
+                f"sliding: every is {self.every} and size {self.size}; every must be at most the size, else rows "
+                "between two windows would be in none."
+            )
+
+
+@dataclass(frozen=True)
+class Session:
+    """Windows that grow while rows of one key come: one more row within the gap, or exactly at its end, belongs to it.
+
+    Attributes:
+        gap: A session ends when no row came for so long; whole milliseconds.
+    """
+
+    gap: dt.timedelta
+
+    def __post_init__(self) -> None:
+        require_types(self, "session")
+        _require_positive("session: gap", self.gap)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A table of windows over a day's enriched rows, made with the day and published after it.
+
+    Attributes:
+        name: Name of the table's folder, beside the published one, and of its asset.
+        of: The windows: Tumbling, Sliding or Session.
+        sql: Spark SQL aggregates over the published columns, each with its name, as in
+            "count(*) AS n, max(price) AS top".
+        key: Columns; each of their values has windows of its own.
+        allowed_lateness: How far the watermark may be past the end of a window that still takes rows; whole
+            milliseconds.
+        late: Where a row goes that every window of it is closed to: the table `<name>__dropped`.
+        panes: "last" has a row per window, as it was at its last firing; "all" has one per firing.
+        description: Description of its asset.
+    """
+
+    name: str
+    of: Tumbling | Sliding | Session = field(kw_only=True)
+    sql: str = field(kw_only=True)
+    key: Sequence[str] = field(default=(), kw_only=True)
+    allowed_lateness: dt.timedelta = field(default=dt.timedelta(0), kw_only=True)
+    late: Literal["side_table"] = field(default="side_table", kw_only=True)
+    panes: Literal["last", "all"] = field(default="last", kw_only=True)
+    description: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_types(self, "window")
+        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
+            raise DeclarationError(f"window {self.name!r}: the name must be letters, digits and _: a folder has it.")
+        where = f"window {self.name}"
+        if not self.sql.strip():
+            raise DeclarationError(f"{where}: sql is {self.sql!r}; it must be aggregates, as 'count(*) AS n'.")
+        if self.allowed_lateness < dt.timedelta(0) or self.allowed_lateness % MILLISECOND:
+            raise DeclarationError(
+                f"{where}: allowed_lateness is {self.allowed_lateness}; it must be 0 or more, in whole milliseconds."
+            )
+        if self.late != "side_table":
+            raise DeclarationError(f"{where}: late is {self.late!r}; it must be 'side_table': no row is thrown away.")
+        if self.panes not in PANES:
+            raise DeclarationError(f"{where}: panes is {self.panes!r}; it must be one of: {', '.join(PANES)}.")
+        lower = [column.lower() for column in self.key]
+        if twice := next((column for column in self.key if lower.count(column.lower()) > 1), None):
+            raise DeclarationError(f"{where}: key has {twice!r} twice.")
+
+    def facts(self) -> WindowFacts:
+        """What it promises, as plain data for the run and the checks."""
+        size, every = _extent(self.of)
+        return WindowFacts(
+            name=self.name,
+            kind=type(self.of).__name__.lower(),  # type: ignore[arg-type]  # one of three
+            size_ms=size // MILLISECOND,
+            every_ms=every // MILLISECOND,
+            lateness_ms=self.allowed_lateness // MILLISECOND,
+            key=tuple(self.key),
+            sql=self.sql,
+            panes=self.panes,
+        )
+
+
+def _extent(of: Tumbling | Sliding | Session) -> tuple[dt.timedelta, dt.timedelta]:
+    """From start to end, and from one start to the next; a session grows from one row and its gap."""
+    if isinstance(of, Session):
+        return of.gap, dt.timedelta(0)
+    return (of.size, of.every) if isinstance(of, Sliding) else (of.size, of.size)
+
+
+def _require_positive(where: str, value: dt.timedelta) -> None:
+    if value <= dt.timedelta(0) or value % MILLISECOND:
+        raise DeclarationError(f"{where} is {value}; it must be above 0, in whole milliseconds.")

@@ -1,0 +1,247 @@
+"""The windows of a day, made from the rows as the run wrote them, by the rules of Flink's WindowOperator.
+
+A row misses a window if its end - 1 ms + the allowed lateness is at or before the watermark in force as the row
+arrived (jobs/run/arrival.py). Tumbling and sliding windows are columns; only the rows for which a watermark decides
+anything are looked up. Sessions depend on the order of arrival, key by key.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812
+
+from jobs import schema
+from jobs.errors import TidegateError
+from jobs.run.arrival import NEVER, FileArrival, arrival_of
+from jobs.run.spark_failures import sentence_of
+from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenWindows
+from jobs.tables.publishing import published_columns
+from jobs.task.session_windows import SessionsOfKey
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TIME, START, END, FIRED, RANK = "__time", "__start", "__end", "__fired", "__rank"  # ms; RANK: of a late row
+WATERMARK, DROPPED, PLACE = "__watermark", "__dropped", "__place"
+SCRATCH = "_arrival"
+
+
+def write_windows(spark: SparkSession, facts: DayFacts) -> DayFacts:
+    """Write the declared windows beside the run's files. Returns the facts that name them."""
+    declared = facts.declared
+    if not declared.windows or not facts.files:
+        return facts
+    frame = spark.read.parquet(*facts.files)
+    assert declared.event_time is not None  # windows are refused without one
+    by_lower_name = {name.lower(): name for name in frame.columns}
+    counts = {file: pq.read_metadata(file).num_rows if Path(file).exists() else 0 for file in facts.input_files}
+    bound = round(declared.event_time.max_out_of_orderness * 1000)
+    arrival = arrival_of(facts.files, counts, by_lower_name[declared.event_time.column.lower()], bound)
+    folder = Path(facts.folder, "windows")
+    columns = published_columns(facts)
+    day = WindowedDay(frame.select(*columns, *schema.SOURCE_IDENTITY), declared, arrival, folder / SCRATCH)
+    try:
+        return replace(facts, windows=tuple(day.write(window, folder / window.name) for window in declared.windows))
+    except (PySparkException, Py4JError) as error:
+        raise TidegateError(
+            f"{declared.enrichment}: its windows could not be made: {sentence_of(error)}. Mend what their sql says, "
+            "then run the same again: nothing that the ledger has is asked."
+        ) from error
+    finally:
+        shutil.rmtree(day.scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class WindowedDay:
+    """The rows of a day, and how they arrived. scratch: a folder that driver and executors share."""
+
+    rows: DataFrame  # published columns and schema.SOURCE_IDENTITY
+    declared: DeclaredFacts
+    arrival: Sequence[FileArrival]
+    scratch: Path
+
+    def write(self, window: WindowFacts, folder: Path) -> WrittenWindows:
+        """Write one table of windows, and the rows that are in none of them."""
+        total = sum(int((one.times >= NEVER).sum()) for one in self.arrival)
+        no_time = sum(int((one.times == NEVER).sum()) for one in self.arrival)
+        windows, left_out = self.windows(window)
+        windows.write.parquet(str(folder / "windows"))
+        if left_out is not None:
+            left_out.write.parquet(str(folder / "dropped"))
+        files, dropped_files = _written(folder / "windows"), _written(folder / "dropped")
+        dropped = _rows_of(dropped_files) - no_time
+        return WrittenWindows(
+            name=window.name,
+            files=files,
+            dropped_files=dropped_files,
+            windows=_rows_of(files),
+            rows=total - no_time - dropped,
+            dropped=dropped,
+            no_event_time=no_time,
+        )
+
+    def windows(self, window: WindowFacts) -> tuple[DataFrame, DataFrame | None]:
+        """The table of windows, and the rows that are in none; None where every row is in one."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        event_time = F.col(f"`{self.declared.event_time.column}`")  # type: ignore[union-attr]  # there is one
+        timed = self.rows.withColumn(TIME, F.unix_millis(event_time.cast("timestamp")))
+        assigned = self._sessions(timed, window) if window.kind == "session" else self._fixed(timed, window)
+        inside, dropped = assigned
+        made = _fired(inside, window, self.declared.partition)
+        untimed = any((one.times == NEVER).any() for one in self.arrival)
+        without = self._left_out(timed.where(F.col(TIME).isNull()), schema.NO_EVENT_TIME) if untimed else None
+        late = None if dropped is None else self._left_out(dropped, schema.TOO_LATE)
+        return made, late if without is None else without if late is None else late.unionByName(without)
+
+    def _fixed(self, timed: DataFrame, window: WindowFacts) -> tuple[DataFrame, DataFrame | None]:
+        """Tumbling or sliding: each row once for every window that is open to it; the rows that none is open to."""
+        marks = marks_of(window, self.arrival)
+        size, every = F.lit(window.size_ms), F.lit(window.every_ms)
+        last = F.col(TIME) - F.pmod(F.col(TIME), every)
+        marked, dropped = timed.where(F.col(TIME).isNotNull()), None
+        if len(marks):
+            path = str(self.scratch / f"{window.name}.parquet")
+            pq.write_table(marks, path)
+            known = F.broadcast(timed.sparkSession.read.parquet(path))
+            marked = marked.join(known, [*schema.SOURCE_IDENTITY], "left")
+            if any(marks[DROPPED].to_pylist()):
+                dropped = marked.where(DROPPED).withColumns({START: last, END: last + size})
+        else:
+            marked = marked.withColumns({WATERMARK: F.lit(None).cast("bigint"), PLACE: F.lit(0)})
+        starts = F.transform(
+            F.sequence(F.lit(0), F.lit((window.size_ms - 1) // window.every_ms)), lambda number: last - number * every
+        )
+        start = last if window.kind == "tumbling" else F.explode(starts)
+        inside = marked.withColumn(START, start).withColumn(END, F.col(START) + size)
+        if window.kind == "sliding":
+            inside = inside.where(F.col(END) > F.col(TIME))
+        if len(marks):
+            open_to_it = F.col(END) - 1 + window.lateness_ms > F.col(WATERMARK)
+            inside = inside.where(F.col(WATERMARK).isNull() | open_to_it)
+        return inside, dropped
+
+    def _sessions(self, timed: DataFrame, window: WindowFacts) -> tuple[DataFrame, DataFrame | None]:
+        arrival = {}
+        for place, one in enumerate(self.arrival):
+            path = self.scratch / f"{place}.npy"
+            if not path.exists():
+                np.save(path, one.watermarks)
+            arrival[one.file] = (place, str(path.resolve()))
+        sessions = SessionsOfKey(window, arrival, TIME)
+        added = T.StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in SessionsOfKey.ADDED))
+        keyed = timed.where(F.col(TIME).isNotNull()).groupBy(*_columns(window.key))
+
+        def of_key(rows: pa.Table) -> pa.Table:  # Spark counts the arguments of what it is given
+            return sessions(rows)
+
+        assert isinstance(added, T.StructType)
+        rows = keyed.applyInArrow(of_key, T.StructType([*timed.schema.fields, *added.fields]))
+        written = str(self.scratch / f"{window.name}-sessions")
+        rows.write.parquet(written)  # read twice
+        found = timed.sparkSession.read.parquet(written)
+        return found.where(~F.col(DROPPED)), found.where(DROPPED)
+
+    def _left_out(self, rows: DataFrame, reason: str) -> DataFrame:
+        """Rows of the table of dropped rows: what is published of them, what names them, and why they are there."""
+        of_late = reason == schema.TOO_LATE
+        times = {schema.WINDOW_START: START, schema.WINDOW_END: END, schema.WATERMARK: WATERMARK}
+        return rows.select(
+            *_columns(self.rows.columns),
+            *(
+                (F.timestamp_millis(F.col(column)) if of_late else F.lit(None).cast("timestamp")).alias(name)
+                for name, column in times.items()
+            ),
+            F.lit(reason).alias(schema.REASON),
+        )
+
+
+def marks_of(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
+    """The rows of which a watermark decides anything, for tumbling or sliding windows: whether a window of theirs is
+    closed to them, or with all panes, has fired before.
+    """
+    parts = []
+    for place, one in enumerate(arrival):
+        last = one.times - one.times % window.every_ms
+        first = last - (window.size_ms - 1 - (one.times - last)) // window.every_ms * window.every_ms
+        grace = 0 if window.panes == "all" else window.lateness_ms
+        at = np.flatnonzero((one.times > NEVER) & (first + window.size_ms - 1 + grace <= one.watermarks))
+        gone = last[at] + window.size_ms - 1 + window.lateness_ms <= one.watermarks[at]
+        columns = {
+            schema.SOURCE_FILE: pa.array([one.file] * len(at), pa.string()),
+            schema.SOURCE_ROW: pa.array(at, pa.int64()),
+            PLACE: pa.array([place] * len(at), pa.int32()),
+            WATERMARK: pa.array(one.watermarks[at], pa.int64()),
+            DROPPED: pa.array(gone, pa.bool_()),
+        }
+        parts.append(pa.table(columns))
+    return pa.concat_tables(parts)
+
+
+def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
+    """A row per window, or per firing."""
+    if window.panes == "last":
+        return aggregated(inside, window, partition)
+    if window.kind == "session":
+        fired = F.col(FIRED)
+        found = aggregated(inside, window, partition, (FIRED, "__pane"))
+        return found.withColumns({schema.FIRED: fired, schema.PANE: F.col("__pane")}).drop(FIRED, "__pane")
+    late = F.col(WATERMARK).isNotNull() & (F.col(END) - 1 <= F.col(WATERMARK))
+    by = [*window.key, START]
+    order = Over.partitionBy(*_columns(by)).orderBy(PLACE, schema.SOURCE_ROW)
+    ranked = inside.where(late).withColumn(RANK, F.row_number().over(order))
+    on_time = inside.where(~late).withColumn(RANK, F.lit(0))
+    firings = ranked.select(*(F.col(f"`{name}`").alias(f"__by_{at}") for at, name in enumerate(by)), RANK)
+    firings = firings.withColumnRenamed(RANK, "__firing")
+    same = F.lit(True)
+    for at, name in enumerate(by):
+        same = same & F.col(f"`{name}`").eqNullSafe(F.col(f"__by_{at}"))
+    again = on_time.unionByName(ranked).join(firings, same & (F.col(RANK) <= F.col("__firing")))
+    again = again.withColumn(RANK, F.col("__firing")).select(*_columns(on_time.columns))
+    found = aggregated(on_time.unionByName(again), window, partition, (RANK,))
+    extent = Over.partitionBy(*_columns(window.key), schema.WINDOW_START, schema.WINDOW_END).orderBy(RANK)
+    kind = F.when(F.col(RANK) == 0, schema.ON_TIME).otherwise(schema.FIRED_LATE)
+    pane = (F.row_number().over(extent) - 1).cast("int")
+    return found.withColumns({schema.FIRED: kind, schema.PANE: pane}).drop(RANK)
+
+
+def aggregated(rows: DataFrame, window: WindowFacts, partition: str, more: Sequence[str] = ()) -> DataFrame:
+    """The declared aggregates of each window. rows: with its start and end, in ms; more: columns that tell firings of
+    one window apart.
+    """
+    spark, view = rows.sparkSession, "__tidegate_windows"
+    keys = "".join(f"`{name}`, " for name in window.key)
+    others = "".join(f", {name}" for name in more)
+    rows.createOrReplaceTempView(view)
+    try:
+        return spark.sql(
+            f"SELECT timestamp_millis({START}) AS {schema.WINDOW_START}, timestamp_millis({END}) AS "  # noqa: S608
+            f"{schema.WINDOW_END}, {keys}{window.sql}\n, count(*) AS {schema.WINDOW_ROWS}{others}, "
+            f"CAST(timestamp_millis({START}) AS DATE) AS `{partition}` FROM {view} "
+            f"GROUP BY {keys}{START}, {END}{others}"
+        )
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def _columns(names: Iterable[str]) -> list[Column]:
+    return [F.col(f"`{name}`") for name in names]
+
+
+def _written(folder: Path) -> tuple[str, ...]:
+    return tuple(str(path) for path in sorted(folder.glob("*.parquet")))
+
+
+def _rows_of(files: Iterable[str]) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in files)

@@ -1,0 +1,35 @@
+"""The run that readers of a published day see, by the records of runs and by the table itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from jobs.schema import DayRecord
+from jobs.tables import run_records
+from jobs.tables.delta_log import table_at
+
+
+def last_published(enrichment: str, day: str) -> DayRecord | None:
+    """The record of the run whose files readers see."""
+    published = [record for record in run_records.load(enrichment, day) if record.state == "published"]
+    seen = _runs_seen(published[0]) if published else set()
+
+    def order(record: DayRecord) -> tuple[bool, str, int]:
+        # by time only where files do not tell: clocks of hosts differ, versions of a table that was deleted begin again
+        return record.facts.run_id in seen, record.published_at or "", record.published_version or 0
+
+    return max(published, key=order, default=None)
+
+
+def _runs_seen(record: DayRecord) -> set[str]:
+    """The runs whose files are in the table of a record, of its day."""
+    declared = record.facts.declared
+    table = table_at(declared.table)
+    if table is None:
+        return set()
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    of_day = [file["path"] for file in files if str(file[f"partition.{declared.partition}"]) == record.facts.day]
+    return {Path(unquote(path)).parent.name for path in of_day}
