@@ -6,7 +6,7 @@ from tests.support.sources import PACKAGES, ROOT, imports, modules
 FLOORS = (
     {"schema", "errors", "wording", "durable"},
     {"declare"},
-    {"input", "ledger", "clients"},
+    {"input", "ledger", "clients", "limits"},
     {"task", "tables"},
     {"run"},
     {"process"},

@@ -90,6 +90,18 @@ class PostgresServer:
              "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"],
             check=True, stdout=subprocess.DEVNULL, cwd="/",
         )  # fmt: skip
+        self._launch(data)
+
+    def kill(self):
+        """As a crash: no session is ended, nothing is written any more."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
+
+    def start_again(self):
+        """With what was committed before it was killed."""
+        self._launch(self.folder / "data")
+
+    def _launch(self, data):
         settings = {
             "listen_addresses": self.host,
             "port": self.port,

@@ -1,0 +1,29 @@
+"""Max-min fair shares in whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def fair_shares(total: int, wants: Sequence[int]) -> list[int]:
+    """Divide `total` so that nobody gets more than they want, and the least share is as large as can be.
+
+    Args:
+        total: What there is, 0 or more.
+        wants: What each could use, in the order of arrival: what whole numbers leave over goes to the first ones.
+
+    Returns:
+        A share for each; together at most `total`.
+    """
+    given = [0] * len(wants)
+    left = total
+    by_want = sorted(range(len(wants)), key=wants.__getitem__)
+    for done, place in enumerate(by_want):
+        even, over = divmod(left, len(wants) - done)
+        if wants[place] > even:  # so do all that follow
+            for number, other in enumerate(sorted(by_want[done:])):
+                given[other] = even + (number < over)
+            break
+        given[place] = wants[place]
+        left -= wants[place]
+    return given

@@ -1,0 +1,118 @@
+"""The books of one machine's runs in one SQLite file: what is written whole stays, whoever is killed meanwhile.
+
+SQLite's locks end with the process that has them. Nothing is forced to the disk: after a crash of the machine no run
+lives that could hold anything. The clock is the machine's own since it was started; books of an earlier start are
+forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from jobs.limits.lease_book import LeaseBook
+from jobs.limits.store import StoreLost
+
+Found = TypeVar("Found")
+LOOK_EVERY = 0.25  # s between two looks for gates that others closed
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS books (service TEXT PRIMARY KEY, version INTEGER NOT NULL, boot TEXT NOT NULL,
+                                  book TEXT NOT NULL, gate_changes INTEGER NOT NULL DEFAULT 0)
+"""
+UPDATE = """
+INSERT INTO books (service, version, boot, book) VALUES (?1, 1, ?2, ?3)
+ON CONFLICT (service) DO UPDATE SET version = version + 1, boot = ?2, book = ?3 WHERE version = ?4
+"""
+RETRY_WITHIN = 0.01  # s, after somebody else was faster
+
+
+def since_start() -> float:
+    """Seconds since the machine was started, those included in which it slept."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class FileStore:
+    """A LimitStore on a file of this machine's own disk.
+
+    Args:
+        path: Of the file; it is made where it is missing.
+        patience: Seconds after which a lock is waited for no longer.
+        clock: Seconds, the same for all processes of the machine.
+    """
+
+    def __init__(self, path: str, *, patience: float, clock: Callable[[], float] = since_start) -> None:
+        self._clock = clock
+        self._dice = random.Random()
+        self._path = path
+        self._patience = patience
+        self._connection: sqlite3.Connection | None = None
+        self._boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+
+    async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
+        """As LimitStore has it."""
+        while True:
+            with _errors():
+                connection = self._connected()
+                row = connection.execute(
+                    "SELECT version, boot, book FROM books WHERE service = ?", (service,)
+                ).fetchone()
+                book = LeaseBook(json.loads(row[2]) if row and row[1] == self._boot else None)
+                found = decide(book, self._clock())
+                kept = (service, self._boot, json.dumps(book.state()), row[0] if row else 0)
+                if connection.execute(UPDATE, kept).rowcount:
+                    return found
+            await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
+
+    async def books(self) -> tuple[dict[str, LeaseBook], float]:
+        """As LimitStore has it."""
+        with _errors():
+            rows = self._connected().execute("SELECT service, book FROM books WHERE boot = ?", (self._boot,)).fetchall()
+        return {service: LeaseBook(json.loads(book)) for service, book in rows}, self._clock()
+
+    async def changes(self) -> AsyncIterator[str]:
+        """As LimitStore has it; it looks four times a second."""
+        seen: dict[str, int] = {}
+        first = True
+        while True:
+            with _errors():
+                rows = self._connected().execute("SELECT service, gate_changes FROM books").fetchall()
+            for service, count in rows:
+                if not first and seen.get(service, 0) != count:
+                    yield service
+                seen[service] = count
+            first = False
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def tell(self, service: str) -> None:
+        """As LimitStore has it."""
+        with _errors():
+            self._connected().execute("UPDATE books SET gate_changes = gate_changes + 1 WHERE service = ?", (service,))
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None)
+            self._connection.execute("PRAGMA synchronous = OFF")
+            self._connection.execute(SCHEMA)
+        return self._connection
+
+
+class _errors:  # noqa: N801  # read as a word of the with statement
+    """SQLite's errors and the disk's as StoreLost."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error | OSError):
+            raise StoreLost(f"the file of the limits cannot be used ({error})") from error

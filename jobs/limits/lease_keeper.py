@@ -1,0 +1,217 @@
+"""One run's leases at one service: renewed at the store, divided among the run's tasks.
+
+The run is one owner in the store's book, however many tasks it has; its tasks are the owners in a book of the run's
+own, whose amounts are what the run holds. Without a store that book is the only one, and has the whole limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jobs.limits.lease_book import CLOSED, OPEN, Answer, Claim, LeaseBook, Limit
+from jobs.limits.lease_holder import NOTHING, LeaseHolder
+from jobs.limits.store import StoreLost
+
+if TYPE_CHECKING:
+    from jobs.limits.store import LimitStore
+
+EVERY = 1.0  # s between heartbeats
+SOONEST = 0.1  # s between two, where there is something to give back or to ask for
+SLACK = 10.0  # s for which calls still start after the last heartbeat that was answered
+TTL_OF_TASKS = 30.0  # s of a task's part, where no store sets an end to it
+
+
+@dataclass(frozen=True)
+class ServiceLimits:
+    """What one run declares of one service, and for how long one of its calls may take at most, in seconds."""
+
+    service: str
+    limits: Mapping[str, Limit]
+    longest_call: float
+
+
+@dataclass
+class LeaseKeeper:
+    """Used from two threads: `run` on the loop of the store, all else wherever the tasks are heard.
+
+    Attributes:
+        declared: The limits.
+        owner: The run, unique among all runs.
+        name: The run's, for people.
+        store: None where the run meets no other.
+        clock: Seconds, monotonic.
+        on_change: Called when tasks should ask again at once.
+    """
+
+    declared: ServiceLimits
+    owner: str
+    name: str
+    store: LimitStore | None
+    clock: Callable[[], float]
+    on_change: Callable[[], None] = lambda: None
+    lost_since: float | None = None  # the store
+    holder: LeaseHolder = field(init=False)
+    tasks: LeaseBook = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.holder = LeaseHolder(self.declared.limits)
+        amounts = {name: limit.amount if self.store is None else 0 for name, limit in self.declared.limits.items()}
+        self.tasks = LeaseBook(amounts=amounts)
+        self._lock = threading.Lock()
+        self._closed: tuple[float, str] | None = None  # by a task, until when: not yet known to the store
+        self._opened = False  # by a task's probe: not yet known to the store
+        self._asked: dict[str, int] = {}
+        self._pause = EVERY  # s to the next heartbeat at most: the gate may be probed then
+        self._soon: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def ttl(self) -> float:
+        """Seconds of the run's lease: no call outlives it that starts within SLACK after a heartbeat."""
+        return self.declared.longest_call + SLACK
+
+    # -- the tasks' side -----------------------------------------------------------------------------------------------
+
+    def heartbeat(self, task: str, claims: Mapping[str, Claim]) -> Answer:
+        """A task's: what it has from now on, for as long as the run has it."""
+        with self._lock:
+            now = self.clock()
+            ttl = TTL_OF_TASKS if self.store is None else max(0.0, self.holder.until - now)
+            answer = self.tasks.heartbeat(task, claims, now=now, ttl=ttl)
+            urgent = self._is_urgent()
+        if urgent:
+            self.hurry()
+        return answer
+
+    def leave(self, task: str, keeps: Mapping[str, int] | None = None) -> None:
+        """A task has ended, no call of it is under way."""
+        with self._lock:
+            self.tasks.leave(task, keeps or {}, now=self.clock())
+            urgent = self._is_urgent()
+        self.on_change()
+        if urgent:
+            self.hurry()
+
+    def close_gate(self, seconds: float, reason: str) -> None:
+        """A task was asked for patience, or finds the service down: nobody calls for so many seconds."""
+        with self._lock:
+            now = self.clock()
+            # with a store it is the store that says when the pause is over, and who probes
+            self.tasks.close_gate(seconds if self.store is None else math.inf, reason, now=now)
+            if self._closed is None or now + seconds > self._closed[0]:
+                self._closed = now + seconds, reason
+            self._opened = False
+        self.on_change()
+        self.hurry()
+
+    def probed(self, task: str) -> None:
+        """The task's probe was answered."""
+        with self._lock:
+            opened = self.tasks.open_gate(task)
+            self._opened = opened
+        if opened:
+            self.on_change()
+            self.hurry()
+
+    def _is_urgent(self) -> bool:
+        """Whether there is something to give back, or more to ask for."""
+        for name, limit in self.declared.limits.items():
+            share = self.holder.shares.get(name, NOTHING)
+            gives = share.has > max(share.target, self.tasks.held(name))
+            if gives or min(limit.amount, self.tasks.wanted(name)) > min(limit.amount, self._asked.get(name, 0)):
+                return True
+        return False
+
+    # -- the store's side ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Renew the lease until cancelled; then give it back."""
+        assert self.store is not None
+        self._loop, self._soon = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            while True:
+                self._soon.clear()
+                await self.beat()
+                await asyncio.sleep(SOONEST)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._soon.wait(), max(0.0, min(EVERY, self._pause) - SOONEST))
+        finally:
+            self._soon = None
+
+    async def beat(self) -> None:
+        """One heartbeat. A store that is not reached changes nothing: the lease runs on, to its end."""
+        assert self.store is not None
+        with self._lock:
+            asked_at = self.clock()
+            self.tasks.expire(asked_at)
+            in_use = {name: self.tasks.held(name) for name in self.declared.limits}
+            self._asked = {name: self.tasks.wanted(name) for name in self.declared.limits}
+            claims = self.holder.ask(in_use, self._asked)
+            self._divide(asked_at)
+            closed, opened = self._closed, self._opened
+
+        def decide(book: LeaseBook, now: float) -> Answer:
+            if closed is not None and closed[0] > asked_at:
+                book.close_gate(closed[0] - asked_at, closed[1], now=now)
+            elif opened:
+                book.open_gate(self.owner)
+            return book.heartbeat(self.owner, claims, now=now, ttl=self.ttl, name=self.name)
+
+        try:
+            answer = await self.store.step(self.declared.service, decide)
+            if closed is not None or opened:
+                await self.store.tell(self.declared.service)
+        except StoreLost:
+            self.lost_since = asked_at if self.lost_since is None else self.lost_since
+            return
+        self.lost_since = None
+        self._take(answer, asked_at, closed, opened)
+        self.on_change()
+
+    def _take(self, answer: Answer, asked_at: float, closed: tuple[float, str] | None, opened: bool) -> None:  # noqa: FBT001
+        with self._lock:
+            self.holder.take(answer, asked_at=asked_at)
+            now = self.clock()
+            self._divide(now)
+            if self._closed == closed:
+                self._closed = None
+            if self._opened == opened:
+                self._opened = False
+            self._pause = EVERY
+            if self._closed is not None or self._opened:  # the answer does not know of it yet
+                return
+            if answer.gate == OPEN:
+                self.tasks.clear_pause()
+            elif answer.gate == CLOSED:
+                self.tasks.close_gate(math.inf, answer.reason, now=now)
+                self._pause = answer.closed_for
+            else:
+                self.tasks.end_pause(now, answer.reason)
+
+    def _divide(self, now: float) -> None:
+        for name in self.declared.limits:
+            self.tasks.amounts[name] = self.holder.may_use(name, now)
+
+    async def give_back(self) -> None:
+        """The run ends, no call is under way. Raises StoreLost: what it has is free again at the end of its lease."""
+        assert self.store is not None
+        with self._lock:
+            keeps = {name: self.tasks.held(name) for name in self.declared.limits}
+            self.holder.shares.clear()
+            self._divide(self.clock())
+        await self.store.step(self.declared.service, lambda book, now: book.leave(self.owner, keeps, now=now))
+
+    def hurry(self) -> None:
+        """From any thread: have the next heartbeat at once."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._set_soon)
+
+    def _set_soon(self) -> None:
+        if self._soon is not None:
+            self._soon.set()

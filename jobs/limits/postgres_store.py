@@ -1,0 +1,130 @@
+"""The books of all services as rows of one small PostgreSQL table; gates are told by NOTIFY.
+
+A step reads a row, and writes it if nobody else has meanwhile. No lock is held between the two: a run that is stopped
+there stops nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from jobs.limits.lease_book import LeaseBook
+from jobs.limits.store import StoreLost
+
+if TYPE_CHECKING:
+    import asyncpg
+
+Found = TypeVar("Found")
+CHANNEL = "tidegate_gates"
+MAKING = 7_414_733  # key of an advisory lock: two runs that make the schema at once would collide
+SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS tidegate;
+CREATE TABLE IF NOT EXISTS tidegate.limit_books (service text PRIMARY KEY, version bigint NOT NULL, book text NOT NULL);
+"""
+TIME = "extract(epoch FROM clock_timestamp())::float8 AS now"
+SELECT = f"SELECT {TIME}, version, book FROM (SELECT) AS nothing LEFT JOIN tidegate.limit_books ON service = $1"  # noqa: S608  # a constant
+UPDATE = """
+INSERT INTO tidegate.limit_books (service, version, book) VALUES ($1, 1, $3)
+ON CONFLICT (service) DO UPDATE SET version = limit_books.version + 1, book = $3 WHERE limit_books.version = $2
+RETURNING version
+"""
+RETRY_WITHIN = 0.01  # s, after somebody else was faster
+
+
+class PostgresStore:
+    """A LimitStore in a PostgreSQL database; its server's clock is the one that counts.
+
+    Args:
+        url: postgresql://...
+        patience: Seconds after which an answer is waited for no longer.
+    """
+
+    def __init__(self, url: str, *, patience: float) -> None:
+        self._url = url
+        self._patience = patience
+        self._connection: asyncpg.Connection | None = None
+        self._dice = random.Random()
+        self._one_at_a_time = asyncio.Lock()  # a connection serves one statement at a time
+
+    async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
+        """As LimitStore has it."""
+
+        async def do(connection: asyncpg.Connection) -> Found:
+            while True:
+                row = await connection.fetchrow(SELECT, service)
+                book = LeaseBook(json.loads(row["book"]) if row["book"] else None)
+                found = decide(book, row["now"])
+                if await connection.fetchval(UPDATE, service, row["version"], json.dumps(book.state())):
+                    return found
+                await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
+
+        return await self._on_connection(do)
+
+    async def books(self) -> tuple[dict[str, LeaseBook], float]:
+        """As LimitStore has it."""
+
+        async def do(connection: asyncpg.Connection) -> tuple[dict[str, LeaseBook], float]:
+            rows = await connection.fetch("SELECT service, book FROM tidegate.limit_books ORDER BY service")
+            now = await connection.fetchval(f"SELECT {TIME}")
+            return {row["service"]: LeaseBook(json.loads(row["book"])) for row in rows}, now
+
+        return await self._on_connection(do)
+
+    async def changes(self) -> AsyncIterator[str]:
+        """As LimitStore has it. A connection of its own; lost, it raises StoreLost."""
+        heard: asyncio.Queue[str | None] = asyncio.Queue()
+        connection = await self._connect()
+        try:
+            connection.add_termination_listener(lambda _connection: heard.put_nowait(None))
+            await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, payload: heard.put_nowait(payload))
+            while (service := await heard.get()) is not None:
+                yield service
+        finally:
+            connection.terminate()
+        raise StoreLost("the connection to the store of the limits ended")
+
+    async def tell(self, service: str) -> None:
+        """As LimitStore has it."""
+        await self._on_connection(lambda connection: connection.execute("SELECT pg_notify($1, $2)", CHANNEL, service))
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def _on_connection(self, do: Callable[[asyncpg.Connection], Awaitable[Found]]) -> Found:
+        import asyncpg
+
+        async with self._one_at_a_time:
+            try:
+                async with asyncio.timeout(self._patience):
+                    if self._connection is None or self._connection.is_closed():
+                        self._connection = await self._connect()
+                    return await do(self._connection)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                if self._connection is not None:
+                    self._connection.terminate()
+                    self._connection = None
+                raise StoreLost(f"the store of the limits does not answer ({_words_of(error)})") from error
+
+    async def _connect(self) -> asyncpg.Connection:
+        import asyncpg
+
+        try:
+            connection = await asyncpg.connect(self._url, timeout=self._patience)
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", MAKING)
+                if not await connection.fetchval("SELECT to_regclass('tidegate.limit_books')"):
+                    await connection.execute(SCHEMA)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise StoreLost(f"the store of the limits is not reached ({_words_of(error)})") from error
+        return connection
+
+
+def _words_of(error: BaseException) -> str:
+    """Without an address or a password, which an error may show."""
+    return type(error).__name__

@@ -1,0 +1,38 @@
+"""Which store runs meet in: an address in the environment, or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from jobs.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from jobs.limits.store import LimitStore
+
+LIMITS_URL = "TIDEGATE_LIMITS_URL"
+
+
+def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
+    """The store that an address names.
+
+    Args:
+        url: postgresql://user@host/database, or file:///path of a file on this machine.
+        patience: Seconds after which an answer is waited for no longer.
+
+    Raises:
+        DeclarationError: For any other address.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("postgresql", "postgres") and parts.hostname:
+        from jobs.limits.postgres_store import PostgresStore  # loads asyncpg
+
+        return PostgresStore(url, patience=patience)
+    if parts.scheme == "file" and not parts.netloc and len(parts.path) > 1:
+        from jobs.limits.file_store import FileStore
+
+        return FileStore(parts.path, patience=patience)
+    raise DeclarationError(
+        f"{LIMITS_URL} is {parts.scheme or url[:20]!r}: it must be postgresql://user@host/database, or "
+        "file:///path/of/a/file on a disk of this machine."
+    )

@@ -1,0 +1,150 @@
+"""What runs hold of a limit never exceeds it, and is divided fairly."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.limits.fair_shares import fair_shares
+from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Claim, LeaseBook, Limit, Share
+from jobs.limits.lease_holder import LeaseHolder
+
+CALLS = Limit(10)
+TTL = 5.0
+
+
+def beat(book, owner, keeps, wants, *, now, limit=CALLS, name="calls"):
+    return book.heartbeat(owner, {name: Claim(limit, keeps, wants)}, now=now, ttl=TTL).shares[name]
+
+
+@given(total=st.integers(0, 50), wants=st.lists(st.integers(0, 30), min_size=1, max_size=12))
+def test_shares_are_max_min_fair(total, wants):
+    given_shares = fair_shares(total, wants)
+    assert sum(given_shares) == min(total, sum(wants))
+    for share, want in zip(given_shares, wants, strict=True):
+        assert 0 <= share <= want
+        if share < want:  # nobody has more than one above somebody who wants more
+            assert max(given_shares) <= share + 1
+
+
+def test_the_second_run_gets_its_half_once_the_first_has_given_it_back():
+    book = LeaseBook()
+    assert beat(book, "a", 0, 10, now=0.0) == Share(10, 10)
+    assert beat(book, "b", 0, 10, now=0.1) == Share(0, 5)
+    assert beat(book, "a", 10, 10, now=0.2) == Share(10, 5), "calls under way: it keeps all, and hears its target"
+    assert beat(book, "a", 7, 10, now=0.3) == Share(7, 5)
+    assert beat(book, "b", 0, 10, now=0.4) == Share(3, 5)
+    assert beat(book, "a", 5, 10, now=0.5) == Share(5, 5)
+    assert beat(book, "b", 3, 10, now=0.6) == Share(5, 5)
+
+
+def test_what_a_run_cannot_use_goes_to_the_others():
+    book = LeaseBook()
+    beat(book, "a", 0, 2, now=0.0)
+    assert beat(book, "b", 0, 10, now=0.0) == Share(8, 8)
+
+
+def test_the_share_of_a_run_that_says_nothing_is_free_at_the_end_of_its_lease_and_not_before():
+    book = LeaseBook()
+    beat(book, "a", 0, 10, now=0.0)
+    assert beat(book, "b", 0, 10, now=4.9).has == 0
+    assert beat(book, "b", 0, 10, now=5.0) == Share(10, 10)
+    assert beat(book, "a", 10, 10, now=5.1) == Share(0, 5), "it comes back: what it held is another's"
+
+
+def test_what_a_dead_run_used_of_a_window_stays_out_of_use_until_the_window_has_passed():
+    book, rate = LeaseBook(), Limit(10, window=60.0)
+    beat(book, "a", 0, 10, now=0.0, limit=rate)
+    assert beat(book, "b", 0, 10, now=5.0, limit=rate).has == 0
+    assert beat(book, "b", 0, 10, now=9.0, limit=rate).has == 0
+    for second in range(13, 65, 4):
+        assert beat(book, "b", 0, 10, now=float(second), limit=rate).has == 0
+    assert beat(book, "b", 0, 10, now=65.0, limit=rate).has == 10
+
+
+def test_the_strictest_declaration_holds_for_all_who_are_there():
+    book = LeaseBook()
+    beat(book, "a", 0, 10, now=0.0)
+    assert beat(book, "b", 0, 10, now=0.0, limit=Limit(4)) == Share(0, 2)
+    assert beat(book, "a", 10, 10, now=0.1).target == 2
+
+
+def test_a_book_comes_back_from_json_as_it_was():
+    book = LeaseBook()
+    beat(book, "a", 0, 10, now=0.0, limit=Limit(10, window=60.0))
+    book.expire(6.0)
+    beat(book, "b", 0, 3, now=7.0)
+    book.close_gate(5.0, "429", now=7.0)
+    again = LeaseBook(json.loads(json.dumps(book.state())))
+    assert again.state() == book.state()
+    assert beat(again, "b", 3, 3, now=8.0) == beat(book, "b", 3, 3, now=8.0)
+
+
+STEP = st.tuples(
+    st.sampled_from("abcd"), st.integers(0, 12), st.integers(0, 12), st.sampled_from([0.0, 0.1, 1.0, 4.0, 6.0]),
+    st.sampled_from(["beat", "beat", "beat", "answer lost", "not reached", "leave"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [Limit(10), Limit(10, window=3.0)])
+@given(steps=st.lists(STEP, max_size=40))
+def test_whatever_is_lost_on_the_way_owners_may_never_use_more_than_there_is(limit, steps):
+    book, now = LeaseBook(), 100.0
+    holders = {}
+    for owner, in_use, wants, pause, what in steps:
+        now += pause
+        holder = holders.setdefault(owner, LeaseHolder({"calls": limit}))
+        if what == "leave":
+            book.leave(owner, {}, now=now)
+            holders.pop(owner)
+            continue
+        claims = holder.ask({"calls": min(in_use, holder.may_use("calls", now))}, {"calls": wants})
+        if what != "not reached":
+            answer = book.heartbeat(owner, claims, now=now + 0.01, ttl=TTL)
+            if what == "beat":
+                holder.take(answer, asked_at=now)
+        assert sum(one.shares["calls"].has for one in holders.values() if now < one.until) <= limit.amount
+        assert book.held("calls") <= limit.amount
+
+
+def gate(book, owner, *, now, wants=10):
+    answer = book.heartbeat(owner, {"calls": Claim(CALLS, 10, wants)}, now=now, ttl=TTL)
+    return answer.gate, round(answer.closed_for, 3)
+
+
+def test_after_a_pause_one_run_probes_and_its_answer_opens_the_gate_for_all():
+    book = LeaseBook()
+    assert gate(book, "a", now=0.0, wants=5) == (OPEN, 0.0)
+    gate(book, "b", now=0.0, wants=5)
+    book.close_gate(4.0, "429", now=0.0)
+    assert gate(book, "a", now=1.0) == gate(book, "b", now=1.0) == (CLOSED, 3.0)
+    assert gate(book, "b", now=4.0) == (PROBE, 0.0)
+    assert gate(book, "a", now=4.5) == (CLOSED, 4.5)
+    assert not book.open_gate("a"), "it was not asked to probe"
+    assert book.open_gate("b")
+    assert gate(book, "a", now=5.0) == (OPEN, 0.0)
+
+
+def test_a_probe_that_fails_closes_the_gate_again_and_one_that_dies_is_made_by_another():
+    book = LeaseBook()
+    gate(book, "a", now=0.0, wants=5)
+    gate(book, "b", now=0.0, wants=5)
+    book.close_gate(1.0, "429", now=0.0)
+    assert gate(book, "a", now=1.0)[0] == PROBE
+    book.close_gate(2.0, "429 again", now=1.5)
+    assert gate(book, "b", now=2.0) == (CLOSED, 1.5)
+    assert gate(book, "a", now=3.5)[0] == PROBE
+    assert gate(book, "b", now=5.0)[0] == CLOSED
+    assert gate(book, "b", now=8.6)[0] == PROBE, "nothing was heard of the first one for the time to live"
+
+
+def test_a_longer_pause_is_not_shortened_and_who_has_nothing_to_ask_does_not_probe():
+    book = LeaseBook()
+    gate(book, "a", now=0.0, wants=5)
+    gate(book, "idle", now=0.0, wants=0)
+    book.close_gate(3.0, "429", now=0.0)
+    book.close_gate(1.0, "429", now=0.0)
+    assert gate(book, "a", now=2.0) == (CLOSED, 1.0)
+    assert gate(book, "idle", now=3.0, wants=0)[0] == CLOSED
+    assert gate(book, "a", now=3.0)[0] == PROBE
