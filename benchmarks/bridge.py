@@ -41,7 +41,8 @@ from whole_run import write_enriched
 from demo import data, weather_service
 from demo.draws import latency
 from jobs.input.day import InputDay, of_files
-from jobs.run.enrich import prepare, write_out
+from jobs.run.enrich import write_out
+from jobs.run.planner import plan_tasks
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 IN_FLIGHT = 100
@@ -104,7 +105,7 @@ class Workload:
 
 class Bench:
     def __init__(self, root: Path, share: float) -> None:
-        from jobs.run.enrich_day import session
+        from jobs.run.spark_session import session
 
         self.root, self.share = root, share
         data.prepare(root, days=[])
@@ -159,7 +160,7 @@ class Bench:
             kept = Ledger(str(self.root / f"ledger-{uuid.uuid4().hex}")) if ledger else None
             declared = enrichment(url, mode, kept)
             if work.slow_parent:  # to be read once only
-                write_out(*prepare(self.frame(work), declared), str(out))
+                write_out(*plan_tasks(self.frame(work), declared), str(out))
             else:
                 write_enriched(self.frame(work), declared, out, day=work.day)
 

@@ -115,7 +115,7 @@ def store_answers(root: Path, lookup: Lookup, keys: int) -> None:
 
 class Bench:
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
-        from jobs.run.enrich_day import session
+        from jobs.run.spark_session import session
 
         self.root, self.rows, self.keys = root, options.rows, options.keys
         self.event_time = EventTime("g", max_out_of_orderness=dt.timedelta(seconds=10)) if options.event_time else None
@@ -154,9 +154,10 @@ class Bench:
     def join_same_columns(self) -> None:
         from pyspark.sql import functions as F  # noqa: N812
 
-        from jobs.run.enrich import prepare, written_schema
+        from jobs.run.keyed_rows import written_schema
+        from jobs.run.planner import plan_tasks
 
-        prepared, plan = prepare(self.frame(), self.enrichment(function_lookup(), "ordered"))
+        prepared, plan = plan_tasks(self.frame(), self.enrichment(function_lookup(), "ordered"))
         written = written_schema(prepared.schema, plan.layout)
         number = F.monotonically_increasing_id()
         made = {

@@ -30,9 +30,9 @@ from jobs.input.day import of_files
 from jobs.ledger.compaction import compact
 from jobs.run import day_keys, options
 from jobs.run.day_keys import KeySource
-from jobs.run.enrich import prepare
-from jobs.run.enrich_day import session
 from jobs.run.hits import find_hits, folder_of
+from jobs.run.planner import plan_tasks
+from jobs.run.spark_session import session
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 
 ROWS_PER_PART = 10_000  # as a task with many answers writes them
@@ -72,7 +72,7 @@ def measure(spark, root, day, way, runs):
     declared = enrichment(root, key)
     found = []
     for _ in range(runs + 1):  # the first is cold
-        prepared, plan = prepare(day.read(spark), declared)
+        prepared, plan = plan_tasks(day.read(spark), declared)
         source = KeySource(prepared, plan.layout.keys[0], declared.lookups[0], day)
         ledger = options.ledger_of(declared, declared.lookups[0], uuid.uuid4().hex, options.RunOptions())
         began = time.perf_counter()

@@ -26,7 +26,7 @@ from throughput import enrichment, write_input  # noqa: E402  # the path is set 
 from whole_run import write_enriched  # noqa: E402
 
 from jobs.input.day import of_files  # noqa: E402
-from jobs.run.enrich_day import session  # noqa: E402
+from jobs.run.spark_session import session  # noqa: E402
 from tidegate import Ledger  # noqa: E402
 
 

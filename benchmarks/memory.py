@@ -57,8 +57,9 @@ def high_water_mark(spark: int) -> int:
 
 def one_line(name: str, rows: int) -> None:
     """Runs in a process of its own: rows through the bridge, and what its largest worker needed."""
-    from jobs.run.enrich import prepare, write_out
-    from jobs.run.enrich_day import session
+    from jobs.run.enrich import write_out
+    from jobs.run.planner import plan_tasks
+    from jobs.run.spark_session import session
 
     spark = session("bench")
     spark.sparkContext.setLogLevel("ERROR")
@@ -82,7 +83,7 @@ def one_line(name: str, rows: int) -> None:
     watcher.start()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        write_out(*prepare(frame, declared), folder)
+        write_out(*plan_tasks(frame, declared), folder)
     ended.set()
     watcher.join()
     seconds = time.monotonic() - started

@@ -99,7 +99,7 @@ def constants(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterato
 
 class Bench:
     def __init__(self, root: Path, rows: int) -> None:
-        from jobs.run.enrich_day import session
+        from jobs.run.spark_session import session
 
         self.root, self.rows = root, rows
         write_input(root / "in", rows)
@@ -117,9 +117,10 @@ class Bench:
     def identity(self) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from jobs.run.enrich import prepare, written_schema
+        from jobs.run.keyed_rows import written_schema
+        from jobs.run.planner import plan_tasks
 
-        prepared, plan = prepare(self.frame(), enrichment())
+        prepared, plan = plan_tasks(self.frame(), enrichment())
         written = written_schema(prepared.schema, plan.layout)
         self.number += 1
         out = str(self.root / f"out-{self.number}")

@@ -6,9 +6,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.run.enrich import prepare, write_out
+from jobs.run.enrich import write_out
 from jobs.run.ledger_session import prepare_ledger
-from jobs.run.options import RunOptions, apply_options
+from jobs.run.planner import plan_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, day: InputDay | None = None) -> None:
     """day: the files that the frame is read straight from, as a day's run knows them."""
-    prepared, plan = prepare(frame, declared)
-    plan = apply_options(plan, declared, uuid.uuid4().hex, RunOptions())
+    prepared, plan = plan_tasks(frame, declared, run_id=uuid.uuid4().hex)
     with prepare_ledger(prepared, plan, scratch=Path(f"{out}-keys"), day=day) as run:
         write_out(prepared, run.plan, str(out))

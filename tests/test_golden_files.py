@@ -18,7 +18,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.run.estimate import estimate
 from jobs.tables import audit, run_records
 from tests.golden.declared.golden import order, towns, weather

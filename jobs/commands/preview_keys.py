@@ -89,7 +89,7 @@ def _evaluated(
     with quiet_session(f"try {enrichment.name}", "evaluate the keys", announce) as spark:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from jobs.run.enrich import with_keys
+        from jobs.run.keyed_rows import with_keys
 
         # without the types a time without a zone is one of the session's zone
         frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))

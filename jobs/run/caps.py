@@ -15,6 +15,14 @@ from jobs.run.quota import shares
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
+    from jobs.run.options import RunOptions
+
+
+def cap_of(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
+    """What the run may spend, divided over its tasks; None: as much as it needs."""
+    if options.max_cost is not None:
+        return cap_on_cost(lookups, options.max_cost, tasks)
+    return None if options.max_calls is None else cap_on_calls(lookups, options.max_calls, tasks)
 
 
 def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,26 +69,32 @@ def types_of(types: StructType, names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class PrefetchPlan(PartitionPlan):
-    """What a task of the first phase needs to know: also who else asks the same keys meanwhile."""
+class SharedKeys:
+    """Who else asks the same keys meanwhile; each by the lookup's place in the run.
 
-    sharing: dict[int, LedgerPlan] = field(default_factory=dict)  # by the lookup's place in the run; none: no ledger
-    others: dict[int, tuple[str, ...]] = field(default_factory=dict)  # runs that lived when this one began
-    types: dict[int, str] = field(default_factory=dict)  # of the key's columns
-    seed: int = 0
+    sharing: the ledgers that the runs share. others: runs that lived when this one began. types: of the key's columns.
+    seed: of this run.
+    """
+
+    sharing: dict[int, LedgerPlan]
+    others: dict[int, tuple[str, ...]]
+    types: dict[int, str]
+    seed: int
 
 
-def run_prefetch(plan: PrefetchPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_prefetch(
+    shared: SharedKeys, plan: PartitionPlan, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """What mapInArrow runs: keys in, one row for each that was asked or is in the ledger out."""
     from pyspark import TaskContext
 
-    if not plan.sharing:
+    if not shared.sharing:
         yield from run_partition(plan, batches)
         return
     task = TaskContext.get()
     number = task.partitionId() if task else 0
     claims = Claims(
-        plan.sharing, plan.others, number, text=TEXT, place=PLACE, hashed=HASH, types=plan.types, seed=plan.seed
+        shared.sharing, shared.others, number, text=TEXT, place=PLACE, hashed=HASH, types=shared.types, seed=shared.seed
     )
     try:
         for batch in run_partition(plan, claims.take(batches)):
@@ -114,8 +120,7 @@ def prefetch_keys(
     """
     places = sorted(first)
     hits = {place: first[place].hits for place in places}
-    asking = replace(
-        _plan_of_keys(plan, places),
+    shared = SharedKeys(
         sharing={place: one.plan for place, one in hits.items() if one.plan is not None},
         others={place: first[place].others for place in places},
         types={place: types_of(one.frame.schema, one.hits.names) for place, one in first.items()},
@@ -127,9 +132,8 @@ def prefetch_keys(
         wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
         wanted += [f"`{answer.name}`" for answer in plan.layout.answers[place]]
     written = scratch / "keys"
-    carry_out(_frame(first, tasks=len(plan.shares[0])), asking, sent, run=run_prefetch).select(*wanted).write.parquet(
-        str(written)
-    )
+    frame, run = _frame(first, tasks=len(plan.shares[0])), functools.partial(run_prefetch, shared)
+    carry_out(frame, _plan_of_keys(plan, places), sent, run=run).select(*wanted).write.parquet(str(written))
     asked = pq.read_table(written)
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:
@@ -140,7 +144,7 @@ def prefetch_keys(
     return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files), cap=_left(plan, places, asked))
 
 
-def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PrefetchPlan:
+def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
     """The plan of the first phase: rows are keys, and each is asked at one of the lookups."""
     layout = replace(
         plan.layout,
@@ -153,7 +157,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PrefetchPlan:
         key_names=tuple(plan.layout.key_names[place] for place in places),
     )
     cap = plan.cap and replace(plan.cap, weights=tuple(plan.cap.weights[place] for place in places))
-    changed = replace(
+    return replace(
         plan,
         # a row has the key of one lookup only: at the others it is null, whatever they say of null keys
         lookups=tuple(replace(plan.lookups[place], on_null_key="skip") for place in places),
@@ -164,7 +168,6 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PrefetchPlan:
         layout=layout,
         cap=cap,
     )
-    return PrefetchPlan(**{one.name: getattr(changed, one.name) for one in fields(changed)})
 
 
 def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan | None:

@@ -64,7 +64,6 @@ def prepare_ledger(
     are in the ledger then.
     """
     seed = secrets.randbits(31)
-    plan = replace(plan, ledgers=plan.ledgers or (None,) * len(plan.lookups))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         stack.enter_context(heartbeats([ledger for ledger in plan.ledgers if ledger is not None]))

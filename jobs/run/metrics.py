@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,17 @@ import pyarrow.parquet as pq
 from jobs import schema
 from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.input.arrow_keys import keys_of
+from jobs.ledger.answers import ANSWERS
 from jobs.ledger.keys import joined, key_hashes, texts_in
+from jobs.ledger.scan import read_parts
+from jobs.run.hits import folder_of, run_of_keys
 from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from jobs.ledger.plan import LedgerPlan
+    from jobs.task.plan import PartitionPlan
 
 FILES_AT_ONCE = min(8, os.cpu_count() or 1)
 ANSWERED = pa.array(["ok", "miss"])
@@ -212,3 +218,21 @@ def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
         return None
     first = lookup.prices[0]
     return Billed(0, 0, first.unit, f"{cost_of(first, 0):f}", first.currency, saved)
+
+
+def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
+    """The figures with the answers that the run stored, and what all of them take, counted in the ledger itself."""
+    if not any(plan.ledgers):
+        return counted
+    ledgers = {lookup.name: ledger for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True) if ledger}
+    lookups = tuple(replace(one, stored=stored_by(ledgers[one.name])) for one in counted.lookups)
+    return replace(counted, lookups=lookups, ledger_bytes=sum(folder_of(one).bytes() for one in ledgers.values()))
+
+
+def stored_by(ledger: LedgerPlan) -> int:
+    """Answers and misses that the run stored."""
+    folder = folder_of(ledger)
+    parts = [part for run in (ledger.run_id, run_of_keys(ledger.run_id)) for part in folder.parts(run)]
+    tables = (table for _, table in read_parts(folder, parts) if table is not None)
+    answers = pa.array(ANSWERS)
+    return sum(pc.sum(pc.is_in(table["outcome"], value_set=answers)).as_py() or 0 for table in tables)

@@ -67,9 +67,9 @@ class PlannedKeys:
 
     @functools.cached_property
     def _frames(self) -> list[tuple[DataFrame, PartitionPlan]]:
-        from jobs.run.enrich import prepare
+        from jobs.run.planner import plan_tasks
 
-        return [prepare(day.read(self.spark()), self.enrichment) for day in self.days]
+        return [plan_tasks(day.read(self.spark()), self.enrichment) for day in self.days]
 
     def _by_spark(self, number: int, *, has_ledger: bool) -> pa.Table:
         self.spark()  # says so where Spark is not installed, which the imports would not

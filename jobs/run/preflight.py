@@ -42,6 +42,18 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
     return input_day
 
 
+def run_folder(enrichment: Enrichment, run_id: str) -> Path:
+    """Where a run writes: no reader who lists days ever looks into it."""
+    return Path(enrichment.output.path, "runs", run_id).resolve()
+
+
+def require_new_run(enrichment: Enrichment, run_id: str) -> None:
+    """Raises DeclarationError where a run of this id has written before."""
+    folder = run_folder(enrichment, run_id)
+    if folder.exists():
+        raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
+
+
 def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -> Iterator[Callable[[], object]]:
     """What is checked besides the files of the input, one after another; each raises DeclarationError or RunStopped.
 

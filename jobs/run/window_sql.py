@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from jobs import schema
 from jobs.declare.enrichment import written_columns
 from jobs.errors import DeclarationError
-from jobs.run.enrich import written_schema
+from jobs.run.keyed_rows import written_schema
 from jobs.run.windows import END, FIRED, RANK, START, aggregated
 
 if TYPE_CHECKING:

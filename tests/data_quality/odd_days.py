@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from aiohttp import web
 
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.run.hits import folder_of
 from jobs.run.options import RunOptions, ledger_of
 from tidegate import (

@@ -10,8 +10,9 @@ from honest_day import DAY, input_table
 
 from data_quality.day import check
 from jobs.declare.services import Retry
-from jobs.run.enrich import carry_out, prepare
+from jobs.run.enrich import carry_out
 from jobs.run.metrics import count
+from jobs.run.planner import plan_tasks
 from jobs.schema import DayFacts
 from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Tolerance
 
@@ -68,7 +69,7 @@ def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_pa
         **({"key": ["carrier"]} if mode == "key_ordered" else {}),
     )
     inputs = sorted(str(path) for path in raw.glob("*.parquet"))
-    rows, plan = prepare(spark.read.parquet(*inputs), enrichment)
+    rows, plan = plan_tasks(spark.read.parquet(*inputs), enrichment)
     folder = tmp_path / "published" / "runs" / "r1"
     carry_out(rows, plan).write.parquet(str(folder))
     now = dt.datetime.now(dt.UTC).isoformat()

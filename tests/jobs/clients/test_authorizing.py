@@ -20,7 +20,8 @@ from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import HttpClient
 from jobs.declare.fingerprint import plain
 from jobs.errors import DeclarationError, RunStopped
-from jobs.run.enrich import prepare, written_schema
+from jobs.run.keyed_rows import written_schema
+from jobs.run.planner import plan_tasks
 from jobs.task.runner import run_partition
 from tests.support.disorderly_service import GREETING, DisorderlyService
 from tidegate import (
@@ -481,7 +482,7 @@ def test_the_secret_is_in_no_plan_log_record_error_or_file(spark, service, tmp_p
         output=Output(path="out"),
     )
     caplog.set_level(logging.INFO)
-    prepared, plan = prepare(spark.createDataFrame([("1",), ("2",)], "k STRING").coalesce(1), enrichment)
+    prepared, plan = plan_tasks(spark.createDataFrame([("1",), ("2",)], "k STRING").coalesce(1), enrichment)
     monkeypatch.delenv("THE_SECRET")  # it is on the executors only, as on a cluster
     secret_file.write_text(SECRET)
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, Schema
 
 from jobs.errors import DeclarationError
 from jobs.input.day import of_files
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.tables.publishing import publish
 from jobs.task.output_files import NAMED, TaskFiles
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.process.publish_decision import publish_or_hold_back
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.tables.leases import leased
 from tests.support.disorderly_service import DisorderlyService
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service

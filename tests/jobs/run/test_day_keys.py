@@ -13,9 +13,9 @@ from jobs.input.day import of_files
 from jobs.run import day_keys
 from jobs.run.day_keys import KeySource, SparkKeys
 from jobs.run.driver_keys import DriverKeys
-from jobs.run.enrich import prepare
 from jobs.run.file_splits import places_in, splits_of
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
+from jobs.run.planner import plan_tasks
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
@@ -64,7 +64,7 @@ def source_of(spark, day, keys, tasks=4):
         returns="x INT", timeout=1.0, max_concurrency=tasks,
     )  # fmt: skip
     declared = Enrichment(name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"))
-    prepared, plan = prepare(day.read(spark), declared)
+    prepared, plan = plan_tasks(day.read(spark), declared)
     return KeySource(prepared, plan.layout.keys[0], lookup, day)
 
 

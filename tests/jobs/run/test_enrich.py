@@ -16,11 +16,12 @@ from jobs import schema
 from jobs.errors import AccessRefused, TidegateError
 from jobs.input.arrow_keys import keys_of
 from jobs.ledger.keys import key_text
-from jobs.run.enrich import carry_out, concurrencies, enrich, prepare
-from jobs.run.enrich_day import PARALLELISM, keep_tasks
+from jobs.run.enrich import carry_out, enrich
 from jobs.run.metrics import count
+from jobs.run.planner import concurrencies, plan_tasks
 from jobs.run.quota import shares
 from jobs.run.spark_failures import own_words, sentence_of
+from jobs.run.spark_session import PARALLELISM, keep_tasks
 from tidegate import (
     AsyncFunctionLookup,
     Batch,
@@ -95,7 +96,7 @@ def things(spark, tmp_path):
 )
 def test_there_are_as_many_tasks_as_shares_and_never_more_than_calls(things, allowed, tasks, divided):
     assert things.rdd.getNumPartitions() == 4
-    prepared, plan = prepare(things, enrichment(lookup(service=allows(max_concurrency=allowed))))
+    prepared, plan = plan_tasks(things, enrichment(lookup(service=allows(max_concurrency=allowed))))
     assert prepared.rdd.getNumPartitions() == tasks
     assert plan.shares == (divided,)
 
@@ -114,7 +115,7 @@ def test_spark_finds_no_more_tasks_than_have_a_share_when_executors_come_meanwhi
     spark.conf.set("spark.sql.files.openCostInBytes", "1")
     parallelism(1)
     things = spark.read.parquet(str(tmp_path / "things"))
-    prepared, plan = prepare(things, enrichment(lookup(service=allows(max_concurrency=100))))
+    prepared, plan = plan_tasks(things, enrichment(lookup(service=allows(max_concurrency=100))))
     parallelism(8)
     assert things.select("id").rdd.getNumPartitions() >= 8
     assert prepared.select("id").rdd.getNumPartitions() == len(plan.shares[0]) == 1
@@ -133,7 +134,7 @@ def test_the_smallest_of_several_services_decides_how_many_tasks_there_are(thing
         lookup(service=allows(max_concurrency=8)),
         lookup("plane", service=allows("p", max_concurrency=1)),
     )
-    prepared, plan = prepare(things, enrichment(weather, plane))
+    prepared, plan = plan_tasks(things, enrichment(weather, plane))
     assert prepared.rdd.getNumPartitions() == 1
     assert plan.shares == ((8,), (1,))
 
@@ -285,7 +286,7 @@ def test_a_key_of_a_type_that_has_no_text_is_refused_with_the_cast(things, expre
         f"things: lookup weather: keys.k: {expression!r} is {kind}, which no key can hold. Cast it: "
         f'"cast({expression} as string)".'
     )
-    prepare(things, enrichment(lookup(keys={"k": f"cast({expression} as string)"})))
+    plan_tasks(things, enrichment(lookup(keys={"k": f"cast({expression} as string)"})))
 
 
 @pytest.mark.spark
@@ -293,7 +294,7 @@ def test_a_key_of_any_other_type_has_a_text(spark, service):
     made = spark.createDataFrame([exotic(1)], T.StructType.fromDDL(EXOTIC))
     names = ["id", "text", "price", "at", "local", "day", "bytes", "tiny", "small", "real", "flag", "tags", "place"]
     declared = enrichment(*(lookup(f"of_{name}", keys={"k": name}) for name in names))
-    prepared, plan = prepare(made, declared)
+    prepared, plan = plan_tasks(made, declared)
     (batch,) = prepared.toArrow().to_batches()
     texts = [key_text(key) for columns in plan.layout.keys for key in keys_of(batch, columns)]
     assert texts == [
@@ -381,7 +382,9 @@ def test_a_run_that_is_stopped_in_a_task_is_told_in_its_own_words(things, servic
         return web.json_response({}, status=403)
 
     service.answer = refuses
-    prepared, plan = prepare(things, enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=2))))
+    prepared, plan = plan_tasks(
+        things, enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=2)))
+    )
     with pytest.raises(Exception, match="refuses us") as failed:
         carry_out(prepared, dataclasses.replace(plan, progress=None)).collect()
     message = own_words(failed.value)

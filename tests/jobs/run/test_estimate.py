@@ -13,7 +13,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.request_manifest import write_request_manifest
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Price, Service
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from jobs.declare.services import Retry
 from jobs.errors import RunStopped
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.run.options import RunOptions
 from tidegate import Enrichment, HttpLookup, Input, Output, Price, Service, Tolerance
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.run.estimate import estimate
 from jobs.run.options import RunOptions
 from tidegate import (

@@ -21,7 +21,7 @@ from demo.killing import kill_tree
 from jobs import schema
 from jobs.errors import AccessRefused, BudgetExhausted
 from jobs.ledger.store import LedgerFolder
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.run.options import RunOptions, ledger_of
 from jobs.tables import run_records
 from tidegate import Ttl

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from tidegate import Enrichment, HttpLookup, Input, Output, Price, Service
 
 pytestmark = pytest.mark.spark

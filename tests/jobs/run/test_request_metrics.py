@@ -13,7 +13,7 @@ from aiohttp import web
 
 from jobs.clients.request_counter import DAY as SECONDS
 from jobs.clients.request_counter import RequestCounts
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import Billed, DayMetrics, LookupMetrics
 from jobs.tables import run_records

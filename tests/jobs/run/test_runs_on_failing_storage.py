@@ -23,7 +23,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.run.options import RunOptions
 from jobs.tables import run_records
 from jobs.tables.publishing import publish

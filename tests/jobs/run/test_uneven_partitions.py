@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs.run.enrich import prepare, write_out
+from jobs.run.enrich import write_out
+from jobs.run.planner import plan_tasks
 from tests.jobs.run.test_enrich import enrichment, lookup
 from tidegate import Batch, Service
 
@@ -47,7 +48,7 @@ def test_what_a_small_partition_leaves_the_large_one_has(spark, service, tmp_pat
     service.answer = patient(service)
     frame = spark.range(0, 2 * ROWS, 1, 2).where(f"id < {ROWS + rows_in_second}")
     declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=ALLOWED), **asked))
-    written = write_out(*prepare(frame, declared), str(tmp_path / "out"))
+    written = write_out(*plan_tasks(frame, declared), str(tmp_path / "out"))
     found = [row for file in written.files for row in pq.read_table(file).to_pylist()]
     assert sorted(row["id"] for row in found) == list(range(ROWS + rows_in_second))
     assert all(row["weather_status"] == "ok" for row in found)
@@ -80,7 +81,7 @@ def test_a_last_row_that_takes_long_keeps_one_call_of_its_task_and_the_large_par
     service.answer = answer
     frame = spark.range(0, 2 * ROWS, 1, 2).where(f"id < {ROWS + 10}")
     declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=ALLOWED)), mode=mode)
-    written = write_out(*prepare(frame, declared), str(tmp_path / "out"))
+    written = write_out(*plan_tasks(frame, declared), str(tmp_path / "out"))
     assert many_in_flight.is_set()
     assert service.highest_in_flight == ALLOWED
     small = [given.shares for given in written.given if given.task == 1]

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.errors import DeclarationError, TidegateError
-from jobs.run.enrich_day import run_day
+from jobs.run.day import run_day
 from jobs.tables.publishing import publish
 from jobs.tables.window_tables import publish_windows
 from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Session, Tumbling, Window

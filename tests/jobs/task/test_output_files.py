@@ -13,7 +13,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs.errors import TidegateError
-from jobs.run.enrich import enrich, prepare, write_out
+from jobs.run.enrich import enrich, write_out
+from jobs.run.planner import plan_tasks
 from jobs.task import output_files
 from jobs.task.output_files import NAMED, TaskFiles, groups
 from tests.jobs.run.test_enrich import EXOTIC, enrichment, exotic, lookup
@@ -123,7 +124,7 @@ def test_spark_reads_the_files_as_those_that_it_writes_itself(spark, service, tm
     made = spark.createDataFrame(rows, T.StructType.fromDDL(EXOTIC))
     declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=4)))
     enrich(made, declared).write.parquet(str(tmp_path / "spark"))
-    files = write_out(*prepare(made, declared), str(tmp_path / "tasks")).files
+    files = write_out(*plan_tasks(made, declared), str(tmp_path / "tasks")).files
     assert all(Path(file).parent == tmp_path / "tasks" for file in files)
     spark_field, by_tasks = spark.read.parquet(str(tmp_path / "spark")), spark.read.parquet(*files)
     assert by_tasks.schema == spark_field.schema

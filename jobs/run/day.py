@@ -1,0 +1,148 @@
+"""One run of one day: checked, enriched, written, counted and judged; not published."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import importlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DeclarationError
+from jobs.run.coordinator import coordinator_of
+from jobs.run.limiting_factor import with_limits
+from jobs.run.options import RunOptions
+from jobs.run.preflight import preflight, require_new_run
+from jobs.run.progress import RunProgress
+from jobs.run.spark_failures import own_words
+from jobs.run.spark_session import session
+from jobs.schema import DayFacts, DayRecord, ShareGiven
+from jobs.tables import run_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+    from jobs.run.planner import DayPlan
+    from jobs.run.request_metrics import RequestMetricsCollector
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def run_day(
+    enrichment: Enrichment,
+    day: str,
+    run_id: str,
+    *,
+    rules: RunOptions | None = None,
+    checks: str | None = None,
+    report: Report = lambda _event: None,
+) -> DayRecord:
+    """Check what can be checked, enrich, write, count, judge. Returns the record, saved; nothing is published.
+
+    Raises DeclarationError before Spark starts, RunStopped when a service is down or refuses us or the cap on calls is
+    used up, RowFailed for a policy "fail", LedgerError when answers cannot be kept. What was answered is in the ledger
+    then: the same again asks for the rest.
+    """
+    input_day = preflight(enrichment, day)
+    require_new_run(enrichment, run_id)
+    started_at = _now()
+    from jobs.run.planner import RunOfDay, plan_day  # Spark is loaded once the declaration is known to be right
+    from jobs.run.request_metrics import RequestMetricsCollector
+    from jobs.run.windows import write_windows
+
+    report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
+    spark = session(f"{enrichment.name} {day}")
+    _import_meanwhile(checks)
+    began, sent = time.monotonic(), RequestMetricsCollector(spark)
+    try:
+        with RunProgress(coordinator_of(spark), input_day.rows, report) as progress:
+            run = RunOfDay(day, run_id, started_at, rules or RunOptions(), progress.number)
+            plan = plan_day(input_day.read(spark), enrichment, input_day, run)
+            facts = _written(plan, input_day, progress, sent)
+    except Exception as error:
+        raise own_words(error) from error
+    facts = write_windows(spark, facts)
+    record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=time.monotonic() - began)
+    record = replace(record, figures=with_limits(record.figures, progress.load()))
+    report({"kind": "written", "record": json.loads(record.to_json())})
+    if checks:
+        record = _judged(spark, plan, record, checks)
+    run_records.save(record)  # before it is told: whoever hears of it decides at once what becomes of the day
+    if checks:
+        report({"kind": "checked", "record": json.loads(record.to_json())})
+    return record
+
+
+def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: RequestMetricsCollector) -> DayFacts:
+    """Ask keys that stand in several rows, then enrich and write the rows. Returns the facts, whole."""
+    from jobs.run.enrich import write_out
+    from jobs.run.ledger_session import prepare_ledger
+    from jobs.tables.old_files import KEYS
+
+    scratch = Path(f"{plan.facts.folder}{KEYS}")
+    asking = progress.prefetching_keys
+    with prepare_ledger(plan.rows, plan.tasks, scratch=scratch, day=input_day, asking=asking, sent=sent) as run:
+        written = write_out(plan.rows, run.plan, plan.facts.folder, sent)
+    return replace(
+        plan.facts,
+        files=written.files,
+        shares_given=tuple(
+            ShareGiven(one.task, one.shares, one.since) for one in written.given if one.since is not None
+        ),
+        asked_by=run.asked_by,
+        finished_at=_now(),
+    )
+
+
+def _counted(plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, rows_in: int, job_s: float) -> DayRecord:
+    """The day with its figures, counted on what was written, sent and stored."""
+    from jobs.run import metrics
+
+    figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s)
+    return DayRecord(facts, sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared))
+
+
+def _judged(spark: SparkSession, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
+    """The record with what the checks say; they see what the ledger holds of the answers that were written."""
+    from jobs.run.written_answers import stored_answers
+
+    ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
+    kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
+    with stored_answers(spark, record.facts, kept) as stored:
+        judged = _named(checks)(spark, record.facts, record.figures, stored)
+    return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+
+
+def _import_meanwhile(checks: str | None) -> None:
+    """Import the checks while Spark works: Great Expectations takes longer than all that the checks do on a small day.
+    An error of theirs is raised where they are used.
+    """
+    module = (checks or "").partition(":")[0]
+    if module and module not in sys.modules:
+        threading.Thread(target=_import, args=(module,), name="tidegate-checks", daemon=True).start()
+
+
+def _import(module: str) -> None:
+    with contextlib.suppress(Exception):
+        importlib.import_module(module)
+
+
+def _named(reference: str) -> Any:
+    """What `module:name` names. Raises DeclarationError when there is no such thing."""
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DeclarationError(f"{reference!r} names nothing that can be loaded: {error}") from error

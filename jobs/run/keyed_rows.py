@@ -1,0 +1,116 @@
+"""The rows as the tasks read them: with the identity of each, and the keys of every lookup; and as they write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812
+
+from jobs import schema
+from jobs.errors import DeclarationError
+from jobs.task.arrow_batches import BatchLayout
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from jobs.declare.enrichment import Enrichment
+
+KEY_TYPES = (
+    T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType,
+    T.NullType,
+)  # fmt: skip
+
+
+def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """Source file and row number of every row; null where `df` is not read from files, but row_id is declared."""
+    if set(schema.SOURCE_IDENTITY) <= set(df.columns):
+        return df
+    try:
+        return df.select(
+            "*",
+            F.col("_metadata.file_path").alias(schema.SOURCE_FILE),
+            F.col("_metadata.row_index").alias(schema.SOURCE_ROW),
+        )
+    except AnalysisException as error:
+        if not enrichment.input.row_id:
+            raise DeclarationError(
+                f"{enrichment.name}: input: row_id is not declared, and the rows are not read straight from files; "
+                "name the columns that identify a row."
+            ) from error
+    nothing = F.lit(None)
+    return df.withColumns({schema.SOURCE_FILE: nothing.cast("string"), schema.SOURCE_ROW: nothing.cast("bigint")})
+
+
+def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
+    """The keys of every lookup as columns of their own, and what each column of a batch is."""
+    expressions: dict[str, Column] = {}
+    keys = []
+    for place, lookup in enumerate(enrichment.lookups):  # numbers: names of lookups and keys could run into each other
+        named = {f"__key_{place}_{number}": key for number, key in enumerate(lookup.keys.values())}
+        expressions |= {name: F.expr(expression) for name, expression in named.items()}
+        keys.append(tuple(named))
+    by_lower_name = {column.lower(): column for column in df.columns}  # Spark does not mind case, Arrow does
+    event_time = enrichment.event_time
+    bound = 0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
+    layout = BatchLayout(
+        carried=tuple(df.columns),
+        keys=tuple(keys),
+        order_key=tuple(by_lower_name[name.lower()] for name in enrichment.key),
+        event_time=None if event_time is None else by_lower_name[event_time.column.lower()],
+        max_out_of_orderness_ms=bound,
+        lookups=tuple(lookup.name for lookup in enrichment.lookups),
+        answers=tuple(lookup.columns for lookup in enrichment.lookups),
+        key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
+    )
+    try:
+        df.select(*map(F.struct, expressions.values()))  # in a struct nothing may give rows of its own, as explode does
+        keyed = df.withColumns(expressions)
+    except AnalysisException as error:
+        message = next(line for line in str(error).splitlines() if line.strip())
+        raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {message}") from error
+    check_key_types(enrichment, layout, keyed.schema)
+    return keyed, layout
+
+
+def check_key_types(enrichment: Enrichment, layout: BatchLayout, types: T.StructType) -> None:
+    """Of every key a text can be made, by which the ledger and the dead letters know it."""
+    for lookup, columns in zip(enrichment.lookups, layout.keys, strict=True):
+        for (name, expression), column in zip(lookup.keys.items(), columns, strict=True):
+            kind = types[column].dataType
+            if not _has_text(kind):
+                raise DeclarationError(
+                    f"{enrichment.name}: lookup {lookup.name}: keys.{name}: {expression!r} is {kind.simpleString()}, "
+                    f'which no key can hold. Cast it: "cast({expression} as string)".'
+                )
+
+
+def _has_text(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _has_text(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return all(_has_text(field.dataType) for field in kind.fields)
+    return isinstance(kind, KEY_TYPES)
+
+
+def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
+    """Carried columns; per lookup its answers, status and time; then the audit columns: as Assembler writes them."""
+    known = {field.name: field for field in carried.fields}
+    names = [name for name in layout.carried if name not in schema.SOURCE_IDENTITY]
+    ddl = []
+    for lookup, answers in zip(layout.lookups, layout.answers, strict=True):
+        ddl += [f"`{answer.name}` {answer.spark_type}" for answer in answers]
+        ddl += [column.ddl for column in schema.published_columns(lookup)]
+    ddl += [column.ddl for column in schema.ROW_TABLE]
+    ddl += [column.of(lookup).ddl for lookup in layout.lookups for column in schema.AUDIT_TABLE]
+    added = T.StructType.fromDDL(", ".join(ddl))
+    assert isinstance(added, T.StructType)
+    keys = [
+        T.StructField(
+            schema.key(lookup),
+            T.StructType([T.StructField(name, known[key].dataType) for name, key in zip(named, parts, strict=True)]),
+        )
+        for lookup, parts, named in zip(layout.lookups, layout.keys, layout.key_names, strict=False)
+    ]
+    return T.StructType([known[name] for name in names] + added.fields + keys)

@@ -1,0 +1,157 @@
+"""The one maker of a run's plan: the rows as the tasks read them, what each task needs to know, and the day's facts."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from jobs.errors import DeclarationError
+from jobs.run.caps import cap_of
+from jobs.run.keyed_rows import with_identity, with_keys
+from jobs.run.options import RunOptions, ledger_of
+from jobs.run.preflight import run_folder
+from jobs.run.quota import shares
+from jobs.run.window_sql import check_windows
+from jobs.schema import DayFacts
+from jobs.task.plan import PartitionPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
+    from jobs.input.day import InputDay
+
+PACKAGES = ("pyspark", "pyarrow", "deltalake", "aiohttp", "sqlalchemy", "tidegate")
+
+
+@dataclass(frozen=True)
+class RunOfDay:
+    """Which run of which day is planned.
+
+    Attributes:
+        day: As 2013-01-10.
+        run_id: Names the run's folder, its record, and what it stores.
+        started_at: ISO 8601, UTC; before the input was looked at.
+        options: What the run may call.
+        progress: Number of the driver's listener to the tasks' progress.
+    """
+
+    day: str
+    run_id: str
+    started_at: str
+    options: RunOptions
+    progress: int
+
+
+@dataclass(frozen=True)
+class DayPlan:
+    """One run of one day, before anything is asked.
+
+    Attributes:
+        rows: The input as the tasks read it.
+        tasks: What each task needs to know.
+        facts: Of the day, but for what only its end can tell: files, how keys were asked, shares that were given.
+    """
+
+    rows: DataFrame
+    tasks: PartitionPlan
+    facts: DayFacts
+
+
+def plan_day(rows: DataFrame, enrichment: Enrichment, input_day: InputDay, run: RunOfDay) -> DayPlan:
+    """Plan one run of one day.
+
+    Args:
+        rows: The day's rows, straight from its files.
+        enrichment: As declared; `preflight` has found nothing wrong.
+        input_day: The files, and the types of their columns.
+        run: Which run of which day.
+
+    Raises:
+        DeclarationError: The declaration does not fit the rows.
+    """
+    keyed, tasks = plan_tasks(rows, enrichment, run_id=run.run_id, options=run.options, progress=run.progress)
+    check_windows(keyed, enrichment, tasks.layout)
+    types = input_day.spark_types()
+    facts = DayFacts(
+        declared=enrichment.facts(),
+        day=run.day,
+        run_id=run.run_id,
+        input_files=tuple(str(path.resolve()) for path in input_day.files),
+        input_columns=tuple(input_day.names),
+        input_types="" if types is None else types.json(),
+        folder=str(run_folder(enrichment, run.run_id)),
+        files=(),
+        shares=tasks.shares,
+        started_at=run.started_at,
+        finished_at="",
+        versions={"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+    )
+    return DayPlan(keyed, tasks, facts)
+
+
+def plan_tasks(
+    df: DataFrame,
+    enrichment: Enrichment,
+    *,
+    run_id: str | None = None,
+    options: RunOptions | None = None,
+    progress: int | None = None,
+) -> tuple[DataFrame, PartitionPlan]:
+    """The input as the tasks read it, and what each of them needs to know.
+
+    Args:
+        df: The input.
+        enrichment: As declared.
+        run_id: Names what the run stores; None: nothing is stored, whatever is declared.
+        options: What the run may call; None: all that it needs.
+        progress: Number of the driver's listener to the tasks' progress; None: nobody listens.
+
+    Raises:
+        DeclarationError: The declaration does not fit `df`, or the session would run a task twice at once.
+    """
+    options = options or RunOptions()
+    check_speculation(enrichment, df.sparkSession)
+    prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
+    lookups = tuple(enrichment.lookups)
+    concurrency = concurrencies(lookups)
+    partitions, slots = prepared.rdd.getNumPartitions(), df.sparkSession.sparkContext.defaultParallelism
+    tasks = max(1, min(partitions, slots, *concurrency))
+    if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said, and
+        prepared = prepared.coalesce(tasks)  # files are divided by these anew each time that they are read
+    return prepared, PartitionPlan(
+        lookups=lookups,
+        shares=tuple(shares(total, tasks) for total in concurrency),
+        mode=enrichment.mode,
+        layout=layout,
+        progress=progress,
+        ledgers=tuple(None if run_id is None else ledger_of(enrichment, lookup, run_id, options) for lookup in lookups),
+        may_call=options.may_call,
+        cap=cap_of(options, lookups, tasks),
+    )
+
+
+def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
+    """Calls in flight of each lookup; those that ask one service divide what it allows."""
+    asking: dict[tuple[str, str], list[int]] = {}
+    for place, lookup in enumerate(lookups):
+        asking.setdefault(lookup.service_key, []).append(place)
+    found = [0] * len(lookups)
+    for places in asking.values():
+        for place, share in zip(places, shares(lookups[places[0]].concurrency, len(places)), strict=True):
+            found[place] = share
+    return tuple(found)
+
+
+def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
+    """Two copies of a task do not see each other's marks."""
+    once = [lookup.name for lookup in enrichment.lookups if not lookup.idempotent]
+    if once and spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
+        raise DeclarationError(
+            f"{enrichment.name}: lookup {once[0]}: idempotent=False, and spark.speculation is on, which runs a task "
+            "twice at once: both copies would call. Set spark.speculation=false where the session is made."
+        )

@@ -1,0 +1,64 @@
+"""Spark as a day's run needs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from jobs.run import local_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
+
+
+def session(name: str) -> SparkSession:
+    """Spark as the job needs it; master, memory and the like come from spark-submit, or are local."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take another python
+    settings = {
+        "spark.speculation": "false",  # a second copy of a task would call the services a second time
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # the window over the input is counted in whole batches
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
+        # workers give back what a batch took, else their memory grows with the rows: Arrow's own allocator has a heap
+        # for each thread, and batches go from one to the next; glibc keeps ever larger blocks unless it has a bound
+        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
+        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "1048576",
+    }
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit
+        submitted = _submitted()
+        settings |= local_master.settings_of(submitted.get("spark.master", ""))
+        settings["spark.ui.enabled"] = submitted.get("spark.ui.enabled", "false")
+    else:
+        settings |= local_master.settings_of("local[*]") | {"spark.ui.enabled": "false"}
+        os.environ.update(local_master.environment_of("local[*]"))
+    builder = SparkSession.builder.appName(f"tidegate {name}")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    keep_tasks(spark)
+    return spark
+
+
+def keep_tasks(spark: SparkSession) -> None:
+    """Have every read of this day's files divide them alike: what is found of a task's keys must hold for its rows.
+
+    Spark divides files by the slots that it has at the moment, and executors may come between two reads.
+    """
+    if not spark.sparkContext.getConf().contains(PARALLELISM):
+        spark.conf.set(PARALLELISM, str(spark.sparkContext.defaultParallelism))
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was given."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # noqa: SLF001  # else there is no JVM yet that could say
+    return dict(SparkConf().getAll())
