@@ -13,7 +13,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock help setup demo ui quick test proof test-ui bench bench-flink check format reference clean
+.PHONY: java lock wheel help setup demo ui quick test proof test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -59,6 +59,11 @@ format: $(READY) ## let ruff lay out the code
 
 reference: $(READY) ## write docs/reference.md anew, from the declarations
 	@$(BIN)/python -m tidegate.reference
+
+wheel: $(READY) ## build dist/*.whl, and test it in environments of its own
+	@rm -rf dist
+	$(BIN)/uv build -q --wheel --no-build-isolation --python $(BIN)/python -o dist
+	WHEEL=$$(ls dist/*.whl) $(BIN)/python -m pytest -q tests/package -m "not ranges" $(ARGS)
 
 lock: $(BIN)/uv ## pin anew what pyproject.toml asks for, with hashes and without an address
 	$(BIN)/uv pip compile -q pyproject.toml --extra dev --universal --no-strip-extras --generate-hashes \

@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from jobs.schema import RUN_ID, DayFacts
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta_log import saying_format, table_at
 
 RUN = RUN_ID
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # the table's log would keep values of rows for ever
@@ -23,8 +23,9 @@ def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader) -> None:
     remove(table, facts)
     days_and_runs = [facts.declared.partition, RUN]
     write_deltalake(
-        table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge", configuration=NO_STATISTICS
-    )
+        table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge", configuration=NO_STATISTICS,
+        commit_properties=saying_format() if table_at(table) is None else None,
+    )  # fmt: skip
 
 
 def remove(table: str, facts: DayFacts) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
 from jobs import durable
@@ -16,14 +16,34 @@ from jobs.errors import TidegateError
 from jobs.tables.publishers import delta_errors
 
 LOG = "_delta_log"
+FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mean (docs/upgrading.md)
+FORMAT_NAME = "tidegate.format"
+
+
+def saying_format() -> CommitProperties:
+    """For the commit that makes a table: the log keeps it as a transaction, which Delta reads with the table. A table
+    without one is of format 1.
+    """
+    return CommitProperties(app_transactions=[Transaction(FORMAT_NAME, FORMAT)])
 
 
 def table_at(path: str) -> DeltaTable | None:
     """The table of this path as it is now; None where there is none.
 
     Raises:
-        TidegateError: its log is there and cannot be read: a table is never taken for absent by that.
+        TidegateError: its log is there and cannot be read: a table is never taken for absent by that. Or it is of a
+            newer format than this Tidegate knows.
     """
+    table = _opened(path)
+    if table is not None and (written := table.transaction_version(FORMAT_NAME) or 1) > FORMAT:
+        raise TidegateError(
+            f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade it, or publish to "
+            "another table."
+        )
+    return table
+
+
+def _opened(path: str) -> DeltaTable | None:
     try:
         return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
     except (DeltaError, OSError) as error:

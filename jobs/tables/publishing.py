@@ -22,7 +22,7 @@ from jobs import schema
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.tables import audit, by_run, dead_letters, run_records
-from jobs.tables.delta_log import lasting, table_at, to_disk
+from jobs.tables.delta_log import lasting, saying_format, table_at, to_disk
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 
@@ -95,7 +95,7 @@ def _table(facts: DayFacts) -> DeltaTable:
         return there
     return DeltaTable.create(
         facts.declared.table, _delta_schema(facts), mode="error",
-        partition_by=[facts.declared.partition], name=facts.declared.enrichment,
+        partition_by=[facts.declared.partition], name=facts.declared.enrichment, commit_properties=saying_format(),
     )  # fmt: skip
 
 

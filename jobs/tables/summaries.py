@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.tables.by_run import NO_STATISTICS
-from jobs.tables.delta_log import lasting, table_at
+from jobs.tables.delta_log import lasting, saying_format, table_at
 from jobs.tables.publishers import alone_with, storing
 from jobs.tables.summary_sql import rows_of
 
@@ -32,7 +32,10 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
         if table_at(target) is not None:
             write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=f"{partition} = '{day}'")
         else:
-            write_deltalake(target, rows, mode="append", partition_by=[partition], configuration=NO_STATISTICS)
+            write_deltalake(
+                target, rows, mode="append", partition_by=[partition], configuration=NO_STATISTICS,
+                commit_properties=saying_format(),
+            )  # fmt: skip
     return int(rows.num_rows)
 
 

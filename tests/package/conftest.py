@@ -1,5 +1,6 @@
 """The wheel, built from a copy of the checkout, and environments that it is unpacked in. Nothing is downloaded."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,9 @@ SPARK_PROGRAMS = ("spark-submit", "spark-class", "find-spark-home", "find_spark_
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
-    """Path of the wheel."""
+    """Path of the wheel; of the one that WHEEL names, where it is set (`make wheel`)."""
+    if built := os.environ.get("WHEEL"):
+        return ROOT / built
     folder = tmp_path_factory.mktemp("wheel")
     for name in BUILT_FROM:
         source, target = ROOT / name, folder / name

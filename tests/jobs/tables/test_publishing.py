@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from jobs import schema
 from jobs.errors import PublishConflict, TidegateError
@@ -107,6 +107,25 @@ def test_the_first_day_makes_the_table_with_the_columns_of_consumers_only():
     assert table.metadata().partition_columns == ["date"]
     assert table.history(1)[0]["tidegate.run_id"] == "a"
     assert table.history(1)[0]["tidegate.rows"] == "3"
+
+
+def test_a_table_and_those_beside_it_say_their_format():
+    publishing.publish(run("r1"))
+    publishing.publish(run("r2", SECOND))
+    tables = (TABLE, audit.table_of(TABLE))
+    assert [DeltaTable(table).transaction_version("tidegate.format") for table in tables] == [1, 1]
+
+
+def test_a_table_of_a_newer_format_is_refused_and_stays_as_it_is():
+    publishing.publish(run("r1"))
+    newer = CommitProperties(app_transactions=[Transaction("tidegate.format", 2)])
+    deltalake.write_deltalake(
+        TABLE, DeltaTable(TABLE).to_pyarrow_table().slice(0, 0), mode="append", commit_properties=newer
+    )
+    version = DeltaTable(TABLE).version()
+    with pytest.raises(TidegateError, match="has format 2, and this Tidegate knows up to 1: upgrade it"):
+        publishing.publish(run("r2", SECOND))
+    assert DeltaTable(TABLE).version() == version
 
 
 def test_a_published_day_is_kept_in_its_record():
