@@ -1,4 +1,4 @@
-"""The answers of one lookup by their place, which is a number of key and time: how many rows have one, and which."""
+"""Answers of one lookup grouped by place, a number of key and answer time, with the rows of each group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def places_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
 
 
 def answers_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
-    """A number for what was answered: the status and the columns."""
+    """A number for the answer: the status and the columns."""
     names = [schema.published_status(lookup.name), *(column for column, _ in lookup.returns)]
     return _of_rows(digest([array_of(table[name]) for name in names]), table)
 
@@ -32,12 +32,12 @@ def _of_rows(numbers: Numbers, table: pa.Table) -> Numbers:
 
 @dataclass(frozen=True)
 class AnswerGroups:
-    """One entry for each place, in the order of their numbers."""
+    """One entry per place, in the order of the numbers."""
 
     places: Numbers
     rows: Places
     calls: Places  # rows whose answer came by call
-    lowest: Numbers  # answer; another than the highest where the rows have several
+    lowest: Numbers  # answer; differs from the highest where the rows have several answers
     highest: Numbers
 
     @classmethod
@@ -69,7 +69,7 @@ class AnswerGroups:
 
 
 class StoredAnswers:
-    """What is stored under each place; without a table, nothing that need mean anything."""
+    """The stored answer of each place; empty without a table."""
 
     def __init__(self, table: pa.Table | None, lookup: LookupFacts) -> None:
         self.known = table is not None
@@ -84,7 +84,7 @@ class StoredAnswers:
         self._gone = (status == GONE)[order]
 
     def at(self, places: Numbers) -> tuple[NDArray[np.uint64], Flags, Flags]:
-        """For each place: the stored answer, whether there is one, and whether it need not be there any more."""
+        """For each place: the stored answer, whether there is one, and whether it may be gone."""
         if not self.known:
             return np.zeros(len(places), np.uint64), np.zeros(len(places), np.bool_), np.ones(len(places), np.bool_)
         if not len(self._places):
@@ -96,7 +96,7 @@ class StoredAnswers:
     def unlike(self, groups: AnswerGroups) -> tuple[Flags, Flags]:
         """The groups with a wrong answer, and those whose stored answer may be gone.
 
-        Where nothing is stored, two calls that ended in one µs may have had two answers.
+        Without a stored answer, two calls that ended in the same µs may have different answers.
         """
         stored, there, gone = self.at(groups.places)
         alike = (groups.lowest == groups.highest) | (groups.calls > 1)

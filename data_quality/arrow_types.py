@@ -1,4 +1,4 @@
-"""The names that Spark gives types: as the files have them, and as they are declared."""
+"""Spark's names of types in the files and in declarations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def spark_name(kind: pa.DataType) -> str:
-    """As bigint or array<double>; Arrow's own name for a type that Spark does not know."""
+    """Spark's name, such as bigint or array<double>; Arrow's name for a type that Spark lacks."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     try:
@@ -18,5 +18,5 @@ def spark_name(kind: pa.DataType) -> str:
 
 
 def declared_name(ddl: str) -> str:
-    """The same for a type as it is declared: ARRAY<DOUBLE>."""
+    """Spark's name of a declared type such as ARRAY<DOUBLE>."""
     return re.sub(r"[\s`]", "", ddl).lower()

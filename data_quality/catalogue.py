@@ -1,6 +1,6 @@
-"""The checks of an enrichment: their names, severities and what each one promises.
+"""The checks of an enrichment: their names, severities and promises.
 
-Loads without Great Expectations, Spark or pandas, so that Dagster's definitions can be made from it.
+Loads without Great Expectations, Spark or pandas, so that Dagster can build its definitions from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jobs.schema import DeclaredFacts, ExpectationFacts, Severity
 
 @dataclass(frozen=True)
 class CheckSpec:
-    """One check of a declaration: ours, which judges, or an expectation of the user's. One of them is there."""
+    """One check of a declaration: either `check`, one of Tidegate's, or `expectation`, the user's."""
 
     name: str
     severity: Severity
@@ -34,12 +34,12 @@ class CheckSpec:
 
 
 def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
-    """Every check that a day of this enrichment gets, in the order in which people read them.
+    """Every check of a day of this enrichment, in display order.
 
-    A rule that the declaration does not ask for is absent, so that no check passes without having judged anything.
+    A rule without a counterpart in the declaration is absent, so that no check passes without judging anything.
 
     Raises:
-        ValueError: `severities` names a check that there is not.
+        ValueError: `severities` names an unknown check.
     """
     possible: list[Check] = [kind(declared) for kind in OF_THE_ROW]
     possible += [kind(declared, window) for window in declared.windows for kind in OF_A_WINDOW]
@@ -57,7 +57,7 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
 
 
 def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
-    """The user's own expectations with their check names: `<type>__<column>`, numbered where two would be the same."""
+    """The user's expectations with their check names: `<type>__<column>`, numbered if two would be equal."""
     seen: Counter[str] = Counter()
     named = []
     for expectation in declared.expectations:

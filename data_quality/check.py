@@ -1,4 +1,4 @@
-"""What a check is: what it promises of a day, how it judges that, and what it says."""
+"""The base of all checks: the promise about a day, the rule and the texts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jobs.schema import DeclaredFacts, LookupFacts, Severity
 
 
 class Cure(Enum):
-    """How a day that is held back comes to other rows than it has, once the cause is mended."""
+    """The command that corrects a held-back day once the cause is fixed."""
 
     RUN_AGAIN = "run again"
-    REPLAY = "replay"  # a run takes a stored answer that does not fit as it is
-    REFRESH = "refresh"  # as they are stored, the day would have the same answers
+    REPLAY = "replay"  # a plain run would reuse a stored answer that does not fit
+    REFRESH = "refresh"  # a plain run would reuse the stored answers
 
 
 class Check(ABC):
-    """One check of one declaration. It sees each task once, several at a time; then it sums up what it saw."""
+    """One check of one declaration. It reads each task once, several at a time, and then combines the results."""
 
     name: ClassVar[str]
     severity: ClassVar[Severity] = "error"  # unless declared otherwise
@@ -44,7 +44,7 @@ class Check(ABC):
 
     @property
     def wanted(self) -> bool:
-        """Whether the declaration asks for what the check judges."""
+        """Whether the declaration has what the check judges."""
         return True
 
     @property
@@ -54,21 +54,21 @@ class Check(ABC):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Columns without which it cannot run."""
+        """Columns that the check requires."""
         return ()
 
     def prepare(self, day: WrittenDay) -> None:  # noqa: B027  # most need nothing
-        """Before the first task."""
+        """Runs before the first task."""
 
     def of_task(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
-        """What the rows of one task say."""
+        """The partial result for the rows of one task."""
 
     @abstractmethod
     def finding(self, parts: list[Any], day: WrittenDay) -> Finding:
-        """What all tasks say together; parts: what `of_task` gave."""
+        """The finding of all tasks from `parts`, the results of `of_task`."""
 
     def faults(self, rows: TaskRows, at_fault: Flags, columns: Iterable[str], more: More = nothing_more) -> Faults:
-        """The rows at fault, named by what names a row."""
+        """The rows at fault, with their identity columns and `columns` as evidence."""
         return rows.faults(at_fault, [*identity_columns(self.declared, rows.names), *columns], more)
 
 

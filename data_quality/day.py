@@ -1,4 +1,4 @@
-"""One day judged, before it is published: every check of the catalogue on exactly the files of its run."""
+"""Judges one day before it is published: every check of the catalogue on exactly the files of its run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QualityResult:
-    """What the checks say of a day, and what was counted for its report."""
+    """The verdicts on a day, and the counts for its report."""
 
     verdicts: tuple[Verdict, ...]
     pictures: dict[str, Any] = field(default_factory=dict)
@@ -34,15 +34,19 @@ def check(
 ) -> QualityResult:
     """Judge a day on the files of its run, before it is published: one verdict per check of the catalogue.
 
-    metrics: the run's own counts, to be checked too. stored: gives what the ledger holds of a lookup's answers; without
-    it they are judged by themselves. A check that could not run is `not_run`, with the reason, and stops no other.
-    Nothing is written.
+    A check that could not run is `not_run`, with the reason, and does not stop the others. Nothing is written.
+
+    Args:
+        spark: Evaluates key expressions and the user's expectations.
+        facts: The run and its files.
+        metrics: The run's own counts, which are checked too.
+        stored: Returns the stored answers of a lookup. Without it, answers are compared only with each other.
     """
     return judge(WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored))
 
 
 def judge(day: WrittenDay) -> QualityResult:
-    """The same for any table with the audit columns."""
+    """Judge any table with the audit columns."""
     specs = checks(day.declared)
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     with quiet():
@@ -59,7 +63,7 @@ def judge(day: WrittenDay) -> QualityResult:
 
 
 def _frame(day: WrittenDay) -> DataFrame:
-    """The same rows for the user's own expectations; nothing where there are none."""
+    """The rows as a Spark DataFrame for the user's expectations; None if there are none."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -117,7 +121,7 @@ def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
 
 
 def _exception(info: dict[str, Any]) -> str | None:
-    """The message of the exception that kept a check from running; Great Expectations nests it by metric."""
+    """The message of the exception that stopped a check; Great Expectations nests it by metric."""
     if "raised_exception" in info:
         return in_one_line(info["exception_message"]) if info["raised_exception"] else None
     messages = [_exception(inner) for inner in info.values() if isinstance(inner, dict)]

@@ -1,4 +1,4 @@
-"""What a run of days asks of the checks: their name, a place for verdicts, and the report."""
+"""The interface of the checks for runs: their module, the verdict store and the report."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REPORTS = Path("data/reports")
 
 @dataclass(frozen=True)
 class DayQuality:
-    """The checks of the house. checks: module:function that judges the written files of a day."""
+    """Tidegate's checks. checks: module:function that judges the written files of a day."""
 
     checks: str = CHECKS
 
     def unready(self, enrichment: str) -> str:
-        """Why verdicts or the report could not be stored, in a sentence; empty when they can."""
+        """One sentence why verdicts or the report cannot be stored; empty if they can."""
         from data_quality import report, verdict_store
 
         try:
@@ -32,13 +32,13 @@ class DayQuality:
         return ""
 
     def keep(self, record: DayRecord) -> None:
-        """Store the verdicts of a run. Raises VerdictsRefused, with a sentence for people."""
+        """Store the verdicts of a run. Raises VerdictsRefused with a user-facing sentence."""
         from data_quality import verdict_store
 
         verdict_store.save(record)
 
     def render(self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> None:
-        """Draw the page of every day of the enrichment, and its index."""
+        """Render the page of every day of the enrichment, and its index."""
         from data_quality import report
 
         report.render(enrichment, records, REPORTS / enrichment, unwritten)

@@ -1,4 +1,4 @@
-"""A number of 64 bits for each value of an Arrow array of any type: other values, another number."""
+"""A 64-bit digest for each value of an Arrow array of any type: different values have different digests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.uint64]
 
-_ABSENT = np.uint64(0x9E3779B97F4A7C15)  # for a null; and the step of splitmix64
+_ABSENT = np.uint64(0x9E3779B97F4A7C15)  # the digest of null, and the step of splitmix64
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
 
 
 def digest(columns: Iterable[pa.Array]) -> Numbers:
-    """One number for the values of each row in this order. Every NaN is the same, -0.0 is not 0.0; maps with another
-    order of entries differ. Numbers of one process compare; those of another one do not.
+    """One digest per row over these columns in order. All NaNs are equal, -0.0 differs from 0.0, and maps with another
+    order of entries differ. Digests compare only within a process.
     """
     found: Numbers = np.zeros(1, np.uint64)
     for column in columns:
@@ -87,7 +87,7 @@ def _as_bytes(texts: pa.Array) -> pa.Array:
 
 
 def _of_items(column: pa.Array) -> Numbers:
-    """Of a list or a map: its items with their places, and how many they are."""
+    """The digest of a list or a map: its items with their places, and their number."""
     if pa.types.is_map(column.type):
         entry = pa.struct([pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)])
         column = column.cast(pa.list_(entry))

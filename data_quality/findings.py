@@ -1,4 +1,4 @@
-"""What a check found, before it becomes a verdict, and the rows that prove it."""
+"""The finding of a check, before it becomes a verdict, with the rows that prove it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Self
 from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY, DeclaredFacts
 
 ROWS_OF_EVIDENCE = 10
-_WORDS = 9  # columns of the first row that a sentence names; the table has them all
+_WORDS = 9  # columns of the first row in a sentence; the evidence table has all of them
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`success` is None where the check could not run; `sentence` then says why."""
+    """`success` is None if the check could not run; `sentence` is then the reason."""
 
     success: bool | None
     sentence: str
@@ -31,7 +31,7 @@ class Finding:
 
     @classmethod
     def judged(cls, holds: str, wrong: str, unexpected_count: int, element_count: int, expected: str) -> Self:
-        """Green with the sentence `holds` when nothing is unexpected, else red with the sentence `wrong`."""
+        """Green with the sentence `holds` if nothing is unexpected, otherwise red with the sentence `wrong`."""
         success = unexpected_count == 0
         return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
 
@@ -47,14 +47,16 @@ class Finding:
 
 
 def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[str]:
-    """What names a row in evidence: the declared row_id if the files have it, else source file and row number."""
+    """The columns that identify a row in evidence: the declared row_id if the files have it, else source file and
+    row.
+    """
     declared_id = [name for name in declared.row_id if name in names]
     identity = declared_id if declared.row_id and len(declared_id) == len(declared.row_id) else list(SOURCE_IDENTITY)
     return [*identity, *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity)]
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it; times in ISO 8601, what JSON does not know as text."""
+    """The value for JSON: times in ISO 8601, types that JSON lacks as text."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -67,7 +69,7 @@ def plain(value: Any) -> Any:
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """A row of evidence as people read it: its identity first, of a path the end; lists are left to the table."""
+    """A row of evidence in words: its identity first, only the end of a path, and no lists, which the table shows."""
     short = {name.lstrip("_"): value for name, value in row.items() if value is not None}
     texts = [
         f"{name} {str(value).rsplit('/', 1)[-1]}" for name, value in short.items() if not isinstance(value, list | dict)

@@ -1,4 +1,4 @@
-"""A day against the days before it, read from the records of their runs."""
+"""Metrics of earlier days, read from their run records, to compare a day with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAYS_OF_HISTORY = 28
 
 
 def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayMetrics]:
-    """Figures of the published days among the last DAYS_OF_HISTORY; of a day published twice, the later run."""
+    """Metrics of the published days among the last DAYS_OF_HISTORY; for a day published twice, of the later run."""
     last = dt.date.fromisoformat(day)
     figures = {}
     for back in range(1, DAYS_OF_HISTORY + 1):
@@ -33,7 +33,7 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayM
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A record as it stands; an empty one for a record that a power cut tore: one day less to compare with."""
+    """A record; empty for a record that a power cut tore, so that only this day is missing from the comparison."""
     try:
         record = json.loads(path.read_text())
         DayMetrics.from_dict(record["figures"])

@@ -1,4 +1,4 @@
-"""Where a column that only grows along the files goes back, and which rows are to blame."""
+"""Finds where a column that must grow along the files decreases, and the rows at fault."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def gone_back(values: Floats, among: Places | None = None) -> Flags:
-    """The rows before which a larger value stands, and those without one. among: the groups in which it counts."""
+    """The rows after a larger value, and the rows without a value. among: the groups in which order counts."""
     return (_neighbour(values, 1, among) > values) | np.isnan(values)
 
 
 def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
-    """Of each row, the value so many rows before it in its group; after it, if negative. NaN where there is none."""
+    """For each row, the value so many rows before it in its group (after it, if negative); NaN if there is none."""
     order = np.arange(len(values)) if among is None else np.argsort(among, kind="stable")
     groups = np.zeros(len(values), np.int64) if among is None else among[order]
     found, size = np.full(len(values), np.nan), abs(distance)
@@ -33,9 +33,9 @@ def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
 
 
 def out_of_place(check: Check, rows: TaskRows, column: str, among: Places | None = None) -> Faults:
-    """The rows without which the column would not go back: where it drops, one of the two neighbours.
+    """The rows whose removal would leave the column in order: at each drop, one of its two neighbours.
 
-    The row after the drop came too late if the next one goes on from before it; else the row before came too soon.
+    The row after the drop is late if the next one continues from before the drop; otherwise the row before is early.
     """
     value = rows.numbers(column)
     before, second_before = _neighbour(value, 1, among), _neighbour(value, 2, among)

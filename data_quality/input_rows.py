@@ -1,4 +1,4 @@
-"""The input of a run read again, any rows of any of its files, with the types that Spark gives its columns."""
+"""Reads rows of a run's input files again, with Spark's column types."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-_LEGACY = b"org.apache.spark.legacy"  # how the names of what Spark notes in a file begin whose old dates it shifts
+_LEGACY = b"org.apache.spark.legacy"  # prefix of the metadata by which Spark marks files with shifted old dates
 
 
 def path_of(uri: str) -> str:
-    """What Spark opens: it takes a path as it stands, and gives it back percent-encoded, as file:/x or file:///x."""
+    """The path that Spark opens. Spark takes a plain path and returns it percent-encoded, as file:/x or file:///x."""
     return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") or "://" in uri else uri
 
 
 class InputRows:
-    """Arrow reads what it reads as Spark does; Spark the rest: nested columns of old layouts, shifted dates."""
+    """Arrow reads the files that it reads like Spark; Spark reads the rest: nested columns of old layouts, shifted
+    dates.
+    """
 
     def __init__(self, spark: SparkSession | None, facts: DayFacts) -> None:
         self._spark, self._facts = spark, facts
@@ -38,7 +40,7 @@ class InputRows:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """The rows of each file, by its path."""
+        """The number of rows of each file, by its path."""
         return {path: pq.read_metadata(path).num_rows for path in self._paths}
 
     @property
@@ -47,7 +49,7 @@ class InputRows:
 
     @cached_property
     def spark_types(self) -> StructType:
-        """Of the columns; as the run noted them, else as Spark finds them."""
+        """Column types as the run recorded them, else as Spark infers them."""
         from pyspark.sql.types import StructType
 
         if self._facts.input_types:
@@ -73,7 +75,7 @@ class InputRows:
         return self._by_spark(path, first, last)
 
     def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
-        """Raises an error of Arrow for a file that Arrow would not read as Spark does."""
+        """Raises an Arrow error for a file that Arrow would read differently from Spark."""
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
             if any(name.startswith(_LEGACY) for name in file.metadata.metadata or {}):
                 raise pa.ArrowNotImplementedError("its old dates are shifted")
@@ -108,7 +110,7 @@ class InputRows:
 
 
 def beside(rows: TaskRows, source: InputRows) -> list[tuple[Places, pa.Table]]:
-    """The places of a task's rows that the input has, and the rows of the input in the same order, file by file."""
+    """The places of a task's rows that exist in the input, with those input rows in the same order, file by file."""
     return rows.once("beside", lambda: list(_beside(rows, source)))
 
 
@@ -127,7 +129,7 @@ def _beside(rows: TaskRows, source: InputRows) -> Iterator[tuple[Places, pa.Tabl
 
 
 def by_file(rows: TaskRows) -> dict[str | None, Places]:
-    """The places of the rows of each file of the input, as the rows spell it."""
+    """The places of the rows of each input file, by the path in the rows."""
 
     def made() -> dict[str | None, Places]:
         column = rows.column(SOURCE_FILE)

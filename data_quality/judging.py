@@ -1,4 +1,4 @@
-"""All checks of a day in one pass over its tasks: several tasks at a time, and no more of them in memory."""
+"""All checks of a day in one pass over its tasks, with only a few tasks in memory at a time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ AT_ONCE = min(8, os.cpu_count() or 1)  # tasks
 
 
 class Judging:
-    """The checks on one day, and what the report draws of it."""
+    """The checks of one day, and the charts of its report."""
 
     def __init__(self, checks: Sequence[Check], day: WrittenDay) -> None:
         self._checks, self._day = checks, day
         self.pictures: dict[str, Any] = {}
 
     def findings(self) -> dict[str, Finding]:
-        """By name of a check. One that cannot run says why and stops no other."""
+        """Findings by check name. A check that cannot run reports the reason and does not stop the others."""
         day, pictures = self._day, Pictures(self._day.facts)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             why_not = list(pool.map(self._why_not, self._checks))
@@ -41,7 +41,7 @@ class Judging:
             found = dict(
                 zip((check.full_name for check in able), pool.map(self._finding, able, of_checks), strict=True)
             )
-        if not any(isinstance(part, Exception) for part in drawn):  # columns of a wrong type: the checks say so
+        if not any(isinstance(part, Exception) for part in drawn):  # the checks report columns of a wrong type
             self.pictures = pictures.drawn(drawn)
         refused = {check.full_name: why for check, why in zip(self._checks, why_not, strict=True) if why}
         return found | {name: Finding.not_run(why) for name, why in refused.items()}
@@ -52,14 +52,14 @@ class Judging:
         return finding if isinstance(finding, Finding) else Finding.not_run(in_one_line(finding))
 
     def _why_not(self, check: Check) -> str | None:
-        """The reason for which a check cannot run, or None."""
+        """Why a check cannot run, or None."""
         missing = self._day.output.missing(check.needs)
         error = None if missing else _guarded(partial(check.prepare, self._day))
         return missing or (None if error is None else in_one_line(error))
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """What it gives; or the error, whatever files, a ledger or Spark say: that check did not run."""
+    """The result, or any error of files, ledger or Spark as a value: then the check did not run."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""The keys that the declared expressions give for the rows of the input, evaluated once more."""
+"""Evaluates the declared key expressions again for the rows of the input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.schema import LookupFacts
 Key = dict[str, pa.Array]  # part -> its values
 Expression = tuple[str, str, str]  # lookup, part of its key, Spark SQL
 
-# what gives another value each time, or another one in another query
+# functions whose value differs between evaluations or queries
 _FLEETING = re.compile(
     r"\b(current_date|current_timestamp|localtimestamp|current_time|current_user|session_user)\b|\bunix_timestamp\s*\(\s*\)"
     r"|\b(curdate|now|user|rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id"
@@ -25,15 +25,15 @@ _FLEETING = re.compile(
 
 
 def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
-    """The parts of a key that are the same whenever they are evaluated, with their expressions."""
+    """The parts of a key with repeatable expressions, and these expressions."""
     return [(part, text) for part, text in lookup.keys if not _FLEETING.search(text)]
 
 
 def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Iterator[tuple[Places, Key]]:
-    """The rows of a task that the input has, and the parts of the lookup's key that last, file by file.
+    """The places of a task's rows that exist in the input, and the repeatable parts of their key, file by file.
 
     Raises:
-        ValueError: Spark refuses an expression.
+        ValueError: Spark rejects an expression.
     """
     for places, keys, refused in rows.once("declared keys", lambda: list(_declared_keys(rows, day))):
         if lookup.name in refused:
@@ -42,7 +42,7 @@ def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Itera
 
 
 def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
-    """Of all lookups. A column's name needs no Spark; what is more is evaluated for all of them in one job."""
+    """Keys of all lookups. A plain column needs no Spark; one job evaluates all other expressions."""
     for places, given in beside(rows, day.input):
         columns = {name.lower(): name for name in given.column_names}
         keys: dict[str, Key] = {lookup.name: {} for lookup in day.declared.lookups}
@@ -59,7 +59,7 @@ def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, di
 
 
 def _evaluate(rest: list[Expression], given: pa.Table, day: WrittenDay, keys: dict[str, Key]) -> dict[str, str]:
-    """Add to the keys what Spark makes of the expressions; gives, by lookup, why it refuses one."""
+    """Add Spark's values of the expressions to the keys; returns, by lookup, why Spark rejects one."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
     from pyspark.sql.types import StructType

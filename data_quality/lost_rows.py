@@ -1,7 +1,7 @@
-"""The rows of the input that the files do not have, at the place in their task that their neighbours leave open.
+"""Input rows that the files lack, at the gap that their neighbours in the task leave.
 
-Within a task the rows of one input file follow each other, so the nearest row after in that file, or else the nearest
-one before, gives task and input_seq: behind the last row of a task there is always room, before its first none.
+Within a task the rows of one input file are consecutive, so the nearest following row of that file, or else the nearest
+preceding one, determines task and input_seq: after the last row of a task there is always room, before its first none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROW, _TASK, _SEQ = range(3)
 
 
 def find(output: RunOutput, source: InputRows, event_time: EventTimeFacts) -> dict[int, Lost]:
-    """By task. Reads all tasks anew: there are lost rows only where something is wrong."""
+    """The lost rows by task. Reads all tasks again, which happens only on a faulty day."""
     there, taken = _there(output)
     found: dict[int, list[tuple[int, int]]] = {}
     for path, count in source.counts.items():
@@ -31,7 +31,7 @@ def find(output: RunOutput, source: InputRows, event_time: EventTimeFacts) -> di
 
 
 def _there(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, int]]]:
-    """By path of an input file the numbers, tasks and places of its rows; and the places taken in each task."""
+    """By input file: the numbers, tasks and places of its rows; by task: the places in use."""
     files: dict[str, list[Places]] = {}
     taken: set[tuple[int, int]] = set()
     for read in output.tasks():
@@ -46,7 +46,7 @@ def _there(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, int]]]:
 
 
 def _placed(known: Places, count: int, taken: set[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """The lost rows of one file for which there is a place: row, task, place."""
+    """The lost rows of one file for which there is a gap: row, task, place."""
     lost = np.setdiff1d(np.arange(count), known[:, _ROW])
     after = np.searchsorted(known[:, _ROW], lost)
     for row, following in zip(lost.tolist(), after.tolist(), strict=True):

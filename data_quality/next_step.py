@@ -1,4 +1,4 @@
-"""What is to be done about a day that is held back, by what its checks found."""
+"""The next step for a held-back day, chosen by its failed checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobs.schema import DayRecord, DeclaredFacts
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
-    """Of a day that is held back. declared: as it is now."""
+    """The cure of a held-back day. declared: the current declaration."""
     red = {verdict.check for verdict in record.verdicts if verdict.holds_back}
     cures = {spec.cure for spec in catalogue.checks(declared) if spec.name in red}
     if declared.ledger is None:
@@ -19,19 +19,19 @@ def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
 
 
 def next_step(record: DayRecord) -> str:
-    """For the reader of the day's report, with Dagster or without."""
+    """A sentence for the reader of the day's report, with or without Dagster."""
     name, day = record.facts.declared.enrichment, record.facts.day
-    again = f"run the day again, by the job {name}_nightly or `tidegate run {name} --day {day}`."
+    again = f"run the day again, with the job {name}_nightly or `tidegate run {name} --day {day}`."
     match cure(record, record.facts.declared):
         case Cure.REPLAY:
             return (
-                f"Mend the cause, then run the job {name}_replay for the day, or `tidegate replay {name} --day {day}`: "
-                "it asks again for the dead letters and nothing else."
+                f"Fix the cause, then run the job {name}_replay for the day, or `tidegate replay {name} --day {day}`: "
+                "it calls again only for the dead letters."
             )
         case Cure.REFRESH:
             return (
-                "Mend the cause; the ledger keeps the answers: where some are wrong, ask anew for them by the job "
-                f"refresh_answers or `tidegate refresh`; then {again}"
+                "Fix the cause. The ledger keeps wrong answers: refresh them with the job refresh_answers or "
+                f"`tidegate refresh`, then {again}"
             )
         case Cure.RUN_AGAIN:
-            return f"Mend the cause, then {again}"
+            return f"Fix the cause, then {again}"

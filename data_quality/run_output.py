@@ -1,4 +1,4 @@
-"""The files of a run as the checks see them: task by task, the rows of each in the order in which it wrote them."""
+"""The files of a run for the checks: task by task, with the rows in the order of writing."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Places = NDArray[np.int64]
 T = TypeVar("T")
-More = Callable[[int], dict[str, Any]]  # of a row: what its evidence has beside its columns
+More = Callable[[int], dict[str, Any]]  # further evidence of a row, beside its columns
 
 _NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")  # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
 
 
 @dataclass(frozen=True)
 class Faults:
-    """Rows that break a rule: how many, and the first of them, each behind what they are sorted by."""
+    """Rows that break a rule: their number and the first of them, each with its sort key."""
 
     count: int
     rows: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()
@@ -48,7 +48,7 @@ class Faults:
 
 
 def _sortable(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Nulls first."""
+    """A sort key that puts nulls first."""
     return tuple((part is not None, part if part is not None else 0) for part in key)
 
 
@@ -57,7 +57,7 @@ def nothing_more(_row: int) -> dict[str, Any]:
 
 
 class TaskRows:
-    """The rows of one task. Null is NaN where a column is taken as numbers, so that it fulfils no comparison."""
+    """The rows of one task. In a column read as numbers, null is NaN, so that every comparison with it is false."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.unify_dictionaries().combine_chunks()
@@ -71,7 +71,7 @@ class TaskRows:
         return list(self.table.column_names)
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """What several checks need of these rows, made for the first of them."""
+        """A value that several checks share, computed for the first of them."""
         if name not in self._made:
             self._made[name] = make()
         found: T = self._made[name]
@@ -81,7 +81,9 @@ class TaskRows:
         return array_of(self.table[name])
 
     def numbers(self, name: str) -> Floats:
-        """A column of numbers, whole ones up to 2**53; NaN for null, and the infinite for NaN, as Spark sorts it."""
+        """A column as floats, exact for integers up to 2**53; null becomes NaN, and NaN infinity, as in Spark's sort
+        order.
+        """
 
         def made() -> Floats:
             column = self.column(name)
@@ -95,7 +97,7 @@ class TaskRows:
         return self.once(("null", name), lambda: flags(self.column(name).is_null()))
 
     def one_of(self, name: str, *values: Any) -> Flags:
-        """Where a column has one of these values; a null is none of them."""
+        """Where a column has one of these values; null matches none."""
         column = self.column(name)
         if not pa.types.is_dictionary(column.type):
             return flags(pc.is_in(column, value_set=pa.array(values, column.type)))
@@ -105,14 +107,14 @@ class TaskRows:
         return found
 
     def counts_of(self, name: str) -> dict[Any, int]:
-        """How often each value stands in a column."""
+        """The number of rows of each value of a column."""
         return {one["values"]: one["counts"] for one in self.column(name).value_counts().to_pylist()}
 
     def calls(self, lookup: str) -> Calls:
         return self.once(("calls", lookup), lambda: Calls.of(self.column(schema.attempts(lookup))))
 
     def faults(self, at_fault: Flags, columns: Iterable[str], more: More = nothing_more) -> Faults:
-        """The rows at fault in the order of the input, with these columns as evidence, and what `more` adds to each."""
+        """The rows at fault in input order, with these columns and the additions of `more` as evidence."""
         places = np.flatnonzero(at_fault)
         if not len(places):
             return Faults(0)
@@ -127,19 +129,19 @@ class TaskRows:
 
 
 def whole_number(value: float) -> int | None:
-    """As evidence shows it."""
+    """The number for evidence."""
     return None if np.isnan(value) else int(value)
 
 
 def array_of(column: pa.ChunkedArray) -> pa.Array:
-    """One array: of no chunk, and of several, too."""
+    """One array, also for none or several chunks."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def flags(column: pa.Array) -> Flags:
-    """Null is false."""
+    """The boolean array, with null as false."""
     found: Flags = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
     return found
 
@@ -154,7 +156,7 @@ def as_numbers(column: pa.Array) -> Floats:
 
 @dataclass(frozen=True)
 class Calls:
-    """The attempts of the rows of a task for one lookup, one after the other; times in µs, NaN where there is none."""
+    """The attempts of a task's rows for one lookup, in sequence; times in µs, NaN if missing."""
 
     counts: Places  # of each row
     starts: Floats
@@ -170,22 +172,22 @@ class Calls:
 
     @cached_property
     def rows(self) -> Places:
-        """Of each attempt the place of its row."""
+        """The row's place of each attempt."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     @cached_property
     def firsts(self) -> Places:
-        """Of each row the place of its first attempt; of a row without one, that of the next."""
+        """The place of each row's first attempt; for a row without attempts, that of the next one."""
         return np.cumsum(self.counts) - self.counts
 
     @cached_property
     def begun(self) -> Floats:
-        """Of each row, when its first attempt began."""
+        """The start of each row's first attempt."""
         return self._of_rows(self.starts, self.firsts)
 
     @cached_property
     def ended(self) -> Floats:
-        """Of each row, when its last attempt ended."""
+        """The end of each row's last attempt."""
         return self._of_rows(self.ends, self.firsts + self.counts - 1)
 
     def _of_rows(self, values: Floats, places: Places) -> Floats:
@@ -197,7 +199,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Task:
-    """Which rows one task wrote: those of its files, or of a table."""
+    """The rows of one task: its files, or rows of a table."""
 
     files: tuple[str, ...] = ()
     rows: pa.Table | None = None
@@ -210,7 +212,7 @@ class Task:
 
 
 class RunOutput:
-    """What a run wrote; or any table with the audit columns, whose rows stand in the order of writing."""
+    """The output of a run, or any table with the audit columns and its rows in the order of writing."""
 
     def __init__(self, declared: DeclaredFacts, columns: pa.Schema, tasks: list[Task]) -> None:
         self.columns = columns
@@ -223,7 +225,7 @@ class RunOutput:
 
     @classmethod
     def of_files(cls, declared: DeclaredFacts, files: Iterable[str]) -> RunOutput:
-        """One task writes one file, or several in turn, each in the order in which its rows came."""
+        """The output of files: a task writes one file, or several in sequence, in the order of its rows."""
         ordered = sorted(files, key=_in_order_of_writing)
         footers = [pq.read_metadata(file) for file in ordered]
         columns = pa.unify_schemas(
@@ -239,7 +241,7 @@ class RunOutput:
                 return cls(declared, columns, _by_task(whole.table))
             tasks.setdefault(number, []).append(file)
             rows[number] += footer.num_rows
-        # the longest first, so that none is left alone with one at the end
+        # the longest first, so that no core is left alone with a long one at the end
         return cls(declared, columns, [Task(tuple(tasks[number])) for number, _ in rows.most_common()])
 
     @classmethod
@@ -249,7 +251,7 @@ class RunOutput:
         return output
 
     def missing(self, needed: Iterable[str]) -> str | None:
-        """The reason for which a check that needs these columns cannot run, or None."""
+        """Why a check that needs these columns cannot run, or None."""
         absent = [name for name in needed if len(self.columns) and name not in self.columns.names]
         return f"the files have no column {', '.join(absent)}" if absent else None
 
@@ -257,20 +259,20 @@ class RunOutput:
         return len(self._tasks)
 
     def tasks(self) -> Iterator[Callable[[], TaskRows]]:
-        """Each task, to be read when its rows are wanted."""
+        """One function per task that reads its rows."""
         for task in self._tasks:
             yield lambda task=task: task.read(self._dictionaries)  # type: ignore[misc]
 
 
 def _in_order_of_writing(file: str) -> tuple[str, int, str]:
-    """The counter as a number: as text, the thousandth file of a task would sort before its second."""
+    """Sorts by the counter as a number: as text, the thousandth file of a task would precede its second."""
     name = Path(file).name
     counter = _NUMBER_OF_A_TASKS_FILE.search(name)
     return (name[: counter.start()], int(counter[1]), name) if counter else (name, 0, name)
 
 
 def _only_task(footer: pq.FileMetaData) -> int | None:
-    """The task of all rows of a file, by its statistics; None where they are of several, or not all say so."""
+    """The task of all rows of a file by its statistics; None if there are several, or if statistics are missing."""
     names = footer.schema.names
     if PARTITION not in names:
         return 0

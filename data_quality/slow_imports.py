@@ -1,5 +1,5 @@
-"""Great Expectations without what it imports for a few of its expectations only, and without its messages: drawing and
-statistics are half of its import.
+"""Imports Great Expectations without the plotting and statistics modules of a few expectations, which are half of its
+import time, and without its messages.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-OF_GREAT_EXPECTATIONS = ("altair", "scipy.stats", "scipy.sparse")  # 4 s of CPU, which no check of ours needs
+OF_GREAT_EXPECTATIONS = ("altair", "scipy.stats", "scipy.sparse")  # 4 s of CPU; no check of Tidegate needs them
 
 
 def import_when_used(*names: str) -> None:
-    """Have modules imported when something of theirs is first asked for; those imported already stay as they are."""
+    """Import these modules on first use; modules that are imported already stay."""
     for name in names:
         sys.modules.setdefault(name, _WhenUsed(name))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Great Expectations logs and warns about its own ways, which tell nobody anything about the day."""
+    """Silence logs and warnings of Great Expectations, which say nothing about the day."""
     logger = logging.getLogger("great_expectations")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -38,14 +38,14 @@ def quiet() -> Iterator[None]:
 
 
 class _WhenUsed(ModuleType):
-    """Stands for a module until then. importlib's own LazyLoader imports at the next `import` statement already."""
+    """A placeholder for a module until its first use. importlib's LazyLoader imports at the next `import` statement."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.__spec__ = ModuleSpec(name, loader=None)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # the import system asks for those, and for the path of a part
+        if name.startswith("__") and name != "__path__":  # the import system reads these, and the path of a submodule
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]

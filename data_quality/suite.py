@@ -1,7 +1,7 @@
 """The checks of a day as one Great Expectations validation.
 
-Ours are expectations with one metric between them, which judges the day in one pass. An expectation of the user's is
-judged by Great Expectations itself, in Spark.
+Tidegate's checks share one metric, which judges the day in one pass. Great Expectations judges the user's expectations
+itself, in Spark.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Judge = Callable[[], Mapping[str, Finding]]
 
 _SEVERITY = {"error": "critical", "warn": "warning"}
-_JUDGES: dict[str, Judge] = {}  # of the validations that run now: a metric's arguments can only be plain data
+_JUDGES: dict[str, Judge] = {}  # of the running validations, because arguments of a metric can only be plain data
 
 
 class FindingsMetric(TableMetricProvider):  # type: ignore[misc]  # Great Expectations has no types for us
-    """The findings of all our checks, by name; computed once per validation."""
+    """The findings of Tidegate's checks by name, computed once per validation."""
 
     metric_name = "tidegate.findings"
     value_keys = ("judge",)
@@ -55,7 +55,7 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
 
     def _validate(self, metrics: dict[str, Any], **_: Any) -> dict[str, Any]:
         finding: Finding = metrics[FindingsMetric.metric_name][self.check]
-        # a result beyond 100 % is refused
+        # Great Expectations rejects a result above 100 %
         percent = 100 * min(1.0, share(finding.unexpected_count, finding.element_count))
         result = {"observed_value": finding.sentence, "unexpected_percent": percent, **finding.plain()}
         return {"success": bool(finding.success), "result": result}
@@ -73,7 +73,7 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
 
 
 def validate(specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame) -> tuple[dict[str, Any], dict[str, str]]:
-    """Results by check, and for some checks the reason why there is none. frame: what the user's own are judged on."""
+    """Results by check, and reasons for checks without a result. frame: the rows for the user's expectations."""
     number = uuid.uuid4().hex
     expectations, refused = [], {}
     for spec in specs:
@@ -97,7 +97,7 @@ def _expectation_of(spec: CheckSpec, judge: str) -> Any:
 
 
 def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
-    """An expectation of the user's own, or the reason why there is none."""
+    """The user's expectation, or the reason why it cannot run."""
     kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
     if kind is None:
         return f"Great Expectations has no {wanted.type}"

@@ -1,4 +1,4 @@
-"""Each verdict of each day as a row of a SQL table, for machines: any database that SQLAlchemy knows."""
+"""Stores each verdict of each day as a row of a SQL table, in any database that SQLAlchemy supports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.schema import DayRecord
 
 URL = "TIDEGATE_QUALITY_URL"  # environment variable
 DEFAULT_URL = "sqlite:///data/quality.db"
-MOST = 300  # characters of what a database says
+MOST = 300  # characters of a database's message
 
 _METADATA = sa.MetaData()
 VERDICTS = sa.Table(
@@ -38,11 +38,11 @@ VERDICTS = sa.Table(
 
 
 class VerdictsRefused(Exception):  # noqa: N818  # what happened
-    """The database of verdicts cannot be reached, or takes none; in one sentence."""
+    """The database of verdicts cannot be reached or written; the message is one sentence."""
 
 
 def require(url: str | None = None) -> None:
-    """See to it that verdicts can be kept, before there are any.
+    """Check that verdicts can be stored, before a run makes any.
 
     Raises:
         VerdictsRefused: the database cannot be reached, is damaged, or may not be written.
@@ -52,12 +52,12 @@ def require(url: str | None = None) -> None:
 
 
 def save(record: DayRecord, url: str | None = None) -> int:
-    """Keep the verdicts of a run in place of what was kept of it before; returns how many.
+    """Store the verdicts of a run in place of its earlier ones; returns their number.
 
-    All or none are kept. The table is made when it is not there.
+    Stores all or none, and creates the table if it does not exist.
 
     Raises:
-        VerdictsRefused: none are kept.
+        VerdictsRefused: none are stored.
     """
     facts = record.facts
     of_the_run = {"enrichment": facts.declared.enrichment, "day": facts.day, "run_id": facts.run_id}
@@ -87,7 +87,7 @@ def save(record: DayRecord, url: str | None = None) -> int:
 
 @contextlib.contextmanager
 def _transaction(url: str | None) -> Iterator[sa.Connection]:
-    """One transaction on the database, with its table. Raises VerdictsRefused for what it or its driver raises."""
+    """One transaction on the database, with its table. Raises VerdictsRefused for any error of it or its driver."""
     url = url or os.environ.get(URL) or DEFAULT_URL
     try:
         path = sa.make_url(url).database
@@ -97,7 +97,7 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
         try:
             with engine.begin() as connection:
                 if url.startswith("sqlite"):
-                    connection.exec_driver_sql("PRAGMA secure_delete = ON")  # what is replaced may name a forgotten row
+                    connection.exec_driver_sql("PRAGMA secure_delete = ON")  # replaced rows may name a forgotten row
                 _METADATA.create_all(connection)
                 yield connection
         finally:
@@ -115,5 +115,5 @@ def _shown(url: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """As every database takes it: PostgreSQL has no NUL in a text, and half a character is none."""
+    """The text without NUL, which PostgreSQL rejects, and without lone surrogates."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Segments and late rows as the event times put them, task by task."""
+"""Segments and late rows computed from the event times, task by task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_TIME = np.iinfo(np.int64).min // 2
 
 @dataclass(frozen=True)
 class Lost:
-    """Rows of a task that are not in its files: their event times moved its watermarks all the same."""
+    """Rows of a task that its files lack; their event times moved its watermarks nevertheless."""
 
     places: Places  # in the task's input
     times_ms: Places
@@ -28,7 +28,7 @@ NONE_LOST = Lost(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 @dataclass(frozen=True)
 class TrueMarks:
-    """Of each row."""
+    """The true segment and lateness of each row."""
 
     segment: Places
     late: Flags
@@ -36,7 +36,7 @@ class TrueMarks:
 
 
 def event_times_ms(table: pa.Table, column: str) -> Places:
-    """As the watermarks count them: whole milliseconds since the epoch, an integer column taken as such."""
+    """Event times in whole milliseconds since the epoch; an integer column is used unchanged."""
     values = array_of(table[column])
     if pa.types.is_integer(values.type):
         times = values.cast(pa.int64())
@@ -49,15 +49,15 @@ def event_times_ms(table: pa.Table, column: str) -> Places:
 
 
 def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST) -> TrueMarks:
-    """A watermark follows every record that raises the largest event time: largest - bound - 1. A row doubled counts
-    once.
+    """A watermark of largest - bound - 1 follows every record that raises the largest event time. A duplicated row
+    counts once.
     """
     seq = np.concatenate([np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64), lost.places])
     times = np.concatenate([event_times_ms(rows.table, declared.column), lost.times_ms])
     order = np.argsort(seq, kind="stable")
     seq, times = seq[order], times[order]
     is_first = np.diff(seq, prepend=-2) != 0
-    before_it = np.maximum.accumulate(np.where(is_first, np.arange(len(seq)), 0))  # so many have a smaller place
+    before_it = np.maximum.accumulate(np.where(is_first, np.arange(len(seq)), 0))  # rows with a smaller place
     largest = np.append(NO_TIME, np.maximum.accumulate(times))[before_it]
     raised = np.append(0, np.cumsum(is_first & (times > largest)))
     known = (times > NO_TIME) & (largest > NO_TIME)

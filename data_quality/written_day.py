@@ -1,4 +1,4 @@
-"""A written day as the checks see it."""
+"""A written day, the input of the checks."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from jobs.schema import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, Lookup
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# By a lookup's name, what is stored of the answers in the files; None where nothing is. One row for each key and time
-# of an answer: schema.key, published_answered_at, published_status, and the answers, as the stored response gives them
-# today: ok, miss or error; NONE where there is no response, GONE where that need not mean anything.
+# By a lookup's name, the stored responses of the answers in the files; None without any. One row for each key and
+# answer time: schema.key, published_answered_at, published_status, and the answers that the stored response gives
+# today: ok, miss or error; NONE without a response, GONE if the response may be missing for a good reason.
 Stored = Callable[[str], pa.Table | None]
 
 
 @dataclass(frozen=True)
 class WrittenDay:
-    """What a run wrote, what it read, and what else is known of the day."""
+    """The output and input of a run, and further facts of the day."""
 
-    spark: SparkSession  # evaluates the expressions of keys, and the user's own expectations
+    spark: SparkSession  # evaluates key expressions and the user's expectations
     facts: DayFacts
     output: RunOutput
     input: InputRows
-    metrics: DayMetrics | None = None  # as the run counted them
+    metrics: DayMetrics | None = None  # the run's own counts
     stored: Stored | None = None
     earlier: dict[str, DayMetrics] = field(default_factory=dict)  # published days before it
 
     @classmethod
     def of_run(cls, spark: SparkSession, facts: DayFacts, **more: Any) -> WrittenDay:
-        """The files that the run wrote; more: fields."""
+        """The day of a run's files; more: further fields."""
         return cls.of(spark, facts, RunOutput.of_files(facts.declared, facts.files), **more)
 
     @classmethod
     def of_table(cls, spark: SparkSession, facts: DayFacts, table: pa.Table, **more: Any) -> WrittenDay:
-        """Any table with the audit columns, whose rows stand in the order in which they were written."""
+        """The day of any table with the audit columns and its rows in the order of writing."""
         return cls.of(spark, facts, RunOutput.of_table(facts.declared, table), **more)
 
     @classmethod
@@ -58,7 +58,7 @@ class WrittenDay:
 
     @cached_property
     def lost(self) -> dict[int, Lost]:
-        """By task, the rows that are not in its files; of a day with an event time."""
+        """The lost rows by task, for a day with an event time."""
         assert self.declared.event_time is not None
         return lost_rows.find(self.output, self.input, self.declared.event_time)
 

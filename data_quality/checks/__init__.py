@@ -1,4 +1,4 @@
-"""The checks, one file each, in the order in which people read them."""
+"""The checks, one file each, in display order."""
 
 from __future__ import annotations
 

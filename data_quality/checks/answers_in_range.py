@@ -1,4 +1,4 @@
-"""Answers of the declared columns, types and ranges, where there is an answer; not more nulls than declared."""
+"""Checks that answers have the declared columns, types and ranges, and at most the declared nulls."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from data_quality.run_output import Faults, Flags, TaskRows, flags
 from data_quality.written_day import WrittenDay
 from jobs.schema import OUTCOMES
 
-ANSWERED = ("ok", "fallback")  # outcomes with which an answer may stand in the row
+ANSWERED = ("ok", "fallback")  # outcomes of rows that may have an answer
 
 
 class AnswersInRange(LookupCheck):
     name = "answers_in_range"
     red_when = (
-        "an answer has another type than declared, lies out of range, stands in a row without an answer, or too many "
+        "an answer has a type other than declared, is out of range, is in a row whose outcome has none, or too many "
         "are null"
     )
-    promise = "The answers have the declared columns and types, lie in range, and stand only in rows with an answer."
+    promise = "Answers have the declared columns and types, are in range, and occur only in rows with an answer."
     cure = Cure.REFRESH
 
     @property
@@ -34,7 +34,9 @@ class AnswersInRange(LookupCheck):
 
     @property
     def shown(self) -> list[str]:
-        bounded = [column for column, _, _ in self.lookup.ranges]  # first: a sentence names the first few columns
+        bounded = [
+            column for column, _, _ in self.lookup.ranges
+        ]  # first, because a sentence names only the first columns
         return list(dict.fromkeys([*bounded, self.status, *self.columns]))
 
     @property
@@ -49,7 +51,7 @@ class AnswersInRange(LookupCheck):
         return outcomes(rows, self.lookup), self.faults(rows, self._at_fault(rows), self.shown), nulls
 
     def _at_fault(self, rows: TaskRows) -> Flags:
-        # A row without a known outcome is the business of outcomes_add_up.
+        # outcomes_add_up judges rows without a known outcome.
         unanswered = rows.one_of(self.status, *(known for known in OUTCOMES if known not in ANSWERED))
         wrong = np.zeros(len(rows), np.bool_)
         for column in self.columns:
@@ -57,7 +59,7 @@ class AnswersInRange(LookupCheck):
         for column, lowest, highest in self.lookup.ranges:
             kind = rows.column(column).type
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-                continue  # the wrong type is told of the whole day
+                continue  # the finding reports a wrong type for the whole day
             values = rows.numbers(column)
             wrong |= np.isposinf(values) & flags(rows.column(column).is_nan()) if pa.types.is_floating(kind) else False
             wrong |= values < lowest if lowest is not None else False

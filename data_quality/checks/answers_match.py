@@ -1,5 +1,5 @@
-"""From the row to what the service said: the key that the declaration makes of the row, the answer of that key, and the
-time at which it came.
+"""Follows an answer back to the service: the key that the declaration gives for the row, the answer of that key, and
+its time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from jobs import schema
 from jobs.schema import OUTCOMES, SOURCE_IDENTITY, DayFacts
 
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
-_ALIKE = "rows of one key whose answer came at one moment have the same answer"
-_ROW_EXPECTED = "published as audited; asked where there is a key; an answer that came by call came at its end"
+_ALIKE = "rows with the same key and answer time have the same answer"
+_ROW_EXPECTED = (
+    "published as audited; not skipped with a key; an answer that came by call has the time of the call's end"
+)
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,17 @@ class Answers:
     """Of one task."""
 
     rows: int
-    contradicted: Faults  # by what the row itself says of its answer
+    contradicted: Faults  # by the row's own columns about its answer
     other_keys: Faults  # than declared
-    parts: Counter[str]  # of the key that are others
+    parts: Counter[str]  # rows by differing part of the key
     groups: AnswerGroups
 
 
 class AnswersMatch(LookupCheck):
     name = "answers_match"
     red_when = (
-        "the key in the audit is not what the declared expressions give for the row of the input; the answer is not "
-        "the stored one of that key and time; the status or the time of the answer is not that of the call"
+        "the key in the audit differs from the declared expressions over the input row; the answer is not the stored "
+        "one of that key and time; or the status or time of the answer is not that of the call"
     )
 
     @property
@@ -51,8 +53,8 @@ class AnswersMatch(LookupCheck):
 
     @property
     def promise(self) -> str:
-        stored = ", as it is kept in the ledger." if self.declared.ledger is not None else "."
-        return f"The key asked is what the declaration makes of the row, and the answer is that of the key{stored}"
+        stored = ", as stored in the ledger." if self.declared.ledger is not None else "."
+        return f"The key is the one that the declaration gives for the row, and the answer is that of the key{stored}"
 
     @property
     def key(self) -> str:
@@ -79,7 +81,7 @@ class AnswersMatch(LookupCheck):
         return (*self.shown, self.key, self.attempts, *self.columns, *SOURCE_IDENTITY)
 
     def prepare(self, day: WrittenDay) -> None:
-        """Ask for what is stored of the answers."""
+        """Get the stored answers."""
         table = day.stored(self.lookup.name) if day.stored else None
         self._stored = StoredAnswers(table, self.lookup)
         there = day.output.columns
@@ -95,7 +97,7 @@ class AnswersMatch(LookupCheck):
     def finding(self, parts: list[Answers], day: WrittenDay) -> Finding:
         return _together([self._by_answer(parts, day), self._by_row(parts), self._by_key(parts, day)])
 
-    # -- what the row itself says of its answer: published as audited, asked where there is a key, come when it says ---
+    # -- the row's own columns: published as audited, not skipped with a key, answered at the end of the call ----------
     def _contradicted(self, rows: TaskRows, facts: DayFacts) -> Flags:
         hit, asked_now = rows.one_of(self.status, "ok", "miss"), rows.one_of(self.source, "call", "shared")
         answered, at = rows.one_of(self.status, *ANSWERED, "miss"), rows.numbers(self.answered_at)
@@ -119,7 +121,7 @@ class AnswersMatch(LookupCheck):
         found = Finding.judged(f"{rows(count)} published as audited", wrong, faults.count, count, _ROW_EXPECTED)
         return found.with_evidence(faults.evidence)
 
-    # -- the key against what the declaration makes of the row of the input --------------------------------------------
+    # -- the key against the declared expressions over the input row ---------------------------------------------------
     def _other_keys(self, rows: TaskRows, day: WrittenDay) -> tuple[Faults, Counter[str]]:
         wrong = np.zeros(len(rows), np.bool_)
         if self._absent or not lasting(self.lookup):
@@ -142,21 +144,21 @@ class AnswersMatch(LookupCheck):
     def _by_key(self, parts: list[Answers], day: WrittenDay) -> Finding:
         count = day.input.rows
         declared = ", ".join(f"{name} = {text}" for name, text in self.lookup.keys)
-        expected = f"the key in the audit is what {declared} gives"
+        expected = f"the key in the audit is the value of {declared}"
         if self._absent:
             return Finding(False, f"{self.key} has no {self._absent[0]}", count, count, expected)
         faults, counted = Faults.together(part.other_keys for part in parts), total([part.parts for part in parts])
         in_words = [f"{part} in {counted[part]:,}" for part, _ in self.lookup.keys if counted[part]]
-        wrong = f"{rows(faults.count)} with another key than declared for the row: {', '.join(in_words[:5])}"
+        wrong = f"{rows(faults.count)} whose key differs from the declared one: {', '.join(in_words[:5])}"
         found = Finding.judged(f"{rows(count)} with the declared key", wrong, faults.count, count, expected)
         return found.with_evidence(faults.evidence)
 
-    # -- the answer against the stored one, or against those of equal rows ---------------------------------------------
+    # -- the answer against the stored one, or against answers of equal rows -------------------------------------------
     def _answered(self, rows: TaskRows) -> Flags:
         return rows.one_of(self.published, "ok", "miss") & ~rows.is_null(self.answered_at)
 
     def _numbers(self, rows: TaskRows, wanted: Flags) -> tuple[Numbers, Numbers, Flags]:
-        """Of these rows: key and time, and what was answered, as numbers; and whether it came by call."""
+        """Digests of these rows' key and time, and of their answer; and whether the answer came by call."""
         some = rows.table.select([self.key, self.answered_at, self.published, *self.columns]).filter(pa.array(wanted))
         by_call = rows.one_of(self.source, "call")[wanted]
         return places_of(some, self.lookup), answers_of(some, self.lookup), by_call
@@ -165,13 +167,11 @@ class AnswersMatch(LookupCheck):
         groups = AnswerGroups.together([part.groups for part in parts])
         unlike, gone = self._stored.unlike(groups)
         count, count_gone = int(groups.rows.sum()), int(groups.rows[gone].sum())
-        expected = "for each key and time of an answer the stored one" if self._stored.known else _ALIKE
+        expected = "each answer is the stored one of its key and time" if self._stored.known else _ALIKE
         if unlike.any():
             return self._named(groups.places[unlike], count, expected, day)
         if not self._stored.known:
-            text = (
-                f"{rows(count)} with an answer; those of one key and time have the same; no stored response to compare"
-            )
+            text = f"{rows(count)} with an answer, the same for equal keys and times; no stored response to compare"
         elif count_gone:
             of_key = f"{rows(count - count_gone)} with the stored answer of their key"
             text = f"{of_key}, {count_gone:,} whose stored response is gone"
@@ -180,7 +180,7 @@ class AnswersMatch(LookupCheck):
         return Finding(True, text, 0, count, expected)
 
     def _named(self, unlike: Numbers, count: int, expected: str, day: WrittenDay) -> Finding:
-        """The rows with another answer than the stored one; where none is, with another than most of their group."""
+        """The rows whose answer differs from the stored one; without a stored one, from most of their group."""
         seen: Counter[tuple[int, int]] = Counter()
         for read in day.output.tasks():
             task = read()
@@ -198,11 +198,11 @@ class AnswersMatch(LookupCheck):
             shown = [*SOURCE_IDENTITY, self.published, self.source, self.answered_at, *self.columns]
             faults.append(self.faults(task, at_fault, shown))
         found = Faults.together(faults)
-        text = f"{rows(found.count)} of {count:,} with another answer than their key has at that time"
+        text = f"{rows(found.count)} of {count:,} whose answer is not the one of their key at that time"
         return Finding(False, text, found.count, count, expected).with_evidence(found.evidence)
 
     def _wrong_answers(self, seen: Counter[tuple[int, int]]) -> set[tuple[int, int]]:
-        """Of places with several answers or a wrong one: the wrong ones."""
+        """The wrong answers of places with several answers or a wrong one."""
         groups: dict[int, dict[int, int]] = {}
         for (place, answer), times in seen.items():
             groups.setdefault(place, {})[answer] = times
@@ -218,7 +218,7 @@ class AnswersMatch(LookupCheck):
 
 
 def _within(facts: DayFacts) -> tuple[float, float]:
-    """The run, and as much around it as clocks may differ, in µs; NaN where it is not known."""
+    """Start and end of the run in µs, widened by the tolerated clock difference; NaN if unknown."""
     if not facts.started_at or not facts.finished_at:
         return np.nan, np.nan
     begun, ended = (dt.datetime.fromisoformat(moment) for moment in (facts.started_at, facts.finished_at))
@@ -226,7 +226,7 @@ def _within(facts: DayFacts) -> tuple[float, float]:
 
 
 def _together(findings: list[Finding]) -> Finding:
-    """One finding of several about the same rows: red when one is."""
+    """Combines several findings about the same rows: red if one is."""
     red = [one for one in findings if one.success is False]
     if not red:
         return findings[0]

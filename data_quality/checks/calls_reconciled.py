@@ -1,4 +1,4 @@
-"""Each distinct key called for once, and every answer of a call in the ledger."""
+"""Checks that each distinct key was called once, and that the ledger has every answer of a call."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class CallsReconciled(LookupCheck):
     name = "calls_reconciled"
     severity = "warn"
     red_when = (
-        "fewer answers stand in the ledger than came by call, so that the next run pays for some again; or a key was "
-        "called for at more than one row"
+        "the ledger has fewer answers than came by call, so that the next run repeats some calls; or a key was called "
+        "at more than one row"
     )
-    promise = "Each distinct key is called for once, and every answer is kept, so that no run asks for it again."
-    expected = "every answer that came by call is in the ledger, and each distinct key was called for once"
+    promise = "Each distinct key is called once, and every answer is stored, so that no run calls for it again."
+    expected = "every answer that came by call is in the ledger, and each distinct key was called once"
 
     @property
     def wanted(self) -> bool:
@@ -32,7 +32,7 @@ class CallsReconciled(LookupCheck):
     def finding(self, parts: list[int], day: WrittenDay) -> Finding:
         answered, metrics = sum(parts), day.metrics_of(self.lookup)
         if metrics is None or metrics.stored is None:
-            return Finding.not_run("the answers that came by call, or those in the ledger, were not counted")
+            return Finding.not_run("the run did not count answers that came by call, or answers in the ledger")
         keys = metrics.keys_called
         called = metrics.rows_called
         if keys is not None and (again := called - keys) > 0:
@@ -41,19 +41,19 @@ class CallsReconciled(LookupCheck):
         by_call = "answers that came by call are"
         if (lost := answered - metrics.stored) > 0:
             return self._red(
-                f"{lost:,} of {answered:,} {by_call} not kept: they are asked for again next time", lost, answered
+                f"{lost:,} of {answered:,} {by_call} not stored: the next run calls for them again", lost, answered
             )
         asked = ""
         if metrics.requests is not None and self.lookup.kind != "coroutine":  # a coroutine's answer may need no request
             sent = metrics.requests
-            asked = f"; {sent.sent:,} requests asked for {sent.items:,} keys"
+            asked = f"; {sent.sent:,} requests with {sent.items:,} keys"
             asked += "" if keys is None else f", {keys:,} distinct"
             if (unasked := answered - sent.items) > 0:
-                text = f"{unasked:,} of {answered:,} answers that came by call were asked for by no request{asked}"
+                text = f"{unasked:,} of {answered:,} answers that came by call have no request{asked}"
                 return self._red(text, unasked, answered)
         more = metrics.stored - answered
-        also = f"; {more:,} more are, of tasks that ran again or of rows that had left" if more else ""
-        return Finding(True, f"all {answered:,} {by_call} kept{also}{asked}", 0, answered, self.expected)
+        also = f"; {more:,} more are, from tasks that ran again or after rows had timed out" if more else ""
+        return Finding(True, f"all {answered:,} {by_call} stored{also}{asked}", 0, answered, self.expected)
 
     def _red(self, text: str, unexpected: int, elements: int) -> Finding:
         return Finding(False, text, unexpected, elements, self.expected)

@@ -1,11 +1,11 @@
 """Calls in flight, from the start and the end of every attempt, against the share of each task.
 
-Tasks leave to others what their last rows need no more, and all at their end. Each says by its own clock since when it
-has more or less, so each is judged by one clock; that all shares together are no more than was allowed follows from the
-order in which they were given.
+A task lends slots that its last rows do not need, and all slots at its end. It records changes of its share by its own
+clock, so each task is judged by one clock. The order of the changes shows that all shares together stay within the
+limit.
 
-Where a call asks for many keys, the files have the attempts of keys, which wait for one another first. Its requests are
-judged as the run counted them where they were sent, the attempts by how many keys may wait or be asked for at once.
+With batches, the files have the attempts of keys, which wait for each other first. The check judges requests by the
+run's own counts at sending, and attempts by the number of keys that may wait or be in flight at once.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from jobs.schema import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, Day
 
 @dataclass(frozen=True)
 class Peak:
-    """Of one task."""
+    """The highest number of calls in flight of one task."""
 
     task: int
-    over: int  # the most in flight beyond what the task was allowed at that moment; 0 or less: never
-    most: int  # in flight at once
+    over: int  # the highest excess over the task's share at that moment; 0 or less: none
+    most: int  # highest number in flight
     attempts: int  # made
-    faults: Faults  # attempts that began with all slots taken
+    faults: Faults  # attempts that began with all slots in use
 
 
 class ConcurrencyHeld(LookupCheck):
     name = "concurrency_held"
     red_when = (
-        "a task had more calls in flight than its share at that moment, or the shares together were too many; in "
-        "batches, more requests, as they were counted where they were sent"
+        "a task had more calls in flight than its share at that moment, or the shares together exceeded the limit; "
+        "for batches, more requests, as counted when they were sent"
     )
 
     @property
@@ -65,14 +65,14 @@ class ConcurrencyHeld(LookupCheck):
         allowed = self._allowed_over_time(day.facts, task)
         counted = InFlight(calls.starts, calls.ends, allowed)
         if counted.over > 0 and set(SOURCE_IDENTITY) <= set(rows.names):
-            # A row doubled in the files did not call twice: the same attempts of the same row count once.
+            # A row that is duplicated in the files did not call twice: equal attempts of a row count once.
             kept = np.isin(calls.rows, _each_once(rows, calls))
             counted = InFlight(calls.starts[kept], calls.ends[kept], allowed)
         faults = self._attempts_over(rows, calls, counted) if counted.over > 0 else Faults(0)
         return Peak(task, counted.over, counted.most, len(counted.starts), faults)
 
     def _attempts_over(self, rows: TaskRows, calls: Calls, counted: InFlight) -> Faults:
-        """The attempts that began when all that the task was allowed was in flight."""
+        """The attempts that began while the task used its whole share."""
         in_flight, allowed = counted.at_starts(calls.starts)
         late = np.flatnonzero(in_flight > allowed)
         by_row: dict[int, list[int]] = {}
@@ -90,7 +90,7 @@ class ConcurrencyHeld(LookupCheck):
         return Faults(len(late), found.rows)
 
     def _allowed_over_time(self, facts: DayFacts, task: int) -> tuple[Places, Places]:
-        """From which edge on the task was allowed how many attempts at once."""
+        """The task's share of attempts, from which edge on."""
         steps = sorted(self._steps(facts, task), key=lambda step: step[0])
         return np.array([edge for edge, _ in steps], np.int64), np.array([calls for _, calls in steps], np.int64)
 
@@ -105,13 +105,13 @@ class ConcurrencyHeld(LookupCheck):
                 before = allowed
 
     def _attempts_of(self, share: int) -> int:
-        """One per call; of many keys, those of full calls and of one that waits to leave."""
+        """One per call; with batches, the keys of full requests and of one that waits."""
         size = self.lookup.batch_size
         return share if size == 1 or not share else (share + 1) * size
 
     def finding(self, parts: list[Peak | None], day: WrittenDay) -> Finding:
         if self.number >= len(day.facts.shares):
-            return Finding.not_run("the run does not say how many calls each task was allowed")
+            return Finding.not_run("the run did not record the share of each task")
         found = self._of_attempts([peak for peak in parts if peak is not None], day.facts)
         metrics = day.metrics_of(self.lookup)
         counted = metrics.requests if metrics is not None and self.lookup.batch_size > 1 else None
@@ -135,11 +135,11 @@ class ConcurrencyHeld(LookupCheck):
         first = min(over, key=lambda peak: peak.task)
         faults = Faults.together(peak.faults for peak in over)
         beyond = f"{first.over} more in flight in task {first.task} than allowed"
-        text = f"{faults.count:,} attempts began with all slots taken: {beyond}"
+        text = f"{faults.count:,} attempts began with all slots in use: {beyond}"
         return Finding(False, text, faults.count, attempts, expected).with_evidence(faults.evidence)
 
     def _of_requests(self, most_at_once: tuple[int, ...], facts: DayFacts) -> Finding:
-        """The most requests that each task had in flight, by number, against its largest share."""
+        """The highest number of requests in flight of each task, by task number, against its largest share."""
         limit, allowed = self.lookup.max_concurrency, self._largest(facts)
         shares = list(facts.shares[self.number][:20])
         expected = f"at most {limit} requests in flight, shared among the tasks as {shares}"
@@ -149,7 +149,7 @@ class ConcurrencyHeld(LookupCheck):
             return Finding(True, text, 0, len(most_at_once), expected)
         tasks = "1 task" if len(over) == 1 else f"{len(over)} tasks"
         first = f"{most_at_once[over[0]]} in task {over[0]}, {allowed.get(over[0], 0)} allowed"
-        text = f"{tasks} had more requests in flight than the share: {first}"
+        text = f"{tasks} had more requests in flight than their share: {first}"
         return Finding(False, text, len(over), len(most_at_once), expected)
 
     def _largest(self, facts: DayFacts) -> dict[int, int]:
@@ -160,13 +160,13 @@ class ConcurrencyHeld(LookupCheck):
         return largest
 
     def _given_too_much(self, facts: DayFacts) -> str | None:
-        """Whether all shares together were ever more than at first."""
+        """A sentence if the shares together ever exceeded their first sum."""
         now = dict(enumerate(facts.shares[self.number]))
         allowed = sum(now.values())
         for given in facts.shares_given:
             now[given.task] = given.shares[self.number]
             if (together := sum(now.values())) > allowed:
-                return f"the tasks were given {together} calls in flight together, {allowed} allowed"
+                return f"the tasks had shares of {together} calls in flight together, {allowed} allowed"
         return None
 
 
@@ -189,7 +189,7 @@ class InFlight:
         return self._at(np.nan_to_num(starts).astype(np.int64) * 2 + 1)
 
     def _at(self, edges: Places) -> tuple[Places, Places]:
-        """How many are in flight, and how many are allowed."""
+        """The numbers in flight and allowed at these moments."""
         begun = np.searchsorted(self.starts, edges, "right")
         ended = np.searchsorted(self._ends, edges, "right")
         share = self._allowed[np.searchsorted(self._since, edges, "right") - 1]
@@ -197,7 +197,7 @@ class InFlight:
 
 
 def _each_once(rows: TaskRows, calls: Calls) -> Places:
-    """Of rows with the same identity and the same attempts, the first."""
+    """The first of rows with the same identity and attempts."""
     file = rows.column(SOURCE_FILE)
     codes = (file if hasattr(file, "indices") else file.dictionary_encode()).indices.fill_null(-1).to_numpy()
     same = [codes, np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1), calls.counts, calls.begun, calls.ended]

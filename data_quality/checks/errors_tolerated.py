@@ -1,4 +1,4 @@
-"""Not more errors than tolerated."""
+"""Checks that errors are within the tolerance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from data_quality.written_day import WrittenDay
 
 class ErrorsTolerated(ToleranceCheck):
     name = "errors_tolerated"
-    red_when = "the share of rows that ended in an error, or `unknown`, is above what the declaration tolerates"
+    red_when = "the share of rows with outcome `error` or `unknown` exceeds the declared tolerance"
     outcomes = ("error", "unknown")
     cure = Cure.REPLAY
 
@@ -19,7 +19,7 @@ class ErrorsTolerated(ToleranceCheck):
 
     @property
     def promise(self) -> str:
-        return f"At most {100 * self.tolerated:.4g} % of the rows ended in an error, or unknown."
+        return f"At most {100 * self.tolerated:.4g} % of the rows ended as error or unknown."
 
     def causes(self, day: WrittenDay) -> str:
         return commonest_errors(self, day)

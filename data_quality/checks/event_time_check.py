@@ -1,4 +1,4 @@
-"""What the two checks have in common that hold the marks of the rows against their event times."""
+"""The common base of the two checks that compare the rows' marks with their event times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.schema import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT, EventTi
 
 
 class Marked(Protocol):
-    """What one task says."""
+    """The result of one task."""
 
     @property
     def gaps(self) -> int: ...
@@ -25,7 +25,7 @@ Part = TypeVar("Part", bound=Marked)
 
 
 class EventTimeCheck(Check):
-    """Of a declaration with an event time."""
+    """A check of a declaration with an event time."""
 
     @property
     def wanted(self) -> bool:
@@ -42,13 +42,13 @@ class EventTimeCheck(Check):
 
     @abstractmethod
     def judged(self, rows: TaskRows, marks: TrueMarks) -> Marked:
-        """What the rows of a task say beside the true marks."""
+        """Compares the rows of a task with the true marks."""
 
     def of_task(self, rows: TaskRows, _day: WrittenDay) -> Marked:
         return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
 
     def with_lost_rows(self, parts: list[Part], day: WrittenDay) -> list[Part]:
-        """A lost row moved the watermarks too: without it every later row of its task would look wrong."""
+        """Judge tasks with lost rows again: without these, every later row of the task would look wrong."""
         if not any(part.gaps for part in parts):
             return parts
         again = []

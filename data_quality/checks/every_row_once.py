@@ -1,4 +1,4 @@
-"""Every row of the input exactly once in the files, by source file and row number."""
+"""Checks that every input row is in the files exactly once, by source file and row number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Runs:
 
     firsts: Places
     lasts: Places
-    count: int  # rows; more than the runs have where one is doubled
+    count: int  # rows; more than in the runs if one is duplicated
 
     @classmethod
     def of(cls, numbers: Places) -> Runs:
@@ -38,10 +38,9 @@ class Runs:
 class EveryRowOnce(Check):
     name = "every_row_once"
     red_when = (
-        "a row of the input is missing, is there twice, or a row is there that the input does not have; by source file "
-        "and row number"
+        "a row of the input is missing or duplicated, or a row is not in the input; by source file and row number"
     )
-    promise = "Every row of the input is in the files exactly once: none lost, none doubled."
+    promise = "Every row of the input is in the files exactly once: none lost, none duplicated."
     expected = "each row of the input exactly once, by source file and row number"
     needs = SOURCE_IDENTITY
 
@@ -60,7 +59,7 @@ class EveryRowOnce(Check):
         return self._named(day)
 
     def _named(self, day: WrittenDay) -> Finding:
-        """The rows that are not there exactly once."""
+        """The rows that do not occur exactly once."""
         places = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in day.output.columns.names]
         written = _gathered(day, places)
         counted: Counter[str] = Counter()
@@ -78,7 +77,7 @@ class EveryRowOnce(Check):
                 copies = table[table[:, 0] == number]
                 at = dict(zip(places, copies[:, 1:].min(axis=0), strict=True)) if len(copies) else {}
                 shown.append(self._shown(day, path, int(number), len(copies), at))
-        parts = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} doubled"]
+        parts = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} duplicated"]
         parts += [f"{rows(counted['foreign'])} that the input does not have"] if counted["foreign"] else []
         finding = Finding(False, ", ".join(parts), counted.total(), day.input.rows, self.expected)
         return finding.with_evidence(shown)
@@ -97,7 +96,7 @@ def _numbers(rows: TaskRows) -> Places:
 
 
 def _gathered(day: WrittenDay, places: list[str]) -> dict[str, Floats]:
-    """By path of an input file: the number of each of its rows in the files, and what `places` say of it."""
+    """By input file: the number of each of its rows in the files, and the row's place from `places`."""
     found: dict[str, list[Floats]] = {}
     for read in day.output.tasks():
         task = read()
@@ -108,7 +107,7 @@ def _gathered(day: WrittenDay, places: list[str]) -> dict[str, Floats]:
 
 
 def _are_all(runs: list[Runs], count: int) -> bool:
-    """Whether these have each of the row numbers below `count` once."""
+    """Whether these runs contain each row number below `count` once."""
     if not count:
         return not runs
     firsts = np.sort(np.concatenate([one.firsts for one in runs] or [np.zeros(0, np.int64)]))

@@ -1,4 +1,4 @@
-"""About as many rows of input as on the same weekday of the weeks before."""
+"""Compares the number of input rows with the same weekday of the weeks before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from data_quality.findings import Finding, rows
 from data_quality.written_day import WrittenDay
 
 WEEKS_OF_HISTORY = 4
-FEWEST, MOST = 0.6, 1.6  # rows of a complete day, in parts of the usual number
+FEWEST, MOST = 0.6, 1.6  # rows of a complete day, relative to the usual number
 
 
 class InputDayComplete(Check):

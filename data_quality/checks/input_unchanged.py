@@ -1,4 +1,4 @@
-"""Every carried value as it is in the input, bit for bit."""
+"""Checks that every carried value is that of the input, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
 
 class InputUnchanged(Check):
     name = "input_unchanged"
-    red_when = "a carried column of a row has another value than in the input, another type, or is not there"
-    promise = "Every carried column of every row has the value that it has in the input."
+    red_when = "a carried column of a row differs from the input in value or type, or is missing"
+    promise = "Every carried column of every row has its value of the input."
     expected = "every carried value as in the input"
     needs = SOURCE_IDENTITY
 
@@ -79,12 +79,12 @@ class InputUnchanged(Check):
         names = len(self._columns)
         holds = f"{rows(count)}, {'1 column' if names == 1 else f'{names} columns'} as in the input"
         in_words = [f"{name} in {counted[name]:,}" for name, _ in self._columns if counted[name]]
-        wrong = f"{rows(faults.count)} with another value than the input: {', '.join(in_words[:5])}"
+        wrong = f"{rows(faults.count)} with a value that differs from the input: {', '.join(in_words[:5])}"
         return Finding.judged(holds, wrong, faults.count, count, self.expected).with_evidence(faults.evidence)
 
 
 def _differ(given: pa.Array, written: pa.Array) -> Flags:
-    """In which rows; numbers and texts that are equal as they lie need no second look."""
+    """The rows that differ; equal numbers and texts need no digest."""
     plain = not pa.types.is_nested(given.type) and not pa.types.is_floating(given.type)
     if plain and given.type == written.type and given.equals(written):
         return np.zeros(len(given), np.bool_)

@@ -1,4 +1,4 @@
-"""Marked late exactly the rows that the event times make late."""
+"""Checks that exactly the late rows by event time are marked late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.schema import LATE
 
 @dataclass(frozen=True)
 class LateRows:
-    """Of one task."""
+    """The late and wrongly marked rows of one task."""
 
     rows: int
     marked: int
@@ -25,8 +25,8 @@ class LateRows:
 
 class LateRowsMarked(EventTimeCheck):
     name = "late_rows_marked"
-    red_when = "a row is marked late that is not, or not marked though it is"
-    promise = "The rows marked late are exactly those that the event times make late."
+    red_when = "a row is marked late but is not, or is late but not marked"
+    promise = "Exactly the rows that are late by their event times are marked late."
 
     def judged(self, rows: TaskRows, marks: TrueMarks) -> LateRows:
         marked = flags(rows.column(LATE))
@@ -45,7 +45,7 @@ class LateRowsMarked(EventTimeCheck):
         bound = f"{round(self.event_time.max_out_of_orderness * 1000) / 1000:g} s"
         found = Finding.judged(
             f"{rows(marked)} late of {count:,}, each marked",
-            f"{rows(mismarked.count)} marked otherwise than the event times say",
+            f"{rows(mismarked.count)} marked wrongly by their event times",
             mismarked.count,
             count,
             f"late: event time at or before the last watermark before it, {bound} behind the largest",

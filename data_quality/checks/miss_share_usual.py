@@ -1,4 +1,4 @@
-"""A share of misses as on the published days before."""
+"""Compares the share of misses with earlier published days."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MissShareUsual(LookupCheck):
     name = "miss_share_usual"
     severity = "warn"
     red_when = (
-        f"the share of misses moved by more than declared against the published days of the last {DAYS_OF_HISTORY}"
+        f"the share of misses changed by more than declared against the published days of the last {DAYS_OF_HISTORY}"
     )
 
     @property

@@ -1,4 +1,4 @@
-"""One response for each request on a connection, so that no answer is another key's; as the tasks counted them."""
+"""Checks, by the tasks' counts, that each connection brought one response per request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OVER_HTTP = ("http", "coroutine")  # lookups whose answers are matched to reques
 class OneAnswerPerRequest(LookupCheck):
     name = "one_answer_per_request"
     red_when = (
-        "a connection to the service brought more responses than requests, so that its answers may be other keys' "
-        "([lookups](lookups.md)); HTTP lookups and coroutines, as the tasks counted"
+        "a connection to the service brought more responses than requests, so that its answers may belong to other "
+        "keys ([lookups](lookups.md)); for HTTP lookups and coroutines, by the tasks' counts"
     )
 
     @property
@@ -31,15 +31,15 @@ class OneAnswerPerRequest(LookupCheck):
     def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
         metrics, service = day.metrics_of(self.lookup), self.lookup.service
         if metrics is None or (metrics.requests is None and metrics.calls):
-            return Finding.not_run("the responses were not counted")
+            return Finding.not_run("the run did not count the responses")
         counted = metrics.requests
         answered, in_doubt = (0, 0) if counted is None else (counted.answered, counted.in_doubt)
         most = max(answered, in_doubt)
         return Finding.judged(
-            f"no connection to {service} brought more responses than requests, {answered:,} were answered",
+            f"no connection to {service} brought more responses than its requests, {answered:,} in all",
             f"{in_doubt:,} of {most:,} answers of {service} are in doubt: their connections brought a response too "
-            "many, so that an answer may be another key's; the ledger gives them to no row any more, and the next run "
-            "asks for them again",
+            "many, so that an answer may be another key's; the ledger no longer serves them, and the next run "
+            "calls for them again",
             in_doubt,
             most,
             "one response per request",

@@ -1,4 +1,4 @@
-"""The order that the mode promises, in the files: by the place of each row in the input of its task."""
+"""Checks the order that the mode promises, by each row's place in the input of its task."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SEGMENT
 
 @dataclass(frozen=True)
 class Order:
-    """Of one task."""
+    """The result of one task."""
 
     rows: int
     inverted: int
-    claimed: int  # rows with another output_seq than the files
+    claimed: int  # rows whose output_seq differs from the files
     moved: Faults
     moved_claims: Faults
 
@@ -29,8 +29,8 @@ class Order:
 class OrderHeld(Check):
     name = "order_held"
     red_when = (
-        "`ordered`: the rows of a task do not follow the order of the input; `key_ordered`: those of one key in one "
-        "segment do not; `_output_seq` says otherwise than the files"
+        "`ordered`: the rows of a task do not follow the order of the input; `key_ordered`: the rows of one key in one"
+        " segment do not; or `_output_seq` differs from the files"
     )
 
     @property
@@ -44,9 +44,9 @@ class OrderHeld(Check):
     @property
     def promise(self) -> str:
         if not self.key:
-            return "Within a task, the rows stand in the files in the order of the input."
+            return "Within a task, the rows of the files are in the order of the input."
         key = ", ".join(self.key)
-        return f"Within a task and a segment, rows of the same {key} stand in the files in the order of the input."
+        return f"Within a task and a segment, rows with the same {key} are in the order of the input."
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class OrderHeld(Check):
         )
 
     def _among(self, rows: TaskRows) -> Places | None:
-        """Of each row a number that the rows share among which the order holds; None: all rows."""
+        """A number per row that is equal for rows of one order; None if all rows share one order."""
         if not self.key:
             return None
         numbers = digest([rows.column(SEGMENT), *(rows.column(name) for name in self.key)])
@@ -78,7 +78,7 @@ class OrderHeld(Check):
         among = f"rows of the same {', '.join(self.key)} in a segment" if self.key else "the rows of a task"
         found = Finding.judged(
             f"{rows(count)} of {len(parts)} tasks in order",
-            f"{rows(inverted)} out of order, {claimed:,} with another output_seq than the files",
+            f"{rows(inverted)} out of order, {claimed:,} whose output_seq differs from the files",
             inverted + claimed,
             count,
             f"in the files, {among} follow their input_seq; output_seq follows the files",

@@ -1,4 +1,4 @@
-"""One known outcome for each row and lookup, in agreement with its calls and with what the run counted."""
+"""Checks that each row has one known outcome per lookup, consistent with its calls and the run's counts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SOURCES = ("call", "ledger", "shared")
 class OutcomesAddUp(Check):
     name = "outcomes_add_up"
     red_when = (
-        "a row has no known outcome, or one that its calls contradict (answered by a call that was never made; "
-        "skipped, yet called; out of the ledger, yet called); or the run's own counts differ from the files"
+        "a row has no known outcome, or one that contradicts its calls (answered by a call that was not made; skipped,"
+        " but called; from the ledger, but called); or the run's own counts differ from the files"
     )
-    promise = "Every row has one known outcome for each lookup, in agreement with its calls; they sum to the rows."
+    promise = "Every row has one known outcome per lookup, consistent with its calls; the outcomes sum to the rows."
     expected = "one outcome per lookup"
 
     @property
@@ -43,7 +43,7 @@ class OutcomesAddUp(Check):
         counted = {lookup.name: total([part[2][lookup.name] for part in parts]) for lookup in self.declared.lookups}
         found = Finding.judged(
             f"{rows(count)} = {_sums(counted)}" if count else "no rows, no outcomes",
-            f"{rows(faults.count)} of {rows(count)} without a known outcome that agrees with the calls made",
+            f"{rows(faults.count)} of {rows(count)} without a known outcome that is consistent with the calls",
             faults.count,
             count,
             self.expected,
@@ -51,7 +51,7 @@ class OutcomesAddUp(Check):
         return self._as_the_run_counted(found, counted, day) or found.with_evidence(faults.evidence)
 
     def _as_the_run_counted(self, found: Finding, counted: dict[str, Counter[Any]], day: WrittenDay) -> Finding | None:
-        """Red where the files have another count than the run, if all else holds."""
+        """Red if the files and the run differ in a count, once all else holds."""
         for one in day.metrics.lookups if found.success and day.metrics else ():
             for outcome, count in one.outcomes.items():
                 if (there := counted.get(one.name, Counter())[outcome]) != count:

@@ -1,5 +1,5 @@
-"""No attempt too many and none too soon. Attempts that the service throttled use up no retry, and the service, not the
-declaration, sets the pause after them.
+"""Checks the number of attempts and the pauses between them. A throttled attempt uses no retry, and the service, not
+the declaration, sets the pause after it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from data_quality.written_day import WrittenDay
 class RetriesHeld(LookupCheck):
     name = "retries_held"
     red_when = (
-        "a row made more attempts than declared (those that it throttled, or failed while down, aside), or one too "
-        "soon after the last"
+        "a row made more attempts than declared (without throttled ones, and failures while the service was down), or "
+        "one too soon after the last"
     )
 
     @property
@@ -40,7 +40,7 @@ class RetriesHeld(LookupCheck):
         again = np.flatnonzero(np.diff(calls.rows, prepend=-1) == 0)  # attempts after a row's first
         uses_up = (~calls.throttled).astype(np.int64)
         used = np.cumsum(uses_up)
-        used = used - (used - uses_up)[calls.firsts[calls.rows]]  # of the row, up to and with each attempt
+        used = used - (used - uses_up)[calls.firsts[calls.rows]]  # of the row, up to and including each attempt
         pauses = np.array([*self._pauses_us(), 0])
         pause = np.where(calls.throttled[again - 1], 0, pauses[np.clip(used[again - 1], 1, len(pauses)) - 1])
         too_soon = calls.starts[again] - calls.ends[again - 1] < pause - int(TICK_MS * 1000)
@@ -50,7 +50,7 @@ class RetriesHeld(LookupCheck):
         return wrong
 
     def _pauses_us(self) -> list[int]:
-        """The declared pause after each attempt that may be followed by another."""
+        """The declared pause after each attempt that a retry may follow."""
         lookup = self.lookup
         return [
             int(min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**attempt) * 1_000_000)
@@ -62,8 +62,8 @@ class RetriesHeld(LookupCheck):
         most = max((part[2] for part in parts), default=0)
         pauses = f"pauses of {self.lookup.initial_delay:g} s or more"
         found = Finding.judged(
-            f"at most {most} attempts a row, throttled ones included; all pauses kept",
-            f"{rows(faults.count)} with an attempt too many, or one too soon",
+            f"at most {most} attempts a row, throttled ones included; all pauses as declared",
+            f"{rows(faults.count)} with an attempt too many or too soon",
             faults.count,
             count,
             f"at most {1 + self.lookup.retries}, throttled ones aside; {pauses}",

@@ -1,6 +1,4 @@
-"""Rows within their time limit: on the row's own clock, which stands still while its gate is closed, and by their
-attempts.
-"""
+"""Checks the time limit on each row's clock, which stands still while its gate is closed, and by its attempts."""
 
 from __future__ import annotations
 
@@ -14,25 +12,25 @@ from data_quality.run_output import Faults, Flags, Floats, TaskRows
 from data_quality.written_day import WrittenDay
 from jobs import schema
 
-TICK_MS = 1.0  # two readings of one clock, rounded: a wait shorter than declared by less than this is none
+TICK_MS = 1.0  # tolerance for two rounded readings of one clock
 
 
 @dataclass(frozen=True)
 class Times:
-    """Of one task; in ms, None where there is none."""
+    """The times of one task in ms; None if missing."""
 
     faults: Faults
     rows: int
     slowest: float | None  # on the row's own clock
-    slowest_whole: float | None  # with the time in which its gate was closed
+    slowest_whole: float | None  # including the time of a closed gate
     earliest_timeout: float | None
 
 
 class TimeLimitHeld(LookupCheck):
     name = "time_limit_held"
     red_when = (
-        "a row took longer than the limit and the slack on its own clock, or timed out before the limit, or its "
-        "latency and its attempts disagree (those of a row that joined another one's call at last end before it)"
+        "on its own clock a row exceeded the limit and the slack, or timed out before the limit, or its latency "
+        "contradicts its attempts (a row that joined another row's call may end after its own attempts)"
     )
 
     @property
@@ -89,11 +87,13 @@ class TimeLimitHeld(LookupCheck):
         whole = max((part.slowest_whole for part in parts if part.slowest_whole is not None), default=None)
         earliest = min((part.earliest_timeout for part in parts if part.earliest_timeout is not None), default=None)
         limit = f"{self.lookup.timeout:g} s + {self.declared.time_slack:g} s"
-        holds = [f"slowest row {slowest / 1000:.3f} s of {limit}" if slowest is not None else "no row was called for"]
-        if slowest is not None and whole is not None and whole - slowest >= 1:  # else the chart shows the same
-            holds += [f"with the time in which the gate was closed, as the charts count it, {whole / 1000:.3f} s"]
+        holds = [f"slowest row {slowest / 1000:.3f} s of {limit}" if slowest is not None else "no row made a call"]
+        if slowest is not None and whole is not None and whole - slowest >= 1:  # otherwise the chart shows the same
+            holds += [f"{whole / 1000:.3f} s including the closed gate, as in the charts"]
         holds += [f"timeouts after {earliest / 1000:.3f} s or more"] if earliest is not None else []
-        wrong = f"{rows(faults.count)} over {limit}, timed out before it, or with another latency than their attempts"
+        wrong = (
+            f"{rows(faults.count)} over {limit}, timed out before it, or with a latency that contradicts their attempts"
+        )
         expected = f"at most {limit}; timeouts not before"
         found = Finding.judged(", ".join(holds), wrong, faults.count, count, expected)
         return found.with_evidence(faults.evidence)

@@ -1,4 +1,4 @@
-"""Not more timeouts than tolerated."""
+"""Checks that timeouts are within the tolerance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from data_quality.checks.tolerance import ToleranceCheck
 
 class TimeoutsTolerated(ToleranceCheck):
     name = "timeouts_tolerated"
-    red_when = "the share of rows that timed out is above what the declaration tolerates"
+    red_when = "the share of rows that timed out exceeds the declared tolerance"
     outcomes = ("timeout",)
 
     @property

@@ -1,4 +1,4 @@
-"""What the two checks have in common that hold a share of the rows against a tolerance."""
+"""The common base of the checks that compare a share of rows with a tolerance."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", 
 
 
 class ToleranceCheck(LookupCheck):
-    """The rows that ended as one of `outcomes`."""
+    """Compares the share of rows with one of `outcomes` with a tolerance."""
 
     outcomes: ClassVar[tuple[str, ...]]
 
     @property
     @abstractmethod
     def tolerated(self) -> float:
-        """The largest share of the rows."""
+        """The highest tolerated share of the rows."""
 
     @property
     def error(self) -> str:
@@ -52,12 +52,12 @@ class ToleranceCheck(LookupCheck):
         return found.with_evidence(Faults.together(part[1] for part in parts).evidence)
 
     def causes(self, _day: WrittenDay) -> str:
-        """What follows in the sentence of a red check."""
+        """The end of the sentence of a red check."""
         return ""
 
 
 def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
-    """Numbers and ids are taken out, so that '500 for key 1717' and 'for key 1818' are one."""
+    """The commonest errors, without numbers and ids, so that '500 for key 1717' and '500 for key 1818' are one."""
     causes: Counter[str] = Counter()
     for read in day.output.tasks():
         task = read()

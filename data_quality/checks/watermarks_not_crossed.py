@@ -1,4 +1,4 @@
-"""No row on the wrong side of a watermark, and the watermarks where the event times put them."""
+"""Checks that no row crosses a watermark, and that the watermarks are where the event times put them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from jobs.schema import OUTPUT_SEQ, SEGMENT
 
 @dataclass(frozen=True)
 class Segments:
-    """Of one task."""
+    """The result of one task."""
 
     rows: int
     last: int
     gaps: int
     crossed: int
-    claimed: int  # rows with another output_seq than the files
+    claimed: int  # rows whose output_seq differs from the files
     moved: Faults
-    misplaced: Faults  # in another segment than the event times say
+    misplaced: Faults  # in a segment other than by event time
     moved_claims: Faults
 
 
 class WatermarksNotCrossed(EventTimeCheck):
     name = "watermarks_not_crossed"
-    red_when = "a row stands on the wrong side of a watermark, or a watermark is not where the event times put it"
+    red_when = "a row is on the wrong side of a watermark, or a watermark is not where the event times put it"
     promise = "No row crosses a watermark, and the watermarks are where the event times put them."
 
     def judged(self, rows: TaskRows, marks: TrueMarks) -> Segments:
         segment = rows.numbers(SEGMENT)
         crossed = gone_back(segment)
-        # Where order is judged too, the writer's claim about it is judged there.
+        # In other modes order_held judges output_seq.
         unordered = self.declared.mode == "unordered"
         claimed = gone_back(rows.numbers(OUTPUT_SEQ)) if unordered else np.zeros(len(rows), np.bool_)
 
@@ -65,8 +65,8 @@ class WatermarksNotCrossed(EventTimeCheck):
         segments = max((part.last for part in parts), default=0) + 1
         wrong = [
             f"{rows(crossed)} on the wrong side of a watermark" if crossed else "",
-            f"{rows(misplaced.count)} in another segment than the event times say" if misplaced.count else "",
-            f"{rows(claimed)} with another output_seq than the files" if claimed else "",
+            f"{rows(misplaced.count)} in a segment other than by event time" if misplaced.count else "",
+            f"{rows(claimed)} whose output_seq differs from the files" if claimed else "",
         ]
         found = Finding.judged(
             f"{rows(count)} of {len(parts)} tasks, up to {segments:,} segments in one, none crossed",

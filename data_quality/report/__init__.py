@@ -1,4 +1,4 @@
-"""The report: pages that open from a disk with no network, made of the records of runs."""
+"""The report: pages built from run records, which open from a disk without a network."""
 
 from data_quality.report.pages import render, require
 

@@ -1,6 +1,6 @@
-"""The charts of the report as Plotly figures: plain data, drawn by the browser.
+"""The charts of the report as Plotly figures: plain data that the browser draws.
 
-Colours are CSS variables of the page, as var(--ok): the browser puts in what they are, light or dark, when it draws.
+Colours are CSS variables of the page, such as var(--ok), which the browser resolves, light or dark, when it draws.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from jobs.schema import OUTCOMES, DayMetrics, DayRecord, LookupMetrics
 
-LABELLED_DAYS = 5  # their dates fit beside each other on a telephone
-FEWEST_BARS = 12  # of so many bars a day, or a moment, is one, however few there are
+LABELLED_DAYS = 5  # as many dates as fit side by side on a telephone
+FEWEST_BARS = 12  # the width of a bar is that of at least so many bars
 _INK, _GRID = "var(--ink)", "var(--line)"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-Figure = dict[str, Any]  # data and layout as Plotly has them; legend: name, colour and kind of each series
+Figure = dict[str, Any]  # data and layout for Plotly; legend: name, colour and kind of each series
 
 
 def outcomes_of_a_day(figures: DayMetrics) -> Figure:
-    """One bar per lookup, made of its outcomes."""
+    """One bar per lookup, stacked by outcome."""
     names = [lookup.name for lookup in figures.lookups]
     present = [outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for lookup in figures.lookups)]
     bars = [
@@ -33,7 +33,7 @@ def outcomes_of_a_day(figures: DayMetrics) -> Figure:
 
 
 def of_a_lookup(figures: LookupMetrics, picture: dict[str, Any] | None) -> dict[str, Figure]:
-    """Latency histogram, and outcomes and percentiles over the time of the run; empty without anything to draw."""
+    """Latency histogram, and outcomes and percentiles over the time of the run; empty without data."""
     if not picture or not picture["slots"]:
         return {}
     return {"latency": _latency(figures, picture), "over_time": _over_time(picture)}
@@ -69,7 +69,7 @@ def _latency(figures: LookupMetrics, picture: dict[str, Any]) -> Figure:
 
 
 def _mark(value: float, text: str, line: int, span: tuple[float, float]) -> dict[str, Any]:
-    """A vertical line over the bars, and its label above them, in a line of its own."""
+    """A vertical line over the bars, with its label above them on a separate line."""
     at = math.log10(value)
     place = (at - span[0]) / (span[1] - span[0])
     style = {"color": _INK, "width": 1.5, "dash": "dot"}
@@ -82,7 +82,7 @@ def _mark(value: float, text: str, line: int, span: tuple[float, float]) -> dict
             "yref": "paper",
             "yanchor": "bottom",
             "yshift": 4 + 18 * line,
-            "xanchor": "left" if place < 1 / 3 else "right" if place > 2 / 3 else "center",  # stays inside the chart
+            "xanchor": "left" if place < 1 / 3 else "right" if place > 2 / 3 else "center",  # stays inside
             "text": f"{text} {value:,.0f} ms",
             "showarrow": False,
         },
@@ -118,7 +118,7 @@ def _over_time(picture: dict[str, Any]) -> Figure:
 
 
 def of_all_days(days: list[DayRecord]) -> dict[str, dict[str, Figure]]:
-    """By lookup: outcomes, percentiles and wall over limit, a point per day."""
+    """By lookup: outcomes, percentiles and wall over limit, one point per day."""
     names = list(dict.fromkeys(lookup.name for record in days for lookup in record.figures.lookups))
     return {name: _of_a_lookup_over_days(name, days) for name in names}
 
@@ -146,7 +146,7 @@ def _of_a_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figure
 
 
 def _dates(days: Sequence[str]) -> dict[str, Any]:
-    """An axis of days: a few level labels, the year where it begins, and no day wider than one of twelve."""
+    """An axis of days: a few horizontal labels, the year where it begins, and no day wider than one of twelve."""
     step = max(1, math.ceil(len(days) / LABELLED_DAYS))
     labelled = list(days[::step])
     spare = max(0, FEWEST_BARS - len(days)) / 2
@@ -225,7 +225,7 @@ def _figure(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",
-        "showlegend": False,  # the page has one that wraps
+        "showlegend": False,  # the page has a legend that wraps
         "xaxis": _axis(x or {}),
         "yaxis": _axis(y or {}),
         "bargap": 0.15,

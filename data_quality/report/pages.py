@@ -1,6 +1,6 @@
-"""The report: one page per day and one over all days, that open from a disk with no network.
+"""The report: one page per day and one over all days, which open from a disk without a network.
 
-Loads without Great Expectations and Spark: all it needs is in the records.
+Loads without Great Expectations and Spark: the run records contain all its data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from data_quality.next_step import next_step
 from data_quality.report import charts
 from jobs.schema import OUTCOMES, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
-PLOTLY = "plotly.min.js"  # once, beside the pages
+PLOTLY = "plotly.min.js"  # one copy beside the pages
 DAYS_SHOWN = 60
 DAGSTER_URL = "TIDEGATE_UI_URL"  # of Dagster's page, which each day links
 MARKS = {"passed": "✓", "failed": "✗", "not_run": "–"}
@@ -30,7 +30,7 @@ MARKS = {"passed": "✓", "failed": "✗", "not_run": "–"}
 
 @dataclass(frozen=True)
 class Day:
-    """What is known of a day: its last run that wrote files, and a later one that did not. One of them is there."""
+    """The runs of a day: the last one that wrote files, and a later one that did not; at least one is set."""
 
     record: DayRecord | None
     unwritten: UnwrittenRun | None
@@ -44,7 +44,7 @@ class Day:
 
     @property
     def state(self) -> str:
-        """Of the last run. `written` only until the day is published or held back."""
+        """The state of the last run; `written` until the day is published or held back."""
         if self.unwritten is not None:
             return self.unwritten.state
         assert self.record is not None
@@ -70,15 +70,15 @@ class Day:
 
     @property
     def is_published(self) -> bool:
-        """Whether readers see what the record says, whatever a later run did not write."""
+        """Whether readers see the recorded run, regardless of a later run without files."""
         return self.record is not None and self.record.state == "published"
 
 
 def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritten: Sequence[UnwrittenRun] = ()) -> Path:
     """Write `index.html` over all days and `<day>/index.html` for each; returns the index.
 
-    Of a day with several records, the last one is shown, and how a later run ended that wrote no files. Pages of days
-    of which nothing is known stay as they are.
+    A day with several records shows the last one, and the end of a later run without files. Pages of days without
+    records stay unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _copy_plotly(folder)
@@ -99,7 +99,7 @@ def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritte
 
 
 def _days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
-    """In order. A run that wrote no files counts while no later run wrote some."""
+    """The days in order. A run without files counts until a later run writes some."""
     written = {record.facts.day: record for record in sorted(records, key=lambda record: record.facts.started_at)}
     ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.ended_at)}
     days = []
@@ -115,7 +115,7 @@ def _time(text: str) -> dt.datetime:
 
 
 def require(folder: Path) -> None:
-    """See to it that pages can be written to this folder. Raises OSError."""
+    """Check that pages can be written to this folder. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
@@ -134,7 +134,7 @@ def _pages() -> jinja2.Environment:
 
 
 def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) -> dict[str, Any]:
-    """What the page of any day shows, written or not."""
+    """The data of every day's page, with files or without."""
     day = days[place]
     run_id = day.unwritten.run_id if day.unwritten else day.record.facts.run_id if day.record else ""
     log = f"../../../runs/{enrichment}/{day.day}/{run_id}.spark.log"
@@ -146,7 +146,7 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
         "unwritten": day.unwritten,
         "readers_see": readers_see(days, place),
         "dagster": f"{asset}?view=partitions&partition={day.day}",
-        "log": log if Path(os.path.normpath(folder / day.day / log)).exists() else None,  # before Spark there is none
+        "log": log if Path(os.path.normpath(folder / day.day / log)).exists() else None,  # none before Spark starts
         "before": days[place - 1].day if place else None,
         "after": days[place + 1].day if place + 1 < len(days) else None,
     }
@@ -179,7 +179,7 @@ def _of_a_record(record: DayRecord) -> dict[str, Any]:
 
 
 def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
-    # as on the page of the newest day; then what only earlier days have
+    # in the order of the newest day; then checks of earlier days only
     names = list(dict.fromkeys(verdict.check for day in reversed(days) for verdict in day.verdicts))
     found = [{verdict.check: verdict for verdict in day.verdicts} for day in days]
     return {
@@ -195,28 +195,28 @@ def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
 
 
 def _by_month(days: Sequence[str]) -> list[list[dt.date]]:
-    """Days in order, as dates, those of a month together."""
+    """Days in order, as dates, grouped by month."""
     dates = map(dt.date.fromisoformat, days)
     return [list(month) for _, month in itertools.groupby(dates, key=lambda date: (date.year, date.month))]
 
 
-# -- in plain language -------------------------------------------------------------------------------------------------
+# -- sentences ---------------------------------------------------------------------------------------------------------
 def state(record: DayRecord) -> str:
-    """`written` only until the day is published or held back: a verdict may already say which."""
+    """The state of a record; verdicts decide a `written` one before it is published or held back."""
     if record.state == "written" and any(verdict.holds_back for verdict in record.verdicts):
         return "held back"
     return record.state
 
 
 def headline(record: DayRecord) -> str:
-    """How the checks went, in a few words."""
+    """The result of the checks in a few words."""
     count = len(record.verdicts)
     passed = sum(verdict.status == "passed" for verdict in record.verdicts)
     stops = sum(verdict.holds_back for verdict in record.verdicts)
     warnings = sum(verdict.status == "failed" and not verdict.holds_back for verdict in record.verdicts)
     if not count:
         return "No check ran"
-    parts = [f"{stops} {'check keeps' if stops == 1 else 'checks keep'} this day back"] if stops else []
+    parts = [f"{stops} {'check holds' if stops == 1 else 'checks hold'} this day back"] if stops else []
     parts += [f"{warnings} {'check warns' if warnings == 1 else 'checks warn'}"] if warnings else []
     if passed == count:
         return "The check passed" if count == 1 else f"All {count} checks passed"
@@ -224,12 +224,12 @@ def headline(record: DayRecord) -> str:
 
 
 def reason(record: DayRecord) -> str:
-    """One sentence: why the day is in this state."""
+    """One sentence: the reason for the day's state."""
     if record.reason:
         return record.reason
     stops = [verdict for verdict in record.verdicts if verdict.holds_back]
     if stops:
-        more = f" ({len(stops)} checks keep the day back)" if len(stops) > 1 else ""
+        more = f" ({len(stops)} checks hold the day back)" if len(stops) > 1 else ""
         return f"{stops[0].check}: {stops[0].sentence}{more}"
     warnings = [verdict for verdict in record.verdicts if verdict.status == "failed"]
     count = sum(verdict.status == "passed" for verdict in record.verdicts)
@@ -241,21 +241,21 @@ def reason(record: DayRecord) -> str:
 
 
 def readers_see(days: list[Day], place: int) -> str:
-    """What a reader of the published table finds for this day."""
+    """The version of this day that readers of the table see."""
     day = days[place]
     if day.is_published:
         assert day.record is not None
         version = "" if day.record.published_version is None else f", version {day.record.published_version}"
         return f"{day.day}{version}, complete"
     others = [one for one in days if one.is_published]
-    kept = f"nothing new of {day.day}; what was published of it before stays"
+    kept = f"no new version of {day.day}; an earlier one stays"
     if not others:
         return kept
     return f"{kept}. The last published day is {others[-1].day}"
 
 
 def minute(time: str) -> str:
-    """An ISO time as a person reads it; a dash where none is known."""
+    """An ISO time for display; a dash if unknown."""
     return "–" if not time else f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -287,7 +287,7 @@ def _copy_plotly(folder: Path) -> None:
 
 
 def _replace(target: Path, text: str) -> None:
-    """A reader sees the old page or the new one."""
+    """Replace a page atomically."""
     draft = target.with_suffix(".draft")
     draft.write_text(text, encoding="utf-8")
     draft.replace(target)

@@ -1,4 +1,4 @@
-"""What the report draws of a day, small enough to stay in the record of the run."""
+"""The data of a day's charts, small enough for the run record."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from data_quality.written_day import WrittenDay
 from jobs import schema
 from jobs.schema import OUTCOMES, DayFacts, LookupFacts
 
-SLOTS = 60  # the time of the run is drawn in at most so many pieces
+SLOTS = 60  # the highest number of time slots in a chart
 _WIDTHS_S = (1, 5, 15, 60, 300, 900, 3600, 14_400)
-_STEPS = 25  # latency classes per power of ten: each 10 % wider than the one before
+_STEPS = 25  # latency classes per power of ten: each 10 % wider than the previous one
 _NARROWEST_MS = 0.1
 _KNOWN = (*OUTCOMES, schema.NONE)
 
-Cells = Counter[tuple[int, str, int]]  # rows by slot, outcome and class of their latency
+Cells = Counter[tuple[int, str, int]]  # rows by slot, outcome and latency class
 
 
 class Pictures:
     """By lookup: the width of a slot in s, the slots of the run's time, and the latency histogram.
 
-    A slot has its start (s since the epoch), rows by outcome, and p50 and p99 (ms) of the rows with an answer, read off
-    the histogram's classes, hence within 10 %. Lookups without the audit columns are left out.
+    A slot has its start (s since the epoch), rows by outcome, and p50 and p99 (ms) of the rows with an answer, within
+    10 %, from the histogram's classes. Lookups without audit columns are omitted.
     """
 
     def __init__(self, facts: DayFacts) -> None:
@@ -48,7 +48,7 @@ class Pictures:
         """The rows with an attempt."""
         begun, latency = rows.calls(lookup.name).begun, rows.numbers(schema.latency_ms(lookup.name))
         drawn = ~np.isnan(begun) & ~np.isnan(latency)
-        # A clock that is wrong by years gives one slot at either end, not a million slots.
+        # A clock that is wrong by years yields one slot at either end, not a million slots.
         first, last = (int(moment_s // self._width_s) for moment_s in _span_s(self._facts))
         slots = _whole(begun[drawn] / (self._width_s * 1e6), first - SLOTS, last + SLOTS)
         wide = np.maximum(latency[drawn], _NARROWEST_MS) / _NARROWEST_MS
@@ -64,7 +64,7 @@ class Pictures:
         return Counter({(slot + first - SLOTS, _KNOWN[outcome], step): count for slot, outcome, step, count in cells})
 
     def drawn(self, parts: list[dict[str, Cells]]) -> dict[str, Any]:
-        """What all tasks give together."""
+        """Combines the results of all tasks."""
         cells: dict[str, Cells] = {}
         for part in parts:
             for name, found in part.items():
@@ -120,7 +120,7 @@ def _edge_ms(step: int) -> float:
 
 
 def _percentile(classes: Counter[int], part: float) -> float | None:
-    """Upper edge of the class in which that part of the rows is reached."""
+    """The upper edge of the class that contains this percentile."""
     wanted, seen = math.ceil(part * classes.total()), 0
     for step in sorted(classes):
         seen += classes[step]

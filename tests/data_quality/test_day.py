@@ -163,8 +163,8 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
     figures = replace(figures, lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups))
     found = judge(spark, facts, figures)
     assert found["plane__calls_reconciled"].sentence == (
-        f"1 of {answered['plane']} answers that came by call were asked for by no request; "
-        f"9 requests asked for {answered['plane'] - 1} keys"
+        f"1 of {answered['plane']} answers that came by call have no request; "
+        f"9 requests with {answered['plane'] - 1} keys"
     )
     again = tuple(replace(one, rows_called=120, keys_called=115) for one in figures.lookups)
     paid_twice = judge(spark, facts, replace(figures, lookups=again))["weather__calls_reconciled"]

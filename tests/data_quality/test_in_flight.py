@@ -65,7 +65,7 @@ def test_a_task_may_have_what_another_left_from_when_it_was_given(facts):
 def test_a_call_before_that_moment_is_one_too_many(facts):
     found = held(facts, *OF_THE_SECOND, *of_the_first(10, 20, 59, 60))
     assert not found.success
-    assert "1 attempts began with all slots taken: 1 more in flight in task 0 than allowed" in found.sentence
+    assert "1 attempts began with all slots in use: 1 more in flight in task 0 than allowed" in found.sentence
     (row,) = found.evidence
     assert (row["start_us"], row["in_flight"], row["allowed"]) == (AHEAD + 59, 3, 2)
 
@@ -80,7 +80,7 @@ def test_shares_that_are_too_many_together_are_found_whatever_was_called(facts):
     given = (ShareGiven(0, (4,), AHEAD + 60), ShareGiven(1, (0,), 50))  # given before the other had ended
     found = held(replace(facts, shares_given=given), *OF_THE_SECOND)
     assert not found.success
-    assert found.sentence == "the tasks were given 6 calls in flight together, 4 allowed"
+    assert found.sentence == "the tasks had shares of 6 calls in flight together, 4 allowed"
 
 
 def test_what_a_task_said_that_it_needs_no_more_it_has_no_more(facts):
@@ -89,4 +89,4 @@ def test_what_a_task_said_that_it_needs_no_more_it_has_no_more(facts):
     assert held(facts, *OF_THE_SECOND, *of_the_first(10, 20, 60, 60)).success
     found = held(facts, *OF_THE_SECOND, (1, 31, 32), *of_the_first(10, 20, 60, 60))
     assert not found.success
-    assert "1 attempts began with all slots taken: 1 more in flight in task 1 than allowed" in found.sentence
+    assert "1 attempts began with all slots in use: 1 more in flight in task 1 than allowed" in found.sentence

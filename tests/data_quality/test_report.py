@@ -29,7 +29,7 @@ DOUBLED = Verdict(
     "every_row_once",
     "failed",
     "error",
-    "0 rows lost, 1 doubled; first: flight 17",
+    "0 rows lost, 1 duplicated; first: flight 17",
     1,
     900,
     "each row once",
@@ -68,8 +68,8 @@ def test_the_page_of_a_held_back_day_says_why_and_what_readers_see(tmp_path):
     render("flights_enriched", days(2), tmp_path)
     page = (tmp_path / "2013-01-02" / "index.html").read_text()
     assert "not published: held back" in page
-    assert "every_row_once: 0 rows lost, 1 doubled" in page
-    assert "nothing new of 2013-01-02; what was published of it before stays" in page
+    assert "every_row_once: 0 rows lost, 1 duplicated" in page
+    assert "no new version of 2013-01-02; an earlier one stays" in page
 
 
 def test_the_page_of_a_day_counts_its_dead_letters_held_back_or_not(tmp_path):
@@ -178,7 +178,7 @@ def test_a_day_held_back_says_what_to_do_and_leads_back_to_dagster(tmp_path, mon
     monkeypatch.setenv("TIDEGATE_UI_URL", "https://dagster.example/")
     render("flights_enriched", days(2), tmp_path)
     page = (tmp_path / "2013-01-02" / "index.html").read_text()
-    assert "<b>Next:</b> Mend the cause, then run the day again, by the job flights_enriched_nightly or" in page
+    assert "<b>Next:</b> Fix the cause, then run the day again, with the job flights_enriched_nightly or" in page
     assert 'href="https://dagster.example/assets/flights_enriched?view=partitions&amp;partition=2013-01-02"' in page
 
 
@@ -220,8 +220,8 @@ def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
     ("days_old", "message", "is_green"),
     [
         (1, "yesterday, checked 2026-11-20 02:20 UTC, 4 hours ago", True),
-        (2, "2 days ago, checked 2026-11-20 02:20 UTC, 28 hours ago. Nothing was written for a later day.", False),
-        (9, "9 days ago, checked 2026-11-20 02:20 UTC, 8 days ago. Nothing was written for a later day.", False),
+        (2, "2 days ago, checked 2026-11-20 02:20 UTC, 28 hours ago. No run has written a later day.", False),
+        (9, "9 days ago, checked 2026-11-20 02:20 UTC, 8 days ago. No run has written a later day.", False),
     ],
 )
 def test_whoever_opens_the_page_of_all_days_sees_how_old_the_newest_one_is(tmp_path, days_old, message, is_green):
@@ -259,7 +259,9 @@ def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_lo
             page.goto(page_file.as_uri())
             page.wait_for_selector(".chart .main-svg")
             assert page.evaluate("document.documentElement.scrollWidth") == 390
-        assert page.get_by_text("0 rows lost, 1 doubled").last.bounding_box()["width"] > 300  # not a letter to a line
+        assert (
+            page.get_by_text("0 rows lost, 1 duplicated").last.bounding_box()["width"] > 300
+        )  # not a letter to a line
         page.goto(index.as_uri())
         name, cell = page.locator(".calendar th.check").last, page.locator(".calendar a.cell").last
         assert name.bounding_box()["x"] + name.bounding_box()["width"] <= cell.bounding_box()["x"]  # not on top of it

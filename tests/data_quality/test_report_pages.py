@@ -79,7 +79,7 @@ def test_a_headline_stands_before_the_sentences_of_the_checks_which_are_kept_sho
     page = open_page(report[1], TELEPHONE)
     headline, first, *_ = boxes(page, ".verdict .headline, .verdict li")
     assert (
-        page.locator(".verdict .headline").inner_text() == "2 checks keep this day back; 1 check warns; 2 of 6 passed"
+        page.locator(".verdict .headline").inner_text() == "2 checks hold this day back; 1 check warns; 2 of 6 passed"
     )
     assert headline["y"] < first["y"]
     assert all(box["height"] < 80 for box in boxes(page, ".verdict li"))

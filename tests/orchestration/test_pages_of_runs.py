@@ -40,7 +40,8 @@ def test_a_day_held_back_says_why_what_to_do_and_what_readers_see(page):
     shows(page, "failed, and did not materialize this asset")
     page.goto("/assets/flights_enriched?view=events")
     page.get_by_text(HELD_BACK).first.click()
-    shows(page, "Not published (held back): every_row_once: 0 rows lost, 1 doubled", "Open the report, mend the cause")
+    shows(page, "Not published (held back): every_row_once: 0 rows lost, 1 duplicated")
+    shows(page, "Open the report, mend the cause")
     shows(page, f"nothing of {HELD_BACK}; newest day {PUBLISHED}, version 1, complete")
 
 
@@ -57,7 +58,7 @@ def test_the_metadata_of_published_days_is_plotted(page):
 
 def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one_that_did_not_run(page):
     page.goto("/assets/flights_enriched?view=checks&checkDetail=every_row_once")
-    shows(page, "Every row of the input is in the files exactly once", "0 rows lost, 1 doubled")
+    shows(page, "Every row of the input is in the files exactly once", "0 rows lost, 1 duplicated")
     page.get_by_text("Execution history").click()
     shows(page, HELD_BACK, PUBLISHED)
     page.get_by_role("tab", name="Partitions").last.click()
