@@ -1,4 +1,4 @@
-"""What an operator is made with: its mode, and what is refused before anything runs."""
+"""The arguments of an operator: its mode, and the checks before anything runs."""
 
 import enum
 import math
@@ -15,7 +15,7 @@ from asyncio_core.retry import RetryStrategy
 
 
 class OutputMode(enum.Enum):
-    """In which order results leave. In every mode no record crosses a watermark."""
+    """The order of the output. In every mode no record crosses a watermark."""
 
     ORDERED = "ordered"  # the order of the input
     UNORDERED = "unordered"  # the order of completion

@@ -1,7 +1,7 @@
 """Which record is called, when, how often and for how long: attempts, retries and time limits.
 
-The operator puts a record's queue entry in and gets it back once, with its results, or gets the error that fails it.
-All state has one owner, this object, on one loop; between two `await`s it is consistent.
+The operator adds a record's queue entry and gets it back once, with its results, or gets the error that fails it.
+This object owns all state, on one loop; the state is consistent at every `await`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _TIMER_EARLINESS = 1e-6  # seconds: a loop may fire a timer early by the resolut
 
 
 class _Backoff:
-    """A record between two attempts: its delay runs, or it stands in line for a worker."""
+    """A record between two attempts: its delay runs, or it waits for a worker."""
 
     __slots__ = ("attempts", "entry", "started", "timer")
 
@@ -36,8 +36,8 @@ class _Backoff:
 class Calls:
     """Runs the user's function for the entries given to it, at most `concurrency` at once, while its gate is open.
 
-    A record is undecided from the start of its first call until its outcome is known; whatever comes first decides,
-    what comes later is dropped. Undecided records are kept in the order in which their clocks started, which with one
+    A record is undecided from the start of its first call until its outcome is known; the first outcome decides, and
+    later ones are dropped. Undecided records are kept in the order in which their clocks started, which with one
     time limit for all is the order of their deadlines, so that one timer serves them all.
     """
 
@@ -53,7 +53,7 @@ class Calls:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._pool = WorkerPool(concurrency, self._work, self._worker_left)
-        self._backlog: deque[Entry] = deque()  # never called yet
+        self._backlog: deque[Entry] = deque()  # records without a call so far
         self._abandoned = 0
         self._records_due = False  # see expect_records
         self.retries = self.timeouts = self.failures = self.cancelled = self.waiting_for_retry = 0
@@ -95,17 +95,17 @@ class Calls:
             self._wake()
 
     def expect_records(self, expected: bool) -> None:  # noqa: FBT001 - a setter
-        """Whether records are about to be added: a worker without work then looks again before it parks."""
+        """Set whether records are about to be added: an idle worker then looks again before it parks."""
         self._records_due = expected
 
     def resize(self, concurrency: int) -> None:
-        """So many calls at once from now on. Calls under way go on: where they are too many, none starts meanwhile."""
+        """Set the number of concurrent calls. Running calls continue; none starts while too many run."""
         self._pool.resize(concurrency)
         self._wake()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The running call does not count meanwhile; see AsyncWaitOperator.yield_slot."""
+        """Release the running call's slot for the time of the context; see AsyncWaitOperator.yield_slot."""
         self._pool.spare += 1
         self._wake()
         try:
@@ -114,23 +114,23 @@ class Calls:
             self._pool.spare -= 1
 
     def stop(self) -> None:
-        """Start no attempt any more, and let no time limit expire. Calls under way go on until close()."""
+        """Stop starting attempts and expiring time limits. Running calls continue until close()."""
         self._stopped = True
         self._may_start = False
 
     def never_called(self) -> int:
-        """How many of the records added still wait for their first call, or did so when everything was cancelled."""
+        """The number of added records without a first call, now or when everything was cancelled."""
         return len(self._backlog) + self._abandoned
 
     def running(self) -> int:
         return self._pool.busy()
 
     def runs_in(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this task is one of the workers'."""
+        """Whether this task is a worker."""
         return task in self._pool
 
     def outstanding(self) -> int:
-        """Records without an outcome, and calls that go on for such that have one."""
+        """The number of records without an outcome, plus calls that continue after their record's outcome."""
         return len(self._backlog) + len(self._undecided) + sum(worker.decided for worker in self._pool)
 
     async def close(self) -> asyncio.CancelledError | None:
@@ -219,7 +219,7 @@ class Calls:
                     entry.complete(results)
                     on_completed()
             entry = results = None  # a waiting worker holds no record
-            if cancelling():  # by somebody else, at the end of the loop for instance: the next call must not feel it
+            if cancelling():  # by another party: the next call must not be cancelled
                 raise asyncio.CancelledError
 
     async def _rest(self) -> None:
@@ -237,7 +237,7 @@ class Calls:
         backoff = self._due.popleft()
         entry = backoff.entry
         if self._undecided.get(entry) is not backoff:
-            return None  # its time limit expired while it stood in line
+            return None  # its time limit expired while it waited
         worker.attempts = backoff.attempts + 1
         worker.started = backoff.started
         self._undecided[entry] = worker
@@ -280,9 +280,9 @@ class Calls:
             self._fail(worker, entry, error)
 
     def _drop_outcome(self, worker: Worker) -> None:
-        """A call that nobody waits for has ended, in whatever way: its cancellation must not reach the next one."""
+        """Handle the end of an abandoned call: its cancellation must not reach the next call."""
         worker.decided = False
-        if worker.cancelled:  # by us: what somebody else cancels stays so, else the end of the loop waits for ever
+        if worker.cancelled:  # by the operator; any other must stay, or the loop never ends
             worker.cancelled = False
             worker.task.uncancel()
 
@@ -305,7 +305,7 @@ class Calls:
     # -- time limits
 
     def _arm(self) -> None:
-        """Set the one timer to the first deadline, unless it is set: then it looks for the first one when it fires."""
+        """Set the timer to the first deadline. A timer that is already set finds the first deadline when it fires."""
         if self._limit is None or self._timer is not None or not self._undecided:
             return
         first = next(iter(self._undecided.values()))
@@ -318,7 +318,7 @@ class Calls:
     def _look_at_the_clock(self) -> None:
         self._timer = None
         if not self._may_start:
-            return  # the clocks stand still; the gate's opening arms again
+            return  # the clocks stand still; opening the gate arms the timer again
         now = self._loop.time() + _TIMER_EARLINESS
         expired = []
         for entry, holder in self._undecided.items():
@@ -326,7 +326,7 @@ class Calls:
                 break
             expired.append((entry, holder))
         for entry, holder in expired:
-            # the user's timeout() of an earlier one may have closed the gate, or failed the operator
+            # the user's timeout() for an earlier record may have closed the gate or failed the operator
             if self._may_start:
                 self._expire(entry, holder)
         if self._may_start:
@@ -350,7 +350,7 @@ class Calls:
             self._on_completed()
 
     def _leave(self, worker: Worker, entry: Entry) -> None:
-        """Whatever comes of the call is dropped; it is cancelled, unless it is to survive."""
+        """Drop the outcome of the call, and cancel it unless it survives its time limit."""
         worker.decided = True
         if not self._survives(entry.element.value):
             self.cancelled += 1
@@ -360,7 +360,9 @@ class Calls:
     # -- failure
 
     def _fail(self, holder: Worker | _Backoff, entry: Entry, cause: BaseException) -> None:
-        """Fail the operator, as the record has no result. Its entry stays open: a snapshot still holds the record."""
+        """Fail the operator because the record has no result. Its entry stays open, so a snapshot still contains the
+        record.
+        """
         self._undecided.pop(entry, None)
         elapsed = self._loop.time() - self._gate.closed_seconds - holder.started
         error = AsyncInvokeError(entry.element, holder.attempts, max(elapsed, 0.0))

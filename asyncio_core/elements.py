@@ -1,4 +1,4 @@
-"""What flows through an operator: records and watermarks. Both are immutable and compare by value."""
+"""The elements of an operator's input and output: records and watermarks. Both are immutable and compare by value."""
 
 from typing import Any, TypeAlias, final
 

@@ -1,4 +1,4 @@
-"""The one error of the core's own: a record for which there is no result."""
+"""The core's only error class: a record without a result."""
 
 import reprlib
 
@@ -14,8 +14,7 @@ class AsyncInvokeError(Exception):
     Attributes:
         element: The input record.
         attempts: Calls made for it.
-        elapsed: Seconds that its clock showed: from the start of its first call on, without the time that the gate was
-            closed.
+        elapsed: Seconds since the start of its first call, without the time that the gate was closed.
     """
 
     def __init__(self, element: StreamRecord, attempts: int, elapsed: float) -> None:

@@ -1,4 +1,4 @@
-"""The user's function: its base class, what is refused before any record is seen, and what counts as results."""
+"""The user's function: its base class, the checks before the first record, and its results."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -9,26 +9,26 @@ OUT = TypeVar("OUT")
 
 
 class AsyncFunction(Generic[IN, OUT]):
-    """Asks an outside system about one value at a time; many calls of one instance run interleaved on one loop.
+    """Calls an outside system for one value at a time; many calls of one instance run interleaved on one loop.
 
-    A base class for convenience only: any object with `async_invoke` serves, a PyFlink AsyncFunction for instance.
+    The base class is optional: any object with `async_invoke` works, such as a PyFlink AsyncFunction.
     Calls run in long-lived tasks, one call after another: a call that sets a context variable resets it.
     """
 
     def open(self, runtime_context: Any) -> Any:
-        """Get ready, once, on the loop, before the first call. Plain or `async def`.
+        """Prepare, once, on the loop, before the first call. Plain or `async def`.
 
         Args:
-            runtime_context: What the operator was made with.
+            runtime_context: The operator's argument of this name.
         """
 
     def close(self) -> Any:
-        """Let go of everything, once, also after a failure, a cancellation or a failed open. Plain or `async def`."""
+        """Release all resources, once, also after a failure, a cancellation or a failed open. Plain or `async def`."""
 
     async def async_invoke(self, value: IN) -> list[OUT]:
-        """Ask for one value.
+        """Make the call for one value.
 
-        When the record's time limit expires the call is cancelled, unless `survives_timeout` says otherwise.
+        When the record's time limit expires, the operator cancels the call unless `survives_timeout` returns True.
 
         Args:
             value: The value of the record.
@@ -37,12 +37,12 @@ class AsyncFunction(Generic[IN, OUT]):
             The results for the value, none to many.
 
         Raises:
-            Exception: Fails the operator unless the retry strategy asks for another attempt.
+            Exception: Fails the operator unless the retry strategy allows another attempt.
         """
         raise NotImplementedError(f"{type(self).__name__} must define `async def async_invoke(self, value)`")
 
     def timeout(self, value: IN) -> list[OUT]:
-        """Give the final results for a value whose time limit has expired. A plain `def`: it cannot wait.
+        """Return the final results for a value whose time limit has expired. A plain `def`: it cannot wait.
 
         Args:
             value: The value of the record.
@@ -57,28 +57,28 @@ class AsyncFunction(Generic[IN, OUT]):
 
 
 class SurvivingCalls(Protocol):
-    """A function may have this method too: some of its calls are worth finishing when nobody waits any more."""
+    """An optional method for functions with calls that are worth finishing after their time limit."""
 
     def survives_timeout(self, value: Any) -> bool:
-        """Whether the call under way for this value goes on when its record's time limit expires.
+        """Whether the running call for this value continues when its record's time limit expires.
 
-        Asked before `timeout`. What the call returns or raises is dropped, and until it ends it counts as one that
-        runs. Closing the operator cancels it.
+        The operator calls this before `timeout`. It drops the call's result or error, and counts the call as running
+        until it ends. Closing the operator cancels the call.
 
         Args:
             value: The value of the record.
 
         Returns:
-            True to let it end.
+            True to let the call finish.
         """
 
 
 class ResultTypeError(TypeError):
-    """The user's function returned something that is no list of results. A bug, so it is never retried."""
+    """The user's function returned something other than a list of results. This is a bug, so it is never retried."""
 
 
 def check_function(function: Any) -> None:
-    """Raise TypeError for a function whose mistakes would otherwise show at the first record, or never."""
+    """Raise TypeError for mistakes in a function that would otherwise show at the first record, or never."""
     name = type(function).__name__
     invoke = getattr(function, "async_invoke", None)
     if not callable(invoke):
@@ -95,35 +95,35 @@ def check_function(function: Any) -> None:
 
 
 def _is_coroutine_function(method: Any) -> bool:
-    called = type(method).__call__ if callable(method) else None  # the method may itself be an object that is called
+    called = type(method).__call__ if callable(method) else None  # the method may be a callable object
     return any(inspect.iscoroutinefunction(candidate) for candidate in (method, inspect.unwrap(method), called))
 
 
 def _returns_something_else(method: Any) -> bool:
-    """Whether it is surely no coroutine function. A callable that cannot be looked into gets the benefit of doubt."""
+    """Whether this is certainly not a coroutine function. A callable that cannot be inspected passes."""
     if _is_coroutine_function(method) or inspect.isasyncgenfunction(method):
         return False
     return inspect.isroutine(inspect.unwrap(method)) or inspect.isroutine(getattr(method, "func", None))
 
 
 def timeout_handler(function: Any) -> Callable[[Any], Any]:
-    """The function's own answer to an expired time limit, or the default one, which raises."""
+    """The function's handler of an expired time limit, or the default one, which raises."""
     handler: Callable[[Any], Any] | None = getattr(function, "timeout", None)
     return handler if handler is not None else AsyncFunction[Any, Any]().timeout
 
 
 def survival(function: Any) -> Callable[[Any], bool]:
-    """The function's own word on which calls survive a time limit; by default none does."""
+    """The function's decision which calls survive a time limit; by default none does."""
     own: Callable[[Any], bool] | None = getattr(function, "survives_timeout", None)
     return own if own is not None else lambda _: False
 
 
 def results_of(method: str, returned: Any) -> list[Any]:
-    """The returned results as a list that is independent of later iteration; ResultTypeError for what is none."""
+    """The returned results as a new list. Raises ResultTypeError for anything else."""
     if isinstance(returned, list):
         return returned
     if inspect.iscoroutine(returned):
-        returned.close()  # else its "was never awaited" warning hides the real message
+        returned.close()  # otherwise its "was never awaited" warning hides the real message
         raise ResultTypeError(f"{method} must return a list of results, got a coroutine: an `await` is missing")
     if returned is None or isinstance(returned, (str, bytes, bytearray, Mapping)) or not isinstance(returned, Iterable):
         raise ResultTypeError(
@@ -133,7 +133,7 @@ def results_of(method: str, returned: Any) -> list[Any]:
 
 
 async def call_hook(function: Any, name: str, *arguments: Any) -> None:
-    """Call open or close if the function has it, and await what it returns if that can be awaited."""
+    """Call open or close if the function has it, and await an awaitable result."""
     hook = getattr(function, name, None)
     if hook is None:
         return

@@ -1,4 +1,4 @@
-"""A gate in front of the calls of one or several operators: while it is closed, nobody calls, and no clock runs."""
+"""A gate for the calls of one or several operators: while it is closed, no call starts and no clock runs."""
 
 import asyncio
 import math
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class GateListener(Protocol):
-    """What a gate tells an operator. `closed_seconds` is the gate's total so far."""
+    """A gate's notifications to an operator. `closed_seconds` is the gate's total so far."""
 
     def gate_closed(self) -> None: ...
 
@@ -14,16 +14,17 @@ class GateListener(Protocol):
 
 
 class Gate:
-    """Holds back the calls of all operators that share it, while a service asks for patience or is down.
+    """Pauses the calls of all operators that share it, while a service throttles or is down.
 
-    While it is closed its operators start no attempt and their time limits stand still; calls under way go on. Open at
-    birth. For use on one event loop: a second loop may use it only when no operator of the first does any more.
+    While the gate is closed, its operators start no attempt and their time limits stand still; running calls continue.
+    A new gate is open. A gate is for one event loop: another loop may use it only after the operators of the first
+    ended.
     """
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[GateListener, None] = {}
-        self._closed_before = 0.0  # seconds, without the closure under way
+        self._closed_before = 0.0  # seconds, without the current closure
         self._closed_at: float | None = None
         self._opens_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -34,16 +35,16 @@ class Gate:
 
     @property
     def closed_seconds(self) -> float:
-        """Seconds it has been closed so far, a closure under way included."""
+        """Total seconds that the gate was closed so far, including the current closure."""
         if self._closed_at is None:
             return self._closed_before
         assert self._loop is not None
         return self._closed_before + self._loop.time() - self._closed_at
 
     def close(self, seconds: float | None = None) -> None:
-        """Close for so many seconds from now, or until open() is called. Needs the running loop.
+        """Close for this many seconds from now, or until open() is called. Needs the running loop.
 
-        A gate that is closed already opens at the later of the two times: a longer closure is never shortened.
+        A gate that is already closed opens at the later of the two times; a closure is never shortened.
 
         Args:
             seconds: 0 does nothing; None closes until open().
@@ -70,7 +71,7 @@ class Gate:
                 listener.gate_closed()
 
     def open(self) -> None:
-        """Let calls through again, whatever was asked before. An open gate stays as it is."""
+        """Open the gate, regardless of earlier closures. An open gate stays open."""
         if self._closed_at is None:
             return
         self._closed_before = self.closed_seconds
@@ -83,7 +84,7 @@ class Gate:
             listener.gate_opened(self._closed_before)
 
     def subscribe(self, listener: GateListener) -> None:
-        """Call the listener at every change from now on.
+        """Notify the listener of every later change.
 
         Args:
             listener: Has gate_closed() and gate_opened(closed_seconds).

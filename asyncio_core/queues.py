@@ -1,4 +1,4 @@
-"""The three queues between input and output: they decide what may leave, and when. Plain data: no clock, task or I/O.
+"""The three queues between input and output, which decide what leaves when. Plain data: no clock, task or I/O.
 
 All keep Flink's rules. Records and watermarks take one place each, from entering until they are emitted, finished ones
 included. Nothing overtakes a watermark, and a watermark overtakes nothing.
@@ -21,23 +21,23 @@ class Entry(Protocol):
     element: Any
 
     def complete(self, results: list[Any]) -> None:
-        """Give the record's results. Until it is emitted, a second call replaces them.
+        """Set the record's results. Until they are emitted, a second call replaces them.
 
         Args:
             results: None to many; None itself raises.
         """
 
     def complete_exceptionally(self, error: BaseException) -> NoReturn:
-        """Always raises: a queue knows results only, errors are the operator's business."""
+        """Always raises: a queue takes only results; the operator handles errors."""
 
 
 class StreamElementQueue(Protocol):
-    """What the operator asks of a queue."""
+    """The operator's interface to a queue."""
 
     capacity: int
 
     def try_put(self, element: StreamElement) -> Entry | None:
-        """Take the element, unless the queue is full.
+        """Add the element, unless the queue is full.
 
         Args:
             element: A record or a watermark.
@@ -47,20 +47,20 @@ class StreamElementQueue(Protocol):
         """
 
     def has_completed_elements(self) -> bool:
-        """Whether the next emit would take an entry out."""
+        """Whether the next emit would remove an entry."""
 
     def emit_completed_element(self, output: Output) -> None:
-        """Take out the one entry whose turn it is, if any.
+        """Remove and emit the next entry, if its turn has come.
 
         Args:
             output: Called with each of its results, none to many, or with the watermark.
         """
 
     def emit_all_completed(self, output: Output) -> None:
-        """The same, again and again, until the next entry's turn has not come."""
+        """Remove and emit entries as long as the next one's turn has come."""
 
     def values(self) -> list[StreamElement]:
-        """The input elements inside, in an order in which they may be put again."""
+        """The elements in the queue, in an order in which they can be put again."""
 
     def is_empty(self) -> bool: ...
 
@@ -89,7 +89,7 @@ class _WatermarkEntry:
 
     def __init__(self, element: Watermark) -> None:
         self.element = element
-        self.results: tuple[()] = ()  # complete from birth
+        self.results: tuple[()] = ()  # always complete
 
     def complete(self, results: list[Any]) -> NoReturn:
         raise RuntimeError(f"{self.element!r} is complete from birth and takes no results, got {results!r}")
@@ -116,7 +116,7 @@ def _emit(entry: _RecordEntry, output: Output) -> None:
 
 
 class OrderedStreamElementQueue:
-    """Elements leave in the order in which they came.
+    """Elements leave in input order.
 
     Args:
         capacity: Places, at least 1, for records and watermarks until they are emitted.
@@ -180,7 +180,7 @@ class OrderedStreamElementQueue:
 
 
 class _Segment:
-    """The records between two watermarks, and the watermark that ends them, once it has come."""
+    """The records between two watermarks, and the watermark that ends them, once it arrives."""
 
     __slots__ = ("blocked", "ready", "tails", "watermark")
 
@@ -207,7 +207,7 @@ class _SegmentEntry(_RecordEntry):
 
 
 class UnorderedStreamElementQueue:
-    """Between two watermarks, records leave in the order in which they were completed.
+    """Between two watermarks, records leave in the order of completion.
 
     Args:
         capacity: Places, at least 1, for records and watermarks until they are emitted.
@@ -243,7 +243,7 @@ class UnorderedStreamElementQueue:
         return entry
 
     def _line_up(self, entry: _SegmentEntry) -> None:
-        """For an order among the records of a segment."""
+        """A hook for an order among the records of a segment."""
 
     def has_completed_elements(self) -> bool:
         first = self._segments[0]
@@ -293,7 +293,7 @@ class UnorderedStreamElementQueue:
 
 
 class _KeyedEntry(_SegmentEntry):
-    """Knows the next record of its key, and whether an earlier one still stands in front of it."""
+    """An entry with the next record of its key, and whether an earlier one precedes it."""
 
     __slots__ = ("behind", "key", "next")
 
@@ -309,7 +309,7 @@ class _KeyedEntry(_SegmentEntry):
         if not first or self.behind:
             return
         segment = self.segment
-        entry = self  # it may leave, and so may those after it that were only waiting for their turn
+        entry = self  # it may leave, and so may later entries that waited only for it
         while True:
             del segment.blocked[entry]
             segment.ready.append(entry)
@@ -317,7 +317,7 @@ class _KeyedEntry(_SegmentEntry):
             if following is None:
                 del segment.tails[entry.key]
                 return
-            entry.next = None  # else one entry that somebody keeps would keep all later ones of its key
+            entry.next = None  # otherwise a reference to one entry would keep all later ones of its key alive
             following.behind = False
             if following.results is None:
                 return
@@ -325,7 +325,7 @@ class _KeyedEntry(_SegmentEntry):
 
 
 class KeyOrderedStreamElementQueue(UnorderedStreamElementQueue):
-    """Between two watermarks, records of the same key leave in the order in which they came; other keys overtake.
+    """Between two watermarks, records of the same key leave in input order; other keys may overtake.
 
     Args:
         capacity: Places, at least 1, for records and watermarks until they are emitted.
@@ -340,7 +340,7 @@ class KeyOrderedStreamElementQueue(UnorderedStreamElementQueue):
         self._key = key
 
     def _line_up(self, entry: _KeyedEntry) -> None:  # type: ignore[override]
-        """Put the entry behind the last one of its key. A key that raises changes nothing."""
+        """Append the entry after the last one of its key. A key that raises changes nothing."""
         entry.key = key = self._key(entry.element.value)
         entry.next = None
         tails = entry.segment.tails

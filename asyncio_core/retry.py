@@ -11,16 +11,16 @@ OnException = Callable[[Exception], bool]
 
 
 class Uniform(Protocol):
-    """What jitter asks of a source of chance; random.Random is one."""
+    """The interface of a random source for jitter, such as random.Random."""
 
     def uniform(self, a: float, b: float) -> float: ...
 
 
 class RetryStrategy(Protocol):
-    """Which outcomes of a call are worth another call, how often, and after how long.
+    """Which outcomes of a call are retried, how often, and after which delay.
 
-    `attempts` is the number of calls made so far for the record, the one just finished included. A predicate that is
-    None never asks for a retry. A predicate, can_retry or delay that raises fails the operator.
+    `attempts` is the number of calls made so far for the record, including the one that just finished. A predicate that
+    is None never retries. A predicate, can_retry or delay that raises fails the operator.
     """
 
     @property
@@ -32,7 +32,7 @@ class RetryStrategy(Protocol):
     def can_retry(self, attempts: int) -> bool: ...
 
     def delay(self, attempts: int) -> float:
-        """The pause before the next attempt; depends on nothing but its argument (and on chance).
+        """The delay before the next attempt; depends only on its argument (and on chance).
 
         Args:
             attempts: Calls made so far for the record.
@@ -90,7 +90,7 @@ class _ExponentialBackoff:
         return attempts <= self.max_retries
 
     def delay(self, attempts: int) -> float:
-        seconds = self.initial_delay  # Flink does not cap the first delay, only those that grew
+        seconds = self.initial_delay  # Flink caps only the delays after the first
         if attempts > 1:
             try:
                 seconds = min(self.initial_delay * self.multiplier ** (attempts - 1), self.max_delay)
@@ -102,13 +102,13 @@ class _ExponentialBackoff:
 def fixed_delay(
     *, max_retries: int, delay: float, on_result: OnResult | None = None, on_exception: OnException | None = None
 ) -> RetryStrategy:
-    """Wait as long before each further call.
+    """Wait equally long before each further call.
 
     Args:
         max_retries: Most calls after the first, at least 1.
         delay: Seconds, over 0.
-        on_result: Whether a list of results asks for another call.
-        on_exception: Whether an exception does. One of the two is needed.
+        on_result: Whether a list of results is retried.
+        on_exception: Whether an exception is retried. One of the two is required.
 
     Returns:
         The strategy.
@@ -135,7 +135,7 @@ def exponential_backoff(
     """Wait longer before each further call of a record; records do not share the growth.
 
     The n-th wait is initial_delay * multiplier ** (n - 1) seconds, from the second on at most max_delay, times a number
-    drawn from `random` between 1 and 1 + jitter, so that records that failed together do not come back together.
+    drawn from `random` between 1 and 1 + jitter, so that records that failed together are not retried together.
 
     Args:
         max_retries: Most calls after the first, at least 1.
@@ -144,8 +144,8 @@ def exponential_backoff(
         multiplier: Growth of the wait, over 0.
         jitter: Largest relative lengthening of a wait, 0 or more.
         random: Source of chance; the module `random` when None.
-        on_result: Whether a list of results asks for another call.
-        on_exception: Whether an exception does. One of the two is needed.
+        on_result: Whether a list of results is retried.
+        on_exception: Whether an exception is retried. One of the two is required.
 
     Returns:
         The strategy.

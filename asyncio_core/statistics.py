@@ -1,20 +1,20 @@
-"""The figures of one operator at one moment."""
+"""The statistics of one operator at one moment."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """What an operator holds now, and what it has done since it was opened.
+    """An operator's current contents, and its counts since it was opened.
 
     Attributes:
         capacity: Places in the queue.
         concurrency: Calls that may run at once.
-        queued: Elements in the queue now; more than `capacity` for a while after `resize` has made it smaller.
+        queued: Elements in the queue now; more than `capacity` for a while after `resize` lowers it.
         running: Calls running now, those included whose time limit expired and that swallow the cancellation; more than
-            `concurrency` for a while after `resize` has made it smaller.
+            `concurrency` for a while after `resize` lowers it.
         waiting_for_retry: Records now between two attempts.
-        outstanding: At most so many calls run at once from now on, if no record is added.
+        outstanding: The highest number of concurrent calls from now on, if no record is added.
         records: Records taken into the queue.
         watermarks: Watermarks taken into the queue.
         emitted: Elements that left the queue, with none to many results: records + watermarks - queued while open.

@@ -24,18 +24,18 @@ def ordered_wait(
 ) -> AsyncGenerator[StreamElement, None]:
     """Yield the results of `function` for `elements`, and their watermarks, in the order of the input.
 
-    Nothing runs before the first element is asked for. At most capacity + 1 elements are held. When the source, the
-    function or a time limit fails, the results that may leave by then come first, then the error. Leaving the generator
-    (`aclose()`, or `contextlib.aclosing` around a loop with `break`) cancels the calls, waits for their end and closes
-    the function.
+    Nothing runs before the first element is requested. At most capacity + 1 elements are held. When the source, the
+    function or a time limit fails, the generator yields the results that may leave by then and raises the error.
+    Leaving the generator (`aclose()`, or `contextlib.aclosing` around a loop with `break`) cancels the calls, waits for
+    their end and closes the function.
 
     Args:
         elements: StreamRecords and Watermarks, from an iterable or an async iterable.
-        function: As for AsyncWaitOperator, like all that follow.
+        function: As for AsyncWaitOperator, like the arguments below.
         timeout: Seconds for all attempts of a record, or None.
         capacity: Places in the queue.
-        concurrency: Most calls that run at once; `capacity` when None.
-        retry_strategy: Which outcomes of a call are worth another call, and when.
+        concurrency: The highest number of concurrent calls; `capacity` when None.
+        retry_strategy: Which outcomes of a call are retried, and when.
 
     Returns:
         An async generator of StreamRecords and Watermarks.
@@ -59,12 +59,12 @@ def unordered_wait(
     """Yield the results as records are completed; none crosses a watermark.
 
     Args:
-        elements: As for ordered_wait, like all that follow, and what is returned and raised.
-        function: What is called for each value.
+        elements: As for ordered_wait, like the other arguments, the result and the errors.
+        function: The function to call for each value.
         timeout: Seconds for all attempts of a record, or None.
         capacity: Places in the queue.
-        concurrency: Most calls that run at once; `capacity` when None.
-        retry_strategy: Which outcomes of a call are worth another call, and when.
+        concurrency: The highest number of concurrent calls; `capacity` when None.
+        retry_strategy: Which outcomes of a call are retried, and when.
     """
     return _waited(elements, function, OutputMode.UNORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
 
@@ -82,12 +82,12 @@ def key_ordered_wait(
     """Yield the results as records are completed, but those of the same key in the order of the input.
 
     Args:
-        elements: As for ordered_wait, like all that follow, and what is returned and raised.
-        function: What is called for each value.
+        elements: As for ordered_wait, like the other arguments, the result and the errors.
+        function: The function to call for each value.
         timeout: Seconds for all attempts of a record, or None.
         capacity: Places in the queue.
-        concurrency: Most calls that run at once; `capacity` when None.
-        retry_strategy: Which outcomes of a call are worth another call, and when.
+        concurrency: The highest number of concurrent calls; `capacity` when None.
+        retry_strategy: Which outcomes of a call are retried, and when.
         key: Gives the key of a value.
     """
     return _waited(elements, function, OutputMode.KEY_ORDERED, timeout, capacity, concurrency, retry_strategy, key=key)
@@ -121,7 +121,7 @@ def _waited(  # noqa: PLR0917 - called from the three above only
 
 
 class _Results:
-    """What has left the operator and not yet the generator, and the two who wait for a change of that."""
+    """The results that left the operator but not yet the generator, and the two waiters for a change."""
 
     def __init__(self) -> None:
         self.elements: deque[StreamElement] = deque()
@@ -133,7 +133,7 @@ class _Results:
         self.notify()
 
     def notify(self) -> None:
-        """There is a result, or there will be none any more."""
+        """Announce a result, or the end of the results."""
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
@@ -146,7 +146,7 @@ class _Results:
             self._taken.set_result(None)
 
     async def all_taken(self) -> None:
-        """Return once nothing waits here. Without this a reader slower than the calls would pile up results."""
+        """Wait until no result is left. Without this, results would pile up behind a reader slower than the calls."""
         while self.elements:
             self._taken = asyncio.get_running_loop().create_future()
             await self._taken
@@ -185,4 +185,4 @@ async def _run(
         try:
             await asyncio.wait([feeder])
         finally:
-            await operator.close()  # raises the operator's error, if the feeder was cancelled before it met it
+            await operator.close()  # raises the operator's error, if the feeder was cancelled before it raised it

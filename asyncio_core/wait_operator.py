@@ -1,4 +1,4 @@
-"""The async wait operator: keeps many calls in flight and lets their results out in the promised order."""
+"""The async wait operator: keeps many calls in flight and emits their results in the promised order."""
 
 import asyncio
 import enum
@@ -26,29 +26,28 @@ class _Stage(enum.Enum):
 
 
 class AsyncWaitOperator:
-    """Calls an async function for each record and hands every outcome to `output`, in the order of `mode`.
+    """Calls an async function for each record and passes the results to `output`, in the order of `mode`.
 
     Use it on one event loop, in this order: open, perhaps restore_state, process_element again and again, end_input,
     and close in every case. It has one producer. The semantics are those of Flink's AsyncWaitOperator.
 
-    The first error fails the operator: nothing starts and nothing leaves any more. The error is raised by every
-    process_element and end_input from then on, and by close if none of these has raised it. A record without a result
-    gives AsyncInvokeError.
+    The first error fails the operator: no call starts and no result leaves after it. Every later process_element and
+    end_input raises the error, and close does if none of these has. A record without a result raises AsyncInvokeError.
 
     Args:
-        function: What is called for each value; see AsyncFunction.
-        output: Called on the loop with each result and each watermark. It must not wait. What it raises fails the
+        function: The function to call for each value; see AsyncFunction.
+        output: Called on the loop with each result and each watermark. It must not wait. An exception from it fails the
             operator.
-        mode: In which order results leave.
+        mode: The order of the output.
         timeout: Seconds for all attempts of a record and the waits between them, from the start of its first call; None
             for no limit.
-        capacity: Places in the queue, for records and watermarks, until they are emitted. A full queue holds up the
+        capacity: Places in the queue, for records and watermarks, until they are emitted. A full queue blocks the
             input.
-        concurrency: Most calls that run at once; `capacity` when None.
-        retry_strategy: Which outcomes of a call are worth another call, and when.
-        key: Gives the key of a value; for KEY_ORDERED, and for that only.
+        concurrency: The highest number of concurrent calls; `capacity` when None.
+        retry_strategy: Which outcomes of a call are retried, and when.
+        key: Returns the key of a value; only for KEY_ORDERED.
         gate: While it is closed no attempt starts, and no record's time runs.
-        runtime_context: Passed to the function's `open` as it is.
+        runtime_context: Passed to the function's `open` unchanged.
 
     Raises:
         ValueError: For a wrong argument.
@@ -88,12 +87,12 @@ class AsyncWaitOperator:
         )
         self._stage = _Stage.NEW
         self._closed = asyncio.Event()
-        self._accepting = False  # process_element may put at once: open, no error, no end, nobody in front
-        self._producing = False  # a process_element, restore_state or end_input is under way
+        self._accepting = False  # process_element may put at once: open, no error, no end, no waiting element
+        self._producing = False  # a process_element, restore_state or end_input is running
         self._ended = False
         self._unrestored: deque[StreamElement] = deque()
-        self._waiting: StreamElement | None = None  # stands in front of the full queue
-        self._size_awaited = -1  # the producer is called as soon as the queue holds no more; -1: nobody waits uncalled
+        self._waiting: StreamElement | None = None  # waits for a place in the full queue
+        self._size_awaited = -1  # wakes the producer when the queue holds no more than this; -1: no producer waits
         self._producer: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
         self._error_raised = False
@@ -103,11 +102,11 @@ class AsyncWaitOperator:
     # -- life cycle
 
     async def open(self) -> None:
-        """Open the function, then let records in. When this fails or is cancelled, the operator is closed.
+        """Open the function and accept records. If this fails or is cancelled, the operator closes.
 
         Raises:
             RuntimeError: When the operator was opened before.
-            Exception: What the function's `open` raises.
+            Exception: An error of the function's `open`.
         """
         if self._stage is not _Stage.NEW:
             raise RuntimeError(f"an operator is opened once; this one is {self._stage.value}")
@@ -131,13 +130,13 @@ class AsyncWaitOperator:
             self._closed.set()
 
     async def end_input(self) -> None:
-        """Wait until every element taken has left. Retries and time limits go on as ever; no watermark is added.
+        """Wait until every accepted element has left. Retries and time limits continue; no watermark is added.
 
-        A cancelled end_input can be called again; the input stays ended.
+        After a cancellation, end_input can be called again; the input stays ended.
 
         Raises:
             Exception: The error that fails the operator.
-            RuntimeError: When the operator is not open, or another call of the producer waits.
+            RuntimeError: The operator is not open, or another call of the producer waits.
         """
         self._check_producer("end_input")
         self._ended = True
@@ -147,13 +146,13 @@ class AsyncWaitOperator:
                 await self._queue_holds_at_most(0)
 
     async def close(self) -> None:
-        """Cancel the calls under way, wait for them to end, and close the function. Elements inside are dropped.
+        """Cancel the running calls, wait for their end, and close the function. Elements in the operator are dropped.
 
-        A call that swallows its cancellation is waited for; so it is when close itself is cancelled, and the
-        cancellation is raised afterwards. Further calls of close wait for the first and do nothing.
+        Close also waits for a call that swallows its cancellation. If close itself is cancelled, it finishes first and
+        then raises the cancellation. Further calls of close wait for the first and do nothing.
 
         Raises:
-            RuntimeError: When it is called from within the function, or while open is under way.
+            RuntimeError: Close was called from within the function, or while open runs.
             Exception: The error that failed the operator, unless it was raised before, or what the function's `close`
                 raises.
         """
@@ -195,7 +194,7 @@ class AsyncWaitOperator:
     # -- input
 
     async def process_element(self, element: StreamElement) -> None:
-        """Take one record or watermark; wait while the queue is full. Cancelled, it has not taken its element.
+        """Accept one record or watermark; wait while the queue is full. If cancelled, it has not accepted the element.
 
         Args:
             element: A StreamRecord or a Watermark.
@@ -231,18 +230,18 @@ class AsyncWaitOperator:
         return entry
 
     def resize(self, *, capacity: int, concurrency: int) -> None:
-        """Allow so many places in the queue and so many calls at once from now on, more or fewer than before.
+        """Set the places in the queue and the number of concurrent calls, higher or lower than before.
 
-        With fewer, calls under way go on and elements inside stay: no call starts until fewer than `concurrency` run,
-        and no element is taken until fewer than `capacity` are inside. Call it between open and close, from within the
-        function and from `output` too.
+        Lower values cancel no call and drop no element: no call starts until fewer than `concurrency` run, and no
+        element is accepted until fewer than `capacity` are in the queue. Call it between open and close, also from
+        within the function or `output`.
 
         Args:
             capacity: Places in the queue, at least 1.
             concurrency: Calls that run at once, from 1 to `capacity`.
 
         Raises:
-            ValueError: When either number is out of its range; nothing has changed then.
+            ValueError: A number is out of its range; nothing changes.
         """
         check_capacity(capacity)
         self._concurrency = check_concurrency(concurrency, capacity)
@@ -251,10 +250,10 @@ class AsyncWaitOperator:
         self._call_producer()
 
     def yield_slot(self) -> AbstractContextManager[None]:
-        """For a call that waits for another one of this operator: `with operator.yield_slot(): await ...`.
+        """Release a call's slot while it waits for another call: `with operator.yield_slot(): await ...`.
 
-        Inside, it takes no part of `concurrency`, so that it keeps no record from being called; its time limit runs on.
-        After it the call counts again at once, and is to return: until other calls have, one more may run.
+        Inside, the call does not count for `concurrency`, so it blocks no other record; its time limit keeps running.
+        After it the call counts again at once and should return: until other calls end, one more may run.
 
         Returns:
             The context manager.
@@ -271,7 +270,7 @@ class AsyncWaitOperator:
             self._check_usable()
 
     async def _queue_holds_at_most(self, size: int) -> None:
-        """Wait for that, or for more places."""
+        """Wait until the queue holds at most this many entries."""
         self._size_awaited = size
         self._producer = asyncio.get_running_loop().create_future()
         try:
@@ -320,7 +319,7 @@ class AsyncWaitOperator:
     # -- output
 
     def _emit(self) -> None:
-        """Hand out all that may leave now, and call the producer if that makes the room it waits for."""
+        """Emit everything that may leave now, and wake the producer if that makes room for it."""
         if self._error is not None:
             return
         queue = self._queue
@@ -329,7 +328,7 @@ class AsyncWaitOperator:
         except BaseException as error:
             self._fail(error)
             if isinstance(error, Exception):
-                return  # raised to the producer
+                return  # the producer raises it
             raise
         if self._size_awaited >= 0 and len(queue) <= self._size_awaited:
             self._call_producer()
@@ -345,10 +344,10 @@ class AsyncWaitOperator:
             self._on_failure()
 
     def call_on_failure(self, callback: Callable[[], object]) -> None:
-        """Have a callback called, on the loop, when the operator fails: for a producer that waits elsewhere.
+        """Register a callback for the operator's failure, for a producer that waits elsewhere.
 
         Args:
-            callback: Called without arguments, once. It replaces the one given before.
+            callback: Called once, on the loop, without arguments. It replaces an earlier one.
         """
         self._on_failure = callback
 
@@ -360,16 +359,16 @@ class AsyncWaitOperator:
     # -- state
 
     def snapshot_state(self) -> list[StreamElement]:
-        """All elements taken whose results have not left yet, and those not taken yet: give them to restore_state.
+        """All elements whose results have not left yet, for restore_state.
 
-        Finished elements that wait for their turn are among them and will be called again. Results, attempts and clocks
-        are not kept. Can be called at any moment between open and close; what leaves later is not subtracted.
+        They include finished elements that wait for their turn, which will be called again. A snapshot has no results,
+        attempts or clocks. Call it at any moment between open and close; it does not follow later output.
 
         Returns:
-            The elements, in an order in which they may be taken again.
+            The elements, in an order in which they can be restored.
 
         Raises:
-            RuntimeError: When the operator is not open.
+            RuntimeError: The operator is not open.
         """
         if self._stage is not _Stage.OPEN:
             raise RuntimeError(f"the operator is {self._stage.value}; it has a state between open() and close()")
@@ -377,12 +376,12 @@ class AsyncWaitOperator:
         return state if self._waiting is None else [*state, self._waiting]
 
     async def restore_state(self, elements: Iterable[StreamElement]) -> None:
-        """Take the elements of a snapshot, in their order, before any new input; wait while the queue is full.
+        """Restore the elements of a snapshot in order, before any new input; wait while the queue is full.
 
-        Cancelled, those not taken yet stay in the operator and its snapshots, and enter before the next element does.
+        If cancelled, the remaining elements stay in the operator and its snapshots, and enter before the next element.
 
         Args:
-            elements: What snapshot_state gave; there may be more of them than the capacity.
+            elements: The result of snapshot_state; may exceed the capacity.
 
         Raises:
             RuntimeError: After new input, after the end of input, or when the operator is not open.
@@ -408,7 +407,7 @@ class AsyncWaitOperator:
             self._enter(entry)
 
     def statistics(self) -> OperatorStatistics:
-        """The figures of this moment; they stay readable after close."""
+        """The current statistics; readable after close too."""
         calls = self._calls
         return OperatorStatistics(
             capacity=self._queue.capacity,

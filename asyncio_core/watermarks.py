@@ -1,4 +1,4 @@
-"""Watermarks made from the timestamps of the records, and the question whether a record is late."""
+"""Watermarks from the timestamps of records, and late records."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -8,11 +8,11 @@ from asyncio_core.elements import StreamElement, StreamRecord, Watermark
 
 
 class WatermarkGenerator:
-    """Follows the timestamps of one stream. Made by WatermarkStrategy.create_watermark_generator().
+    """Follows the timestamps of one stream; WatermarkStrategy.create_watermark_generator() makes one.
 
     Args:
-        bound: Milliseconds that the watermark stays behind the highest timestamp, and one more.
-        every: Records from one look to the next.
+        bound: Milliseconds; the watermark stays this and one more behind the highest timestamp.
+        every: Number of records after which the watermark may advance.
     """
 
     def __init__(self, bound: int, every: int) -> None:
@@ -23,7 +23,7 @@ class WatermarkGenerator:
         self._emitted: int | None = None
 
     def is_late(self, timestamp: int | None) -> bool:
-        """Whether a record stands at or behind the last emitted watermark.
+        """Whether a record is at or before the last emitted watermark.
 
         Args:
             timestamp: Milliseconds since the epoch; a record with None is never late.
@@ -34,7 +34,7 @@ class WatermarkGenerator:
         return timestamp is not None and self._emitted is not None and timestamp <= self._emitted
 
     def on_record(self, timestamp: int | None) -> Watermark | None:
-        """Take note of a record.
+        """Record a timestamp.
 
         Args:
             timestamp: Milliseconds since the epoch, or None.
@@ -56,14 +56,14 @@ class WatermarkGenerator:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
-    """How far behind the highest timestamp the watermark follows, and after how many records it is looked at anew.
+    """How far the watermark stays behind the highest timestamp, and after how many records it may advance.
 
-    The watermark is the highest timestamp seen - bound - 1, in milliseconds: a record with exactly that distance is in
-    time. It only rises. A record is late when its timestamp is at or before the last emitted watermark.
+    The watermark is the highest timestamp seen - bound - 1, in milliseconds: a record at exactly that distance is in
+    time. The watermark only rises. A record is late when its timestamp is at or before the last emitted watermark.
 
     Attributes:
         bound: Milliseconds.
-        every: Records from one look to the next.
+        every: Number of records after which the watermark may advance.
     """
 
     bound: int
@@ -71,7 +71,7 @@ class WatermarkStrategy:
 
     @classmethod
     def for_bounded_out_of_orderness(cls, seconds: float, *, every: int = 1) -> "WatermarkStrategy":
-        """Records come at most `seconds` behind the highest timestamp seen; those further behind are late.
+        """Records arrive at most `seconds` behind the highest timestamp; those further behind are late.
 
         Args:
             seconds: The bound, 0 or more.

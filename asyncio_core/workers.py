@@ -1,4 +1,4 @@
-"""The tasks that run the calls: few, long-lived, and woken one at a time."""
+"""The tasks that run the calls: few, long-lived, woken one at a time."""
 
 import asyncio
 import types
@@ -9,30 +9,30 @@ from typing import Any
 
 @types.coroutine
 def next_turn() -> Generator[None, None, None]:
-    """What asyncio.sleep(0) does, at half its price."""
+    """Yield to the loop once, like asyncio.sleep(0), at half its cost."""
     yield
 
 
 class Worker:
-    """One task that runs calls one after another, and the attempt it is making, if any."""
+    """One task that runs calls one after another, and its current attempt."""
 
     __slots__ = ("arrived", "attempts", "cancelled", "decided", "started", "task")
 
     task: asyncio.Task[None]
 
     def __init__(self) -> None:
-        self.arrived = False  # its task has taken its first step
+        self.arrived = False  # its task has started
         self.attempts = 0
         self.started = 0.0  # when the record's first call started, on the record's clock
-        self.decided = False  # the record's outcome is known, the operator waits for this attempt no more
+        self.decided = False  # the record's outcome is known; the operator does not wait for this attempt
         self.cancelled = False  # the operator has cancelled this attempt
 
 
 class WorkerPool:
-    """At most `size` workers at work, made when first needed. One without work waits, parked, until wake().
+    """At most `size` working workers, created on demand. An idle worker parks until wake().
 
-    One worker at a time is on its way to the work. It wakes the next one when it finds more than it takes: a batch of
-    records that needs no waiting is then served by one worker in one go, and one that does spreads over all of them.
+    One worker at a time wakes up for work. It wakes the next one when it leaves work behind: so one worker serves a
+    batch of calls that return at once, and calls that wait spread over all workers.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class WorkerPool:
         work: Callable[[Worker], Coroutine[Any, Any, None]],
         on_left: Callable[[BaseException | None], None],
     ) -> None:
-        self.spare = size  # workers that wake() could call, parked or not made yet; below 0: so many are to park
-        self.looking = 0  # workers called that have not yet looked for work
+        self.spare = size  # parked or not yet created workers; negative: the number of workers that must park
+        self.looking = 0  # woken workers that have not looked for work yet
         self._size = size
         self._work = work
         self._on_left = on_left
-        self._loop: asyncio.AbstractEventLoop  # that of the workers; asking for it costs a system call in Python 3.11
+        self._loop: asyncio.AbstractEventLoop  # cached: get_running_loop() costs a system call in Python 3.11
         self._workers: dict[asyncio.Task[None], Worker] = {}
         self._parked: dict[asyncio.Future[None], None] = {}
 
@@ -57,22 +57,22 @@ class WorkerPool:
         return task in self._workers
 
     def busy(self) -> int:
-        """How many workers are neither parked nor on their way."""
+        """The number of workers that are neither parked nor waking up."""
         return self._size - self.spare - self.looking
 
     def resize(self, size: int) -> None:
-        """So many workers at work from now on. Those that are too many park as they come out of their calls."""
+        """Set the number of workers. Surplus workers park when their calls end."""
         self.spare += size - self._size
         self._size = size
 
     def wake(self) -> None:
-        """Call one spare worker to the work, unless one is on its way already."""
+        """Wake one spare worker, unless one is waking up already."""
         if self.looking:
             return
         while self.spare > 0 and self._parked:
             called, _ = self._parked.popitem()
             self.spare -= 1
-            if not called.done():  # done: cancelled by somebody else, its task is about to end
+            if not called.done():  # done: another party cancelled it, and its task is about to end
                 self.looking += 1
                 called.set_result(None)
                 return
@@ -87,7 +87,7 @@ class WorkerPool:
             self._workers[task] = worker
 
     def arrived(self, worker: Worker) -> None:
-        """A new worker's first step: it looks for work now."""
+        """Mark that a new worker has started and looks for work."""
         task = asyncio.current_task()
         assert task is not None
         worker.task = task  # an eager task factory runs this before create_task() has returned
@@ -102,7 +102,7 @@ class WorkerPool:
         self._on_left(None if task.cancelled() else task.exception())
 
     async def park(self) -> None:
-        """Wait, in a worker's task, until called. Cancelled: the pool is as if the worker had never parked."""
+        """Wait in a worker's task until woken. After a cancellation, the pool is as if the worker had never parked."""
         called = self._loop.create_future()
         self._parked[called] = None
         self.spare += 1
@@ -116,9 +116,9 @@ class WorkerPool:
                 self.spare -= 1
 
     async def close(self) -> asyncio.CancelledError | None:
-        """Cancel all workers and wait until they have ended, however long a call clings to life.
+        """Cancel all workers and wait for their end, even if a call swallows its cancellation.
 
-        A cancellation of the waiting task itself is not lost: it is held back, and returned at the end.
+        A cancellation of the waiting task itself is kept and returned at the end.
         """
         interruption: asyncio.CancelledError | None = None
         for worker in self:

@@ -1,4 +1,4 @@
-"""A test kit for functions and operators: virtual time, and a function that does what a script says.
+"""A test kit for functions and operators: virtual time, and a scripted function.
 
 Example:
     async def an_hour():

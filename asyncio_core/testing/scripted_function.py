@@ -1,4 +1,4 @@
-"""An async function that does what a script says, by record and attempt, and keeps account of it."""
+"""An async function that follows a script by record and attempt, and records its calls."""
 
 import asyncio
 from collections import Counter
@@ -11,7 +11,7 @@ from asyncio_core.function import AsyncFunction
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Return the results `after` so many seconds; 0 does not suspend."""
+    """Return the results `after` this many seconds; 0 does not suspend."""
 
     results: Any
     after: float = 0.0
@@ -19,7 +19,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Raise the error `after` so many seconds."""
+    """Raise the error `after` this many seconds."""
 
     error: BaseException
     after: float = 0.0
@@ -27,7 +27,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Never return. `clings` swallows a cancellation and goes on for so many seconds, then returns nothing."""
+    """Never return. With `clings`, swallow a cancellation, continue for this many seconds and return no results."""
 
     clings: float = 0.0
 
@@ -37,7 +37,7 @@ Step = Reply | Fail | Hang
 
 @dataclass(slots=True)
 class Call:
-    """One call that was made: when it started and ended, on the loop's clock, and whether it was cancelled."""
+    """One call: its start and end on the loop's clock, and whether it was cancelled."""
 
     value: Any
     attempt: int
@@ -48,15 +48,15 @@ class Call:
 
 @dataclass
 class ScriptedFunction(AsyncFunction[Any, Any]):
-    """Does for each value, attempt by attempt, what the script says.
+    """Follows the script for each value, attempt by attempt.
 
     script: a mapping from value to a Step or a list of Steps, one per attempt, the last one repeated; or a function of
-    (value, attempt) that returns a Step. A value that the mapping does not have is answered at once with [value].
-    timeouts: a mapping from value to what timeout() returns, or to an exception that it raises; without an entry
-    timeout() raises TimeoutError, as by default.
+    (value, attempt) that returns a Step. A value that the mapping lacks returns [value] at once.
+    timeouts: a mapping from value to the result of timeout(), or to an exception that it raises; without an entry
+    timeout() raises TimeoutError, the default.
 
-    Afterwards `calls` holds every call in the order in which they started, `peak` how many ran at once at most,
-    `timed_out` the values that timeout() was called with, and `opened` and `closed` count the calls of open and close.
+    Afterwards `calls` has every call in the order of their starts, `peak` the highest number of concurrent calls,
+    `timed_out` the values of the calls of timeout(), and `opened` and `closed` the number of calls of open and close.
     """
 
     script: Mapping[Any, Step | Sequence[Step]] | Callable[[Any, int], Step] = field(default_factory=dict)

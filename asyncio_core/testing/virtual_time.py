@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps: a program that waits for an hour is over at once, in the same order every time."""
+"""An event loop with a virtual clock: a program that waits for an hour ends at once, in the same order every time."""
 
 import asyncio
 import heapq
@@ -14,19 +14,19 @@ _TURNS_WITHOUT_TIME = 1_000_000
 
 
 class StuckError(RuntimeError):
-    """The program waits for something that nothing left in it can bring about, or it runs without ever waiting."""
+    """The program is deadlocked, or it runs without ever waiting."""
 
 
 def run_virtual(main: Callable[[], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T], *, seed: int = 0) -> T:
     """Run an async program like asyncio.run, in virtual time, and return its result.
 
     main: a coroutine function without arguments, or a coroutine.
-    seed: decides the order of timers that are due at the same instant, which asyncio leaves open; all else keeps
-    asyncio's order. The same seed gives the same run.
+    seed: sets the order of timers that are due at the same instant, which asyncio leaves open; everything else keeps
+    asyncio's order. The same seed repeats the same run.
 
-    Time stands still while code runs and jumps to the next timer when all tasks wait; `loop.time()` starts at 0. When
-    all wait and there is no timer, StuckError tells for what each task waits; so it does when the program goes on for a
-    million turns of the loop without letting time pass. Threads and sockets raise RuntimeError: they keep real time.
+    Time stands still while code runs and jumps to the next timer when all tasks wait; `loop.time()` starts at 0. If
+    all tasks wait and no timer is set, StuckError names where each task waits; so it does when the program runs for a
+    million turns of the loop without letting time pass. Threads and sockets raise RuntimeError, as they use real time.
     """
     coroutine = main if asyncio.iscoroutine(main) else main()
     with asyncio.Runner(loop_factory=lambda: _VirtualTimeLoop(seed)) as runner:
@@ -34,7 +34,7 @@ def run_virtual(main: Callable[[], Coroutine[Any, Any, T]] | Coroutine[Any, Any,
 
 
 class _Clock(selectors.DefaultSelector):
-    """Where a loop sleeps: here it does not, the clock is set forward instead."""
+    """The loop's selector: it advances the clock instead of sleeping."""
 
     now = 0.0
     turns = 0
@@ -49,7 +49,7 @@ class _Clock(selectors.DefaultSelector):
         else:
             self.turns += 1
             if self.turns > _TURNS_WITHOUT_TIME:
-                self.turns = 0  # the tasks, which are cancelled now, may need some turns to clean up
+                self.turns = 0  # the tasks are cancelled now and may need some turns to clean up
                 raise StuckError(
                     "the program runs without ever waiting for time to pass\n" + _describe_tasks(self.loop)
                 )
@@ -57,7 +57,7 @@ class _Clock(selectors.DefaultSelector):
 
 
 class _Timer(asyncio.TimerHandle):
-    """Among timers of the same instant, chance decides."""
+    """A timer with a random order among timers of the same instant."""
 
     __slots__ = ("_chance",)
 
