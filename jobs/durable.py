@@ -1,4 +1,4 @@
-"""Files on a local disk that survive a power cut once they are written, as far as the disk keeps its word."""
+"""Durable writes: files on a local disk that survive a power cut, if the disk honours fsync."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a reader sees the old bytes or the new ones, also after a power cut.
+    """Write a file atomically: a reader sees the old bytes or the new ones, also after a power cut.
 
-    Its folder is made where there is none. Raises OSError with the file's name; a full disk leaves nothing.
+    Creates its folder if needed. Raises OSError with the file's name; a full disk leaves no file.
     """
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
@@ -25,14 +25,14 @@ def write(path: Path, data: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # a write that finds the disk full does not say where
+        error.filename = error.filename or str(path)  # the error of a full disk has no file name
         raise
 
 
 def write_new(path: Path, data: bytes | memoryview) -> None:
-    """Write a file of a new name; when this returns, it survives a power cut. Until then a reader may see a part of it.
+    """Write a file with a new name, durable on return. Until then a reader may see a part of it.
 
-    Its folder is made where there is none. Raises OSError.
+    Creates its folder if needed. Raises OSError.
     """
     make_folder(path.parent)
     with path.open("xb") as file:
@@ -43,7 +43,7 @@ def write_new(path: Path, data: bytes | memoryview) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, whose names survive a power cut."""
+    """Create a folder and its parents durably."""
     missing = [folder] if not folder.is_dir() else []
     while missing and not missing[-1].parent.is_dir():
         missing.append(missing[-1].parent)
@@ -53,7 +53,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when what was written to a file, or which names a folder holds, is on the disk."""
+    """Return when the content of a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -62,8 +62,8 @@ def sync(path: Path) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a file or folder of this name. Raises OSError when that cannot be known, as `exists` of newer
-    Pythons does not.
+    """Whether a file or folder of this name exists. Raises OSError if that is unknown; `exists` of newer Pythons
+    returns False then.
     """
     try:
         path.stat()

@@ -1,7 +1,7 @@
-"""The words that cross borders: column names, outcomes, and the facts of a run as plain data.
+"""Names and types that several rooms share: columns, outcomes, and the facts of a run as plain data.
 
-Standard library only. `data_quality` reads this module and nothing else of `jobs`; every class here is frozen and goes
-through JSON unchanged (`to_json`, `from_json`).
+Standard library only. `data_quality` imports only this module of `jobs`. Every class here is frozen and survives
+JSON unchanged (`to_json`, `from_json`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 # -- columns that a run adds to its input ------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Column:
-    """`{}` in its name and meaning stands for the name of a lookup."""
+    """`{}` in its name and meaning is the name of a lookup."""
 
     name: str
     kind: str  # in Spark's DDL
@@ -35,7 +35,7 @@ class Column:
 
     @property
     def arrow_type(self) -> Any:
-        """The same type of Arrow."""
+        """The Arrow type."""
         import pyarrow as pa
 
         attempt = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
@@ -44,8 +44,8 @@ class Column:
         return ({"STRING": pa.string()} | plain | times)[self.kind]
 
 
-# µs since the epoch, read off one monotonic clock per partition, which is set to the epoch once when the partition
-# starts. throttled: the service answered "not now" (429 or the like), or was down; such an attempt uses up no retry.
+# µs since the epoch, by one monotonic clock per partition, which is set to the epoch once at the partition's start.
+# throttled: the service throttled the call (such as 429) or was down; such an attempt uses no retry.
 _ATTEMPTS = "ARRAY<STRUCT<start: BIGINT, end: BIGINT, throttled: BOOLEAN>>"
 
 ROW_TABLE = (  # once per row
@@ -103,7 +103,7 @@ def error(lookup: str) -> str:
 
 
 def key(lookup: str) -> str:
-    """Struct of the parts of the key, by name: what was asked. In the run's files only, as a key may be personal."""
+    """Struct of the parts of the key, by name. Only in the run's files, because a key may be personal."""
     return f"_{lookup}_key"
 
 
@@ -119,7 +119,7 @@ def published_answered_at(lookup: str) -> str:
     return PUBLISHED_TABLE[1].name.format(lookup)
 
 
-# -- of the tables beside the published one, next to a row's identity --------------------------------------------------
+# -- columns of the tables beside the published one, besides a row's identity ------------------------------------------
 RUN_ID = "run_id"  # string: the run that wrote the row
 LETTER_COLUMNS = ("_lookup", "_key", "_status", "_error", "_attempts", "_at")  # of a dead letter
 
@@ -133,11 +133,11 @@ DROPPED_COLUMNS = (WINDOW_START, WINDOW_END, WATERMARK, REASON, INPUT_DAY)
 ON_TIME, FIRED_LATE = "on time", "late"
 TOO_LATE, NO_EVENT_TIME = "late", "no event time"
 
-# -- outcome of a row for a lookup, and where its answer came from -----------------------------------------------------
+# -- outcome of a row for a lookup, and the source of its answer -------------------------------------------------------
 Outcome = Literal["ok", "miss", "skipped", "fallback", "timeout", "error", "unknown", "not_asked"]
 OUTCOMES: tuple[Outcome, ...] = typing.get_args(Outcome)
 Source = Literal["call", "ledger", "shared"]
-NONE, GONE = "none", "gone"  # in place of an outcome, of a stored answer: there is none; there may have been one
+NONE, GONE = "none", "gone"  # instead of a stored answer's outcome: there is none; there may have been one
 Mode = Literal["unordered", "ordered", "key_ordered"]
 MODES: tuple[Mode, ...] = typing.get_args(Mode)
 Severity = Literal["error", "warn"]
@@ -148,7 +148,7 @@ PANES: tuple[Panes, ...] = typing.get_args(Panes)
 
 # -- facts -------------------------------------------------------------------------------------------------------------
 class Facts:
-    """Frozen plain data that goes through JSON unchanged."""
+    """Frozen plain data that survives JSON unchanged."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))  # type: ignore[call-overload]  # every subclass is a dataclass
@@ -169,7 +169,7 @@ class Facts:
 
 
 def _restored(hint: Any, value: Any) -> Any:
-    """Undo what JSON did to a value of this type: lists back to tuples, objects back to Facts."""
+    """Restore a value of this type from JSON: lists become tuples, objects become Facts."""
     if isinstance(hint, types.UnionType):
         choices = [choice for choice in typing.get_args(hint) if choice is not type(None)]
         return None if value is None else _restored(choices[0], value)
@@ -185,22 +185,22 @@ def _restored(hint: Any, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PriceFacts(Facts):
-    """What a service bills: `amount` for every `per` units, from the day `since` on."""
+    """The price of a service: `amount` for every `per` units, from the day `since`."""
 
     amount: str  # decimal, as "0.0040"
     currency: str  # USD
-    unit: str  # item, request, or what a coroutine bills by, as token
+    unit: str  # item, request, or a coroutine's unit, such as token
     per: int = 1
     since: str | None = None  # 2026-12-01; None: from ever
 
 
 @dataclass(frozen=True)
 class LookupFacts(Facts):
-    """What a lookup promises, as declared."""
+    """The declared promises of a lookup."""
 
     name: str
     kind: str  # http, sql, function, coroutine
-    service: str  # for people: "weather_api"
+    service: str  # display name: "weather_api"
     returns: tuple[tuple[str, str], ...]  # column, Spark DDL type
     timeout: float | None  # s, all attempts and the waits between them
     max_concurrency: int  # calls in flight, over all tasks of the run
@@ -210,13 +210,13 @@ class LookupFacts(Facts):
     multiplier: float = 1.0
     ranges: tuple[tuple[str, float | None, float | None], ...] = ()  # column, smallest, largest value of an answer
     null_share: tuple[tuple[str, float], ...] = ()  # column, largest share of nulls among rows with an answer
-    dead_letters: tuple[str, ...] = ()  # outcomes that put a row among the dead letters; it stays in the day too
-    hidden_key: bool = False  # a part of the key is personal: outside the run's files it is shown as a hash
-    batch_size: int = 1  # keys that one call asks for at most; attempts are counted per key
-    prices: tuple[PriceFacts, ...] = ()  # the one in force on the day of a call holds
+    dead_letters: tuple[str, ...] = ()  # outcomes that make a row a dead letter; it stays in the day too
+    hidden_key: bool = False  # a part of the key is personal: it is hashed outside the run's files
+    batch_size: int = 1  # the highest number of keys of one call; attempts are counted per key
+    prices: tuple[PriceFacts, ...] = ()  # the price in force on the day of a call applies
     version: int = 1
-    keys: tuple[tuple[str, str], ...] = ()  # part of the key, Spark SQL over the input's columns that gives it
-    asks_once: bool = True  # a key, in one run; False without a cache
+    keys: tuple[tuple[str, str], ...] = ()  # part of the key, its Spark SQL over the input's columns
+    asks_once: bool = True  # one call per key and run; False without a cache
 
     @property
     def max_attempts_at_once(self) -> int:
@@ -246,7 +246,7 @@ class WindowFacts(Facts):
 
 @dataclass(frozen=True)
 class ExpectationFacts(Facts):
-    """A further expectation of the user's, by its Great Expectations name."""
+    """An expectation of the user, by its Great Expectations name."""
 
     type: str
     arguments: dict[str, Any]
@@ -255,7 +255,7 @@ class ExpectationFacts(Facts):
 
 @dataclass(frozen=True)
 class DeclaredFacts(Facts):
-    """What an enrichment promises, as declared; the same for every day."""
+    """The declared promises of an enrichment; the same for every day."""
 
     enrichment: str
     table: str  # root of the published table
@@ -263,25 +263,25 @@ class DeclaredFacts(Facts):
     partition: str  # name of the day's partition column
     mode: Mode
     lookups: tuple[LookupFacts, ...]
-    row_id: tuple[str, ...]  # columns that name a row in evidence
+    row_id: tuple[str, ...]  # columns that identify a row in evidence
     order_key: tuple[str, ...] = ()  # key_ordered only
     event_time: EventTimeFacts | None = None
     timeout_tolerance: float = 0.0  # largest share of rows, per lookup
     error_tolerance: float = 0.0
-    miss_change: float | None = None  # largest change of the miss share against the last 28 days; None: not watched
+    miss_change: float | None = None  # largest change of the miss share in 28 days; None: not checked
     time_slack: float = 0.25  # s, allowed over a time limit before a row counts as too slow
     publish_by: str | None = None  # "06:30", UTC, on the day after
     severities: dict[str, Severity] = field(default_factory=dict)  # check name -> severity, against its default
     expectations: tuple[ExpectationFacts, ...] = ()
-    ledger: str | None = None  # where answers are kept; None: nowhere
+    ledger: str | None = None  # where answers are stored; None: nowhere
     fingerprint: str = ""
     windows: tuple[WindowFacts, ...] = ()
-    fields: dict[str, str] = field(default_factory=dict)  # each that is declared -> a hash of its value
+    fields: dict[str, str] = field(default_factory=dict)  # declared field -> a hash of its value
 
 
 @dataclass(frozen=True)
 class ShareGiven(Facts):
-    """From `since` on a task might have so many calls in flight, per lookup: more as others ended, none at its end."""
+    """A task's share per lookup from `since` on: larger when others end, none at its own end."""
 
     task: int
     shares: tuple[int, ...]
@@ -303,83 +303,83 @@ class WrittenWindows(Facts):
 
 @dataclass(frozen=True)
 class DayFacts(Facts):
-    """One day as one run wrote it. Its files are read by the checks, then published."""
+    """One day as written by one run. The checks read its files before they are published."""
 
     declared: DeclaredFacts
     day: str  # 2013-01-10
     run_id: str
     input_files: tuple[str, ...]  # absolute paths
     input_columns: tuple[str, ...]
-    folder: str  # absolute; where the run's files lie
+    folder: str  # absolute; the folder of the run's files
     files: tuple[str, ...]  # absolute paths of the Parquet files, as written; empty for an empty day
-    shares: tuple[tuple[int, ...], ...]  # per lookup, in order: calls in flight of each task at first, by number
+    shares: tuple[tuple[int, ...], ...]  # per lookup, in order: each task's first share, by task number
     started_at: str  # ISO 8601, UTC
     finished_at: str
     versions: dict[str, str] = field(default_factory=dict)
     asked_by: tuple[str, ...] = ()  # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
-    input_types: str = ""  # of the input's columns, as Spark's JSON of a struct; empty: what Spark finds
-    shares_given: tuple[ShareGiven, ...] = ()  # in the order in which they were given
+    input_types: str = ""  # types of the input's columns, as Spark's JSON of a struct; empty: Spark infers them
+    shares_given: tuple[ShareGiven, ...] = ()  # in the order of the changes
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
 
 
 @dataclass(frozen=True)
 class Billed(Facts):
-    """What the calls of one lookup cost, by the prices declared. A unit: an item or a request that was sent, or
-    what a coroutine billed.
+    """The cost of one lookup's calls at the declared prices. A unit is an item or request that was sent, or a unit that
+    a coroutine billed.
     """
 
     units: int
-    lost: int  # of these, the ones that no answer came of: timed out, failed, tried again
+    lost: int  # units without an answer: timed out, failed, retried
     unit: str  # item, request, or what a coroutine bills by, as token
     cost: str  # decimal, as "12.3400"
     currency: str
-    saved: str = "0"  # what the answers from the ledger would have cost, each key once
+    saved: str = "0"  # cost that the ledger's answers saved, each key once
 
 
 @dataclass(frozen=True)
 class RequestMetrics(Facts):
-    """What really went over the wire for one lookup, of the task attempts that ended well."""
+    """The requests sent for one lookup by the successful task attempts."""
 
     sent: int
-    retried: int  # of these, the ones with a key that was asked before
-    throttled: int  # of these, the ones that were answered with "not now"
-    answered: int  # of these, the ones that brought an answer or a miss
-    items: int  # keys that they asked for
-    most_at_once: tuple[int, ...] = ()  # per task, by number: in flight at the same moment
-    in_doubt: int = 0  # answers that may be another key's: their connection brought one too many
+    retried: int  # requests with a key that was sent before
+    throttled: int  # requests that the service throttled
+    answered: int  # requests that brought an answer or a miss
+    items: int  # keys in them
+    most_at_once: tuple[int, ...] = ()  # per task, by number: highest number in flight
+    in_doubt: int = 0  # answers that may be another key's, because their connection brought an extra one
 
 
 @dataclass(frozen=True)
 class LookupMetrics(Facts):
-    """What happened at one lookup on one day. rows = the sum of outcomes."""
+    """The counts of one lookup on one day. Its rows are the sum of the outcomes."""
 
     name: str
     outcomes: dict[str, int]  # every one of OUTCOMES -> rows
     calls: int  # attempts made
     retried: int  # attempts after a row's first
     wall_s: float  # first start to last end of an attempt
-    limit_s: float  # sum of the attempts' times / attempts allowed at once: no program can be faster
+    limit_s: float  # sum of the attempts' times / allowed concurrent attempts: the shortest possible time
     latency_p50_ms: float | None  # of answered rows
     latency_p99_ms: float | None
-    rows_called: int = 0  # rows for which a call was made; the others were skipped, or had their answer from elsewhere
-    keys_called: int | None = None  # distinct keys of these rows; None: nobody counted, as without a cache
+    rows_called: int = 0  # rows that made a call; the others were skipped or got their answer elsewhere
+    keys_called: int | None = None  # distinct keys of these rows; None: not counted, as without a cache
     from_ledger: int = 0  # rows whose answer came from the ledger
-    shared: int = 0  # rows that took part in the call of an equal row
-    answered: int = 0  # rows with an answer or a miss of a call of their own
+    shared: int = 0  # rows that shared the call of an equal row
+    answered: int = 0  # rows with an answer or a miss from their own call
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
-    throttled: int = 0  # attempts that the service answered with "not now"
-    oldest_answer_at: str | None = None  # ISO 8601, UTC: of the answers in the day; None: it has none
-    requests: RequestMetrics | None = None  # None: nobody counts them; a user's function sends what it likes
+    throttled: int = 0  # attempts that the service throttled
+    oldest_answer_at: str | None = None  # ISO 8601, UTC, of the day's answers; None: it has none
+    requests: RequestMetrics | None = None  # None: not counted, as a user's function sends its own requests
     billed: Billed | None = None  # None: no price is declared
-    throttled_s: float = 0.0  # that its gate stood closed as the service asked for it; mean over the tasks
-    down_s: float = 0.0  # the same, as the service was down
+    throttled_s: float = 0.0  # time that the gate was closed by throttling; mean over the tasks
+    down_s: float = 0.0  # the same, because the service was down
     limited_by: str = (
         ""  # outage, rate, cpu, concurrency, service, spark (jobs/run/limiting_factor.py); empty: nothing was called
     )
 
     @property
     def slots_in_use(self) -> float:
-        """Share of the calls allowed at once that was under way, on average from the first call to the last."""
+        """The used share of the allowed concurrent calls, on average from the first call to the last."""
         return self.limit_s / self.wall_s if self.wall_s > 0 else 0.0
 
 
@@ -389,19 +389,19 @@ class DayMetrics(Facts):
     rows_out: int
     rows_late: int
     lookups: tuple[LookupMetrics, ...]
-    job_s: float = 0.0  # from the start of the job's work to the files being written
+    job_s: float = 0.0  # from the start of the job's work to its written files
     loop_busy: float | None = None  # CPU time of the tasks' event loops as a share of their time
-    ledger_bytes: int | None = None  # of its lookups' answers, after the run; None: no ledger
+    ledger_bytes: int | None = None  # size of its lookups' answers after the run; None: no ledger
 
 
 @dataclass(frozen=True)
 class Verdict(Facts):
-    """What one check says of one day."""
+    """The result of one check for one day."""
 
     check: str
     status: Literal["passed", "failed", "not_run"]
     severity: Severity
-    sentence: str  # for people: what holds, or what is wrong, how often, first row
+    sentence: str  # for people: what holds, or the fault, its count and the first row
     unexpected_count: int = 0
     element_count: int = 0
     expected: str = ""
@@ -409,40 +409,40 @@ class Verdict(Facts):
 
     @property
     def holds_back(self) -> bool:
-        """True when this verdict keeps the day unpublished: an error check that failed or could not run."""
+        """Whether this verdict holds the day back: an error check that failed or could not run."""
         return self.severity == "error" and self.status != "passed"
 
 
 @dataclass(frozen=True)
 class DayRecord(Facts):
-    """All that is known of one run of one day; kept as JSON, read by orchestration, reports and the terminal."""
+    """The record of one run of one day; stored as JSON for orchestration, reports and the terminal."""
 
     facts: DayFacts
     figures: DayMetrics
     verdicts: tuple[Verdict, ...] = ()
-    pictures: dict[str, Any] = field(default_factory=dict)  # what data_quality counted for the report
+    pictures: dict[str, Any] = field(default_factory=dict)  # counts of data_quality for the report
     state: Literal["written", "published", "held back"] = "written"
     reason: str = ""  # one sentence
     published_version: int | None = None
     published_at: str | None = None
-    warnings: tuple[str, ...] = ()  # sentences: what went wrong beside the day, and does not hold it back
+    warnings: tuple[str, ...] = ()  # sentences: faults beside the day that do not hold it back
 
     @property
     def dead_letters(self) -> int:
-        """Rows that ended so that they are dead letters, counted once per lookup; in their table once published."""
+        """The number of dead letters, counted per lookup; their table has them once the day is published."""
         wanted = {lookup.name: lookup.dead_letters for lookup in self.facts.declared.lookups}
         return sum(one.outcomes.get(outcome, 0) for one in self.figures.lookups for outcome in wanted.get(one.name, ()))
 
 
 @dataclass(frozen=True)
 class UnwrittenRun(Facts):
-    """A run of a day that ended without files to check; kept as JSON, read by reports and sensors."""
+    """A run of a day that ended without files; stored as JSON for reports and sensors."""
 
     enrichment: str
     day: str
     run_id: str
-    state: str  # failed, crashed, cancelled, or stopped: and by what (errors.RunStopped)
+    state: str  # failed, crashed, cancelled, or stopped: with the cause (errors.RunStopped)
     reason: str  # one sentence
     next_step: str  # likewise
-    started_at: str  # ISO 8601, UTC; no later than when it looked at its input
+    started_at: str  # ISO 8601, UTC; not later than its first read of the input
     ended_at: str

@@ -1,4 +1,4 @@
-"""How counts and foreign words stand in a sentence, in a column and on a terminal."""
+"""Counts and foreign texts in a sentence, a column or a terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ LONGEST = 2_000  # characters of an error
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """`1 row`, `2,000 rows`. many: where an s at the end of `one` does not make it."""
+    """`1 row`, `2,000 rows`. many: the plural, if it is not `one` with an s."""
     return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """`text` on one line of at most about `longest` characters, control characters as escapes of Python's.
+    """`text` on one line of at most about `longest` characters, with control characters escaped as in Python.
 
-    Half a character, which no file can hold, becomes a question mark.
+    A lone surrogate, which no file can hold, becomes a question mark.
     """
     count = len(text)
     line = " ".join(text[: 4 * longest].encode("utf-8", "replace").decode().split())

@@ -1,1 +1,1 @@
-"""A partition's files, their types, and the keys in them."""
+"""A partition's files, their types and their keys."""

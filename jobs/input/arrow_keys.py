@@ -1,4 +1,4 @@
-"""Values of Arrow columns as Python objects: of the keys, which are asked, and of nothing else."""
+"""Key values of Arrow columns as Python objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EPOCHS = {None: dt.datetime(1970, 1, 1), "UTC": dt.datetime(1970, 1, 1, tzinfo=
 
 
 def keys_of(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False) -> list[Any]:
-    """A tuple per row, or None where a part is null (unless nulls are wanted as a value)."""
+    """A tuple per row, or None if a part is null (unless nulls are requested as values)."""
     keys = list(zip(*(values_of(batch.column(name)) for name in names), strict=True))
     if nulls or not any(batch.column(name).null_count for name in names):
         return keys
@@ -21,7 +21,7 @@ def keys_of(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False)
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """As to_pylist, which takes 8 µs for a timestamp with a zone; this takes 0.3."""
+    """Like to_pylist, which takes 8 µs for a timestamp with a zone; this takes 0.3."""
     kind = column.type
     if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz not in _EPOCHS:
         values: list[Any] = column.to_pylist()

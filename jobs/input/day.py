@@ -1,4 +1,4 @@
-"""One day of input: its files, their rows, and the columns that they have together."""
+"""One day of input: its files, their rows and their common columns."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputDay:
-    """What the footers of its files say. A column that some of them have not is null in their rows.
+    """The input of a day, from its files' footers. A column that a file lacks is null in its rows.
 
-    files: those with rows; one without, where none has any.
+    files: those with rows, or one file if none has rows.
     """
 
     files: tuple[Path, ...]
     rows: int
-    columns: tuple[InputColumn, ...]  # of all files, in the order in which they come first
-    alike: bool  # all files have these, with these types
+    columns: tuple[InputColumn, ...]  # of all files, in the order of first occurrence
+    alike: bool  # all files have these columns and types
 
     @property
     def names(self) -> list[str]:
@@ -46,13 +46,13 @@ class InputDay:
 
     @property
     def infer_in_spark(self) -> bool:
-        """Spark knows layouts of nested columns in which Arrow sees something else; it takes those of one file for
-        all.
+        """Whether Spark must infer the types: it reads some layouts of nested columns differently from Arrow, and takes
+        the types of one file for all.
         """
         return self.alike and any(pa.types.is_nested(column.kind) and not column.spark_field for column in self.columns)
 
     def spark_types(self) -> StructType | None:
-        """What Spark is to read the columns as. None: what it finds itself."""
+        """The types for Spark's read. None: Spark infers them."""
         if self.infer_in_spark:
             return None
         from pyspark.sql.pandas.types import from_arrow_type  # slow to load: for runs, not for definitions
@@ -68,8 +68,8 @@ class InputDay:
         return StructType(fields)
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """All its rows. Spark is told the types: it would take a job of its own to ask one file, and of a column that
-        this one has not, all values of the others would be lost.
+        """All rows. The types are passed to Spark, which would otherwise need a job to read one file, and would lose
+        columns that this file lacks.
         """
         types = self.spark_types()
         reader = spark.read if types is None else spark.read.schema(types)
@@ -77,8 +77,8 @@ class InputDay:
 
 
 def find_input(enrichment: Enrichment, day: str) -> InputDay:
-    """Raises NoInput for a day without files, and DeclarationError for files that do not go together, or are not the
-    rows of a table but parts of it.
+    """Find the files of a day. Raises NoInput for a day without files, and DeclarationError for incompatible files, or
+    files of a table format.
     """
     folder = Path(enrichment.input.folder(day))
     try:
@@ -105,7 +105,7 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
 
 
 def nearest_to(folder: Path, day: str) -> str:
-    """A sentence, after a space, on the folder that was probably meant by this one of a day; empty if there is none."""
+    """A sentence, after a space, that names a folder similar to this one of a day; empty without one."""
     prefix = folder.name.removesuffix(day)
     there = sorted(one.name for one in folder.parent.glob("*=*") if one.is_dir())
     misnamed = [name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix)))]
@@ -117,7 +117,7 @@ def nearest_to(folder: Path, day: str) -> str:
 
 
 def is_day(text: str) -> bool:
-    """Whether it is a day as a folder's name has it: 2013-01-10, and nothing else that is a date."""
+    """Whether the text is a day in the form of folder names, 2013-01-10; no other date format counts."""
     try:
         return dt.date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -125,15 +125,15 @@ def is_day(text: str) -> bool:
 
 
 def _digits(text: str) -> str:
-    """Of a date however it is written, with the zeros that some leave out."""
+    """The digits of a date in any format, with missing zeros added."""
     parts = re.findall(r"\d+", text)
     return "".join(part.zfill(2) for part in parts)
 
 
 def of_files(files: Sequence[Path]) -> InputDay:
-    """The day that these files make. Raises DeclarationError.
+    """The day of these files. Raises DeclarationError.
 
-    A file without rows is left out, unless none has rows: what writes it often knows no types.
+    A file without rows is ignored, unless none has rows, because its writer often knew no types.
     """
     footers = {file: _footer(file) for file in files}
     read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
@@ -158,7 +158,7 @@ def _footer(file: Path) -> pq.FileMetaData:
 
 
 def _join(columns: dict[str, InputColumn], of_file: Sequence[InputColumn]) -> None:
-    """One more file's columns to those before, by their names in lower case: Spark does not tell `Id` from `id`."""
+    """Merge another file's columns by lower-case name, because Spark does not distinguish `Id` from `id`."""
     by_lower_name: dict[str, str] = {}
     for column in of_file:
         name = column.name.lower()

@@ -1,4 +1,4 @@
-"""The key columns of a day's files, read by Arrow in the driver: for a day of few rows a Spark job takes longer."""
+"""Reads key columns of a day's files by Arrow in the driver, which is faster than a Spark job for few rows."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # before it, times d
 
 
 def read_key_columns(day: InputDay, columns: Sequence[str]) -> pa.Table | None:
-    """Read these columns of all rows, and FILE and ROW; rows with a null are left out.
+    """Read these columns of all rows, with FILE and ROW, without rows that have a null.
 
     Args:
-        day: its files, and the types that Spark reads in them.
-        columns: names as `day` has them, of types without -0.0 and NaN.
+        day: The files, and Spark's types of their columns.
+        columns: Names in the spelling of `day`, of types without -0.0 and NaN.
 
     Returns:
-        None where Spark may read other values than Arrow does, or one of the two cannot read the files.
+        The table, or None if Spark may read different values from Arrow, or one of them cannot read the files.
     """
     types = pa.schema([(column, day.schema.field(column).type) for column in columns])
     try:
         rows = pa.concat_tables(_of_file(path, place, types) for place, path in enumerate(day.files))
-    except (pa.ArrowException, OSError):  # Spark says what is wrong with them
+    except (pa.ArrowException, OSError):  # Spark will report the fault
         return None
     return rows if all(_is_unambiguous(rows[column]) for column in columns) else None
 
@@ -41,7 +41,7 @@ def _of_file(path: Path, place: int, types: pa.Schema) -> pa.Table:
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         by_lower_name = {name.lower(): name for name in file.schema_arrow.names}
         own = {name: by_lower_name.get(name.lower()) for name in types.names}
-        if None in own.values():  # null in all of its rows
+        if None in own.values():  # null in all rows of a file
             return _numbered(types.empty_table(), place)
         rows = file.read(columns=list(own.values()))
         found = pa.table([rows[name] for name in own.values()], types.names).cast(types)

@@ -1,4 +1,4 @@
-"""Folders whose Parquet files are not their rows: a table format's log says which of the files and rows are live."""
+"""Detects table formats, whose log decides which files and rows of a folder are live."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jobs.errors import DeclarationError
 
 
 def refuse_table_formats(folder: Path, root: Path) -> None:
-    """Raises DeclarationError where the files of a day belong to a Delta, Iceberg or Hudi table.
+    """Raise DeclarationError if the files of a day belong to a Delta, Iceberg or Hudi table.
 
     Args:
-        folder: Of the day; it need not exist.
-        root: Of the input, which holds the folders of the days.
+        folder: The day's folder; it need not exist.
+        root: The input's folder, which contains the days' folders.
     """
     for start in (folder, folder.resolve(), root, root.resolve()):
         for log, kind in _logs_above(start):
@@ -24,7 +24,7 @@ def refuse_table_formats(folder: Path, root: Path) -> None:
 
 
 def _logs_above(place: Path) -> Iterator[tuple[Path, str]]:
-    """The logs in a folder, and in those above it that a table may have between itself and its files."""
+    """The logs in a folder and in its parents up to a possible table root."""
     while True:
         if (place / "_delta_log").is_dir():
             yield place / "_delta_log", "a Delta"
@@ -32,6 +32,6 @@ def _logs_above(place: Path) -> Iterator[tuple[Path, str]]:
             yield place / ".hoodie", "a Hudi"
         if any(place.glob("metadata/*.metadata.json*")):
             yield place / "metadata", "an Iceberg"
-        if "=" not in place.name and place.name != "data":  # partitions, and where Iceberg keeps its files
+        if "=" not in place.name and place.name != "data":  # partitions, and Iceberg's folder of files
             return
         place = place.parent

@@ -1,5 +1,5 @@
-"""The types that Spark gives the columns of Parquet files, told from their footers: before Spark starts, and instead of
-asking it, which would be a job of its own.
+"""Spark's types of the columns of Parquet files, derived from their footers: before Spark starts, and without a Spark
+job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.errors import DeclarationError
 
-SPARK_TYPES = "org.apache.spark.sql.parquet.row.metadata"  # where Spark's files say what Parquet has no type for
+SPARK_TYPES = "org.apache.spark.sql.parquet.row.metadata"  # metadata of Spark's files for types that Parquet lacks
 UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 BY_STORAGE = {
     "BOOLEAN": pa.bool_(), "INT32": pa.int32(), "INT64": pa.int64(), "INT96": UTC, "FLOAT": pa.float32(),
@@ -28,7 +28,7 @@ SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 LARGEST_PRECISION = 38  # of a DECIMAL, in Spark and Delta
 REFUSED = {
-    "TIME": "a time of day, which a Delta table does not hold. Write it as text.",
+    "TIME": "a time of day, which a Delta table cannot store. Write it as text.",
     "TIMESTAMP": "a timestamp in nanoseconds, which Spark does not read. Write it in microseconds.",
     "DECIMAL": f"a decimal of more than {LARGEST_PRECISION} digits, which Spark does not read. Write it with fewer.",
 }
@@ -37,22 +37,22 @@ REFUSED = {
 @dataclass(frozen=True)
 class InputColumn:
     name: str
-    kind: pa.DataType  # as Spark hands it to Arrow
-    file: Path  # one that has it so
-    untyped: bool  # it, or something in it, is null in all of the file and was written without a type
-    spark_field: dict[str, Any] | None  # where Spark wrote the file: the field as its JSON has it
+    kind: pa.DataType  # the type that Spark passes to Arrow
+    file: Path  # a file with this type
+    untyped: bool  # the column, or a part of it, is null in the whole file and was written without a type
+    spark_field: dict[str, Any] | None  # for a file by Spark: the field in Spark's JSON
 
     @property
     def without_type(self) -> str:
-        """Says that it is untyped, and why."""
+        """A clause that the column has no type, with the reason."""
         if pa.types.is_nested(self.kind):
             return f"something in {self.name!r} has no type in {self.file}, as it is null or empty in all rows there"
         return f"{self.name!r} has no type in {self.file}, as all of it is null there"
 
 
 def columns_of(file: Path, footer: pq.FileMetaData) -> Iterator[InputColumn]:
-    """Those of one file, in its order. Raises DeclarationError for one that Spark does not read, or no Delta table
-    holds.
+    """The columns of one file in order. Raises DeclarationError for one that Spark cannot read or a Delta table cannot
+    store.
     """
     leaves = (footer.schema.column(number) for number in range(len(footer.schema)))
     noted = json.loads((footer.metadata or {}).get(SPARK_TYPES.encode(), b'{"fields": []}'))["fields"]
@@ -71,7 +71,7 @@ def _has_no_type(kind: pa.DataType) -> bool:
 
 
 def _as_read(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
-    """kind: as Arrow reads the column. Of its leaves, which come one by one, Spark knows what Parquet says alone."""
+    """kind: Arrow's type of the column. For its leaves, which come one by one, Spark uses only Parquet's types."""
     if isinstance(kind, pa.BaseExtensionType):
         return _as_read(kind.storage_type, leaves)
     if pa.types.is_struct(kind):
@@ -85,9 +85,9 @@ def _as_read(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
 
 
 def _leaf(column: Any) -> pa.DataType:
-    """Raises ValueError, with what it is and a cure, for one that cannot be published."""
+    """Raises ValueError, with the type and a cure, for a type that cannot be published."""
     name, logical = column.logical_type.type, json.loads(column.logical_type.to_json())
-    untyped = name in ("NONE", "UNKNOWN")  # the second: all null, and written without a type
+    untyped = name in ("NONE", "UNKNOWN")  # UNKNOWN: all null, and written without a type
     kind = BY_STORAGE.get(column.physical_type) if untyped else BY_NAME.get(name)
     if name == "INT":
         kind = (SIGNED if logical["isSigned"] else UNSIGNED)[logical["bitWidth"]]
@@ -96,19 +96,19 @@ def _leaf(column: Any) -> pa.DataType:
     elif name == "TIMESTAMP" and logical["timeUnit"] != "nanoseconds":
         kind = UTC if logical["isAdjustedToUTC"] else LOCAL
     if kind is None:
-        other = f"of Parquet's type {name}, which does not go into a Delta table. Write it as another type."
+        other = f"of Parquet's type {name}, which a Delta table cannot store. Write it as another type."
         raise ValueError(REFUSED.get(name, other))
     return kind
 
 
 def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
-    """A column that two files of a day have, with the type in which Spark reads it from both.
+    """A column of two files of a day, with the type in which Spark reads both.
 
-    Raises DeclarationError where there is none.
+    Raises DeclarationError without one.
     """
     kind = _wider(one.kind, other.kind)
     bare, typed = (one, other) if one.untyped else (other, one)
-    if bare.untyped and not typed.untyped and pa.types.is_integer(bare.kind):  # an integer to Spark, of any width
+    if bare.untyped and not typed.untyped and pa.types.is_integer(bare.kind):  # an integer of any width in Spark
         kind = typed.kind if pa.types.is_integer(typed.kind) else None
     if kind is not None:
         wide = next((column for column in (typed, bare) if column.kind == kind), None)
@@ -117,12 +117,12 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
         raise DeclarationError(f"input: {bare.without_type}. Write it with its type, {typed.kind} in {typed.file}.")
     raise DeclarationError(
         f"input: {one.name!r} is {one.kind} in {one.file}, but {other.kind} in {other.file}. A column has one type in "
-        "all files of a day: write one of them anew with the other's."
+        "all files of a day: write one of them again with the other's type."
     )
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type in which Spark reads both, with no value changed; None where there is none."""
+    """The type in which Spark reads both without changing a value, or None."""
     if one == other or _fits(other, one):
         return one
     if _fits(one, other):
@@ -139,7 +139,7 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _all_fields(one: pa.StructType, other: pa.StructType) -> pa.StructType | None:
-    """A struct with the fields of both: one that a file has not is null there."""
+    """A struct with the fields of both; a field that a file lacks is null there."""
     fields = {field.name.lower(): field for field in one}
     for field in other:
         known = fields.get(field.name.lower(), field)
@@ -151,7 +151,7 @@ def _all_fields(one: pa.StructType, other: pa.StructType) -> pa.StructType | Non
 
 
 def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Whether Spark 4 reads what a file has as `narrow` as `wide`, with no value changed (SPARK-40876)."""
+    """Whether Spark 4 reads a file's `narrow` as `wide` without changing a value (SPARK-40876)."""
     of = pa.types
     if of.is_integer(narrow):
         if of.is_decimal(wide):

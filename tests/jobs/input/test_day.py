@@ -215,7 +215,7 @@ def test_a_file_without_rows_has_no_say_unless_none_has_rows(spark, tmp_path):
 def test_a_column_of_two_types_is_named_with_both_files(tmp_path, one, other, message):
     assert refusal(tmp_path, {"c": one}, {"c": other}) == (
         f"input: 'c' is {message}. "
-        "A column has one type in all files of a day: write one of them anew with the other's."
+        "A column has one type in all files of a day: write one of them again with the other's type."
     )
 
 
@@ -230,9 +230,9 @@ def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([NOON], pa.time64("us")), "a time of day, which a Delta table does not hold. Write it as text."),
-        (pa.array([NOON], pa.time32("ms")), "a time of day, which a Delta table does not hold. Write it as text."),
-        (pa.array([[NOON]]), "a time of day, which a Delta table does not hold. Write it as text."),
+        (pa.array([NOON], pa.time64("us")), "a time of day, which a Delta table cannot store. Write it as text."),
+        (pa.array([NOON], pa.time32("ms")), "a time of day, which a Delta table cannot store. Write it as text."),
+        (pa.array([[NOON]]), "a time of day, which a Delta table cannot store. Write it as text."),
         (
             pa.array([AT], pa.timestamp("ns")),
             "a timestamp in nanoseconds, which Spark does not read. Write it in microseconds.",
@@ -243,11 +243,11 @@ def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_
         ),
         (
             pa.array([uuid.UUID(int=1).bytes], pa.uuid()),
-            "of Parquet's type UUID, which does not go into a Delta table. Write it as another type.",
+            "of Parquet's type UUID, which a Delta table cannot store. Write it as another type.",
         ),
         (
             pa.array([np.float16(1)], pa.float16()),
-            "of Parquet's type FLOAT16, which does not go into a Delta table. Write it as another type.",
+            "of Parquet's type FLOAT16, which a Delta table cannot store. Write it as another type.",
         ),
     ],
 )

@@ -180,7 +180,7 @@ def test_an_input_that_the_table_cannot_take_is_refused_before_a_service_hears_o
     pq.write_table(table.append_column("boarding", clocks), folder / "part.parquet")
     message = sentence(of(input=Input(path=str(tmp_path / "raw"), row_id=flights.input.row_id)))
     assert message.startswith("flights_enriched: input: 'boarding' in ")
-    assert message.endswith("/part.parquet is a time of day, which a Delta table does not hold. Write it as text.")
+    assert message.endswith("/part.parquet is a time of day, which a Delta table cannot store. Write it as text.")
     assert listener.connections == 0
 
 
