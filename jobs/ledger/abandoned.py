@@ -1,4 +1,4 @@
-"""What runs that were killed left in the ledger: each had a folder for what it needed while it lasted."""
+"""Removes the working folders that killed runs left in the ledger."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jobs.ledger.store import one_line
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
 
-RUNS = "runs"  # <folder>/runs/<run_id>/: what one run needs while it lasts
-ABANDONED = timedelta(days=2)  # without a sign of life, which a living run gives every few seconds
+RUNS = "runs"  # <folder>/runs/<run_id>/: working files of one run
+ABANDONED = timedelta(days=2)  # without a heartbeat, which a living run writes every few seconds
 
 
 def remove_abandoned(
     folder: LedgerFolder, *, older_than: timedelta = ABANDONED, clock: Callable[[], float] = time.time
 ) -> int:
-    """Delete the folders of runs of which no file is younger. Answers are not in them. Returns how many runs. Raises
+    """Delete the folders of runs without a younger file; they contain no answers. Returns the number of runs. Raises
     LedgerError.
     """
     newest: dict[str, float] = {}
@@ -33,7 +33,7 @@ def remove_abandoned(
     for run_id in abandoned:
         for name in folder.names(f"{RUNS}/{run_id}"):
             folder.delete(name)
-        if folder.filesystem.type_name == "local":  # elsewhere a folder is the beginning of a name
+        if folder.filesystem.type_name == "local":  # elsewhere a folder is a prefix of names
             _delete_dir(folder, f"{RUNS}/{run_id}")
     return len(abandoned)
 

@@ -1,4 +1,4 @@
-"""One line of the ledger: what is known of one key from one moment on."""
+"""A record of the ledger: an event of one key at one time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 
 StoredOutcome = Literal["ok", "miss", "error", "timeout", "asked", "expired"]
 OUTCOMES: tuple[StoredOutcome, ...] = get_args(StoredOutcome)
-ANSWERS = ("ok", "miss")  # what a service said of the key itself
-MARKS = ("asked", "expired")  # what we say: a call that must not be repeated starts now; older answers do not count
+ANSWERS = ("ok", "miss")  # a service's answers for a key
+MARKS = ("asked", "expired")  # Tidegate's marks: the start of a call that must not be repeated; older records are void
 
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
         pa.field("outcome", pa.string(), nullable=False),
-        pa.field("response", pa.string()),  # JSON, so that everybody who reads Parquet can look into it
+        pa.field("response", pa.string()),  # JSON, so that any reader of Parquet can query it
         pa.field("answered_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("run_id", pa.string(), nullable=False),
     ]
@@ -25,9 +25,9 @@ SCHEMA = pa.schema(
 
 
 class StoredAnswer(NamedTuple):
-    """A line of the ledger. A tuple, not a dataclass: building one costs a third, and half a million are built.
+    """A record of the ledger. A tuple, because it takes a third of a dataclass's time, and a run builds half a million.
 
-    key: from `key_text`. response: from `dump`, None where there is none. answered_at: µs since the epoch.
+    key: from `key_text`. response: from `dump`, or None. answered_at: µs since the epoch.
     """
 
     key: str
@@ -46,7 +46,7 @@ def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
 
 
 def as_answers(table: pa.Table) -> list[StoredAnswer]:
-    """The lines of a table as `LedgerFolder.read` and `select` give it, in their order."""
+    """The records of a table of `LedgerFolder.read` or `select`, in order."""
     columns = (
         table["key"].to_pylist(),
         _words(table["outcome"]),
@@ -57,11 +57,11 @@ def as_answers(table: pa.Table) -> list[StoredAnswer]:
     return list(map(_MAKE, zip(*columns, strict=True)))
 
 
-_MAKE: Callable[[tuple[Any, ...]], StoredAnswer] = functools.partial(tuple.__new__, StoredAnswer)  # in C, all through
+_MAKE: Callable[[tuple[Any, ...]], StoredAnswer] = functools.partial(tuple.__new__, StoredAnswer)  # entirely in C
 
 
 def _words(column: pa.ChunkedArray) -> list[str]:
-    """A column of few words: each is made once."""
+    """A column of few distinct words, each decoded once."""
     words: list[str] = []
     for chunk in column.chunks:
         encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()

@@ -1,8 +1,8 @@
-"""Many small parts into a few sorted files, and the removal of what nobody needs. No answer is lost at any step.
+"""Compacts many small parts into a few sorted files and removes obsolete files. No answer is lost at any step.
 
-A compaction only adds: it writes the files of a new generation, then the object that makes it whole. Until then
-readers use what was there; after that the parts taken in stay for a grace period, for readers who listed them before.
-A crash leaves files that no generation names; a later compaction takes them away. Of two at once one or both give up.
+A compaction only adds: it writes the files of a new generation, then the object that marks it complete. Until then
+readers use the old files; afterwards the compacted parts stay for a grace period, for readers that listed them before.
+A crash leaves files that no generation names; a later compaction removes them. Of two at once one or both give up.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ if TYPE_CHECKING:
 
 GRACE = timedelta(days=1)
 DEBRIS = timedelta(days=2)  # files that no generation names: longer than any compaction takes
-MARKS_KEPT = timedelta(days=30)  # "expired" marks: longer than an answer may be under way to the ledger
+MARKS_KEPT = timedelta(days=30)  # of "expired" marks: longer than an answer can take to the ledger
 ROWS_PER_FILE = 500_000
-ROWS_IN_MEMORY = 1_000_000  # of parts, sorted at once; more of them are sorted in turns on the local disk
+ROWS_IN_MEMORY = 1_000_000  # rows of parts sorted at once; more are sorted in runs on the local disk
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did. given_up: another one, or `forget`, was there first; nothing was changed."""
+    """The result of a compaction. given_up: another one, or `forget`, was first; nothing changed."""
 
     parts_taken_in: int = 0
     files_written: int = 0
-    files_kept: int = 0  # of the generation before, as no new answer falls into them
-    rows: int = 0  # records that the generation holds now
-    rows_dropped: int = 0  # records that were there and count no more
-    deleted: int = 0  # files that nobody needs any more
+    files_kept: int = 0  # unchanged files of the previous generation
+    rows: int = 0  # records in the generation
+    rows_dropped: int = 0  # records that no longer count
+    deleted: int = 0  # obsolete files
     given_up: bool = False
 
 
 def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | None = None) -> Compacted:
-    """Take all parts into a new generation, and delete what was taken in or replaced over `grace` ago.
+    """Compact all parts into a new generation, and delete files that were compacted or replaced over `grace` ago.
 
-    Safe beside running jobs, readers and other compactions, if `grace` is longer than a reader takes. Of each key the
-    newest record of each outcome stays; nothing else is ever needed. Memory: about two million records. Raises
-    LedgerError when something cannot be read or written; everything is as it was then.
+    Safe beside running jobs, readers and other compactions, if `grace` is longer than a reader takes. The newest record
+    of each key and outcome stays. Memory: about two million records. Raises
+    LedgerError when something cannot be read or written; nothing changes then.
     """
     return _compact(folder, grace, now_us, None)
 
@@ -75,10 +75,10 @@ def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | Non
 def clean_up(
     folder: LedgerFolder, *, ttl: Ttl | None = None, grace: timedelta = GRACE, now_us: int | None = None
 ) -> Compacted:
-    """A compaction that also drops what cannot speak for its key any more, and with `ttl` answers that it outlives.
+    """A compaction that also drops records that no longer affect their key, and with `ttl` the expired answers.
 
-    Dropped: answers that were declared expired, or have a newer one; calls marked as asked whose answer is there;
-    marks of refreshes over 30 days old.
+    It drops answers that were refreshed or have a newer one, marks of calls whose answer is stored, and marks of
+    refreshes over 30 days old.
     """
     now = _now(now_us)
 
@@ -97,7 +97,7 @@ def _compact(folder: LedgerFolder, grace: timedelta, now_us: int | None, drop: D
     if there.parts or (drop is not None and there.generation is not None):
         try:
             done = _new_generation(folder, there, known, now_us, drop)
-        except FileNotFoundError:  # somebody else was first, and has deleted what this one began with
+        except FileNotFoundError:  # another compaction was first and deleted the input of this one
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
@@ -139,7 +139,7 @@ def _new_generation(
 
 
 class _SortedParts:
-    """The parts' records in sorted files on the local disk, and the names of the parts that could be read."""
+    """The records of the parts in sorted files on the local disk, and the names of the readable parts."""
 
     def __init__(self, folder: LedgerFolder, parts: Sequence[str], temporary: Path, now_us: int) -> None:
         self.files: list[Path] = []
@@ -175,21 +175,21 @@ class _SortedParts:
         self._keys = KeySet(rows["key"]) if len(self.files) == 1 else None
 
     def touch(self, file: CompactedFile) -> bool:
-        """Whether a record may belong into this file, or the file is so small that it had better be joined."""
+        """Whether a record may belong to this file, or the file is small enough to be merged."""
         if file.rows < ROWS_PER_FILE // 2 or len(self.files) > 1:
             return True
         return self._keys is not None and self._keys.any_between(file.smallest, file.largest)
 
 
 def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
-    """A file of a whole generation. Raises LedgerError for a torn one: what is made from it would lack answers."""
+    """A file of a complete generation. Raises LedgerError for a torn one, because the result would lack answers."""
     name = f"{COMPACTED}/{file.name}"
     try:
         return folder.open(name)
     except ForeignFile as error:
         raise LedgerError(
-            f"ledger {folder.root!r}: {name} cannot be read: {error}. Nothing was changed; bring it back from a copy: "
-            "the answers that only it holds would be asked, and paid, again."
+            f"ledger {folder.root!r}: {name} cannot be read: {error}. Nothing was changed; restore it from a copy: "
+            "otherwise calls for the answers that only it holds are paid again."
         ) from error
 
 
@@ -199,15 +199,15 @@ def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> Compact
     return CompactedFile(name, len(table), table["key"][0].as_py(), table["key"][-1].as_py())
 
 
-# -- what nobody needs any more ----------------------------------------------------------------------------------------
+# -- obsolete files ----------------------------------------------------------------------------------------------------
 def sweep(folder: LedgerFolder, grace: timedelta, now_us: int, debris: timedelta = DEBRIS) -> int:
-    """Delete parts taken in, and generations replaced, over `grace` ago, and what a crash left over `debris` ago.
+    """Delete parts compacted and generations replaced over `grace` ago, and leftovers of a crash over `debris` ago.
 
-    Gives the number of files deleted.
+    Returns the number of deleted files.
     """
     try:
         whole = list(complete_generations(folder))
-    except FileNotFoundError:  # somebody else is at it
+    except FileNotFoundError:  # another compaction deletes them
         return 0
     grace_us = grace // timedelta(microseconds=1)
     useless = []
@@ -223,7 +223,7 @@ def sweep(folder: LedgerFolder, grace: timedelta, now_us: int, debris: timedelta
         owner = name.partition("/")[0]
         if name not in names and (owner in of_whole or _is_debris(owner, now_us - debris // timedelta(microseconds=1))):
             useless.append(found)
-    useless.sort(key=lambda name: not name.endswith(f"/{COMPLETE}"))  # a generation is never half there
+    useless.sort(key=lambda name: not name.endswith(f"/{COMPLETE}"))  # complete.json goes first
     for name in useless:
         folder.delete(name)
     return len(useless)
@@ -233,7 +233,7 @@ def _is_debris(generation: str, begun_before: int) -> bool:
     try:
         return began(generation) <= begun_before
     except ValueError:
-        return False  # somebody else's
+        return False  # not a file of the ledger
 
 
 def _now(now_us: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Keys taken out of the ledger, so that no byte of them or of their answers stays in any of its files."""
+"""Removes keys from the ledger, so that no file contains a byte of them or of their answers."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from jobs.ledger.store import PARTS, ForeignFile, as_parquet, one_line
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
 
-AT_MOST = 5  # times that a compaction is first
+AT_MOST = 5  # times that a compaction may be first
 AT_ONCE = timedelta(0)
-ANY_AGE = timedelta(days=-1)  # whatever the clocks say
+ANY_AGE = timedelta(days=-1)  # regardless of clocks
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What `forget` took away. keys: how many of those given were there. files: rewritten without them, or deleted."""
+    """The result of `forget`. keys: the number of keys found. files: rewritten without them, or deleted."""
 
     keys: int
     files: int
 
 
 def forget(folder: LedgerFolder, key_texts: Iterable[str], *, now_us: int | None = None) -> Forgotten:
-    """Rewrite or delete every file of this folder that holds one of the keys; what it replaces is gone at once.
+    """Rewrite or delete every file of this folder that holds one of the keys; replaced files are deleted at once.
 
-    Not to be run beside jobs of the same lookup: one that is under way may still write such an answer, or stop as its
-    index is gone. Run again, it says whether anything was left. A torn part may hold anything, and goes. After a crash
-    run it again. In a bucket that keeps old versions, those are the bucket's to delete. Raises LedgerError.
+    Do not run it beside jobs of the same lookup: a running job may still write such an answer, or stop because its
+    index is gone. A second run reports whether anything was left. A torn part may contain the keys and is deleted.
+    After a crash run it again. It does not delete old versions of a versioned bucket. Raises LedgerError.
     """
     forgetting = _Forgetting(folder, KeySet(pa.array(key_texts, pa.string())))
     for _ in range(AT_MOST):
@@ -55,13 +55,13 @@ def forget(folder: LedgerFolder, key_texts: Iterable[str], *, now_us: int | None
         try:
             if forgetting.run(now):
                 return Forgotten(len(forgetting.found), forgetting.files)
-        except FileNotFoundError:  # a compaction has deleted what was listed
+        except FileNotFoundError:  # a compaction deleted a listed file
             continue
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
                 f"ledger {folder.root!r}: its files cannot be read: {one_line(error)}. The keys are not forgotten."
             ) from error
-    raise LedgerError(f"ledger {folder.root!r}: it is compacted all the time; stop that, and forget the keys then.")
+    raise LedgerError(f"ledger {folder.root!r}: compactions run all the time; stop them, then forget the keys.")
 
 
 class _Forgetting:
@@ -72,11 +72,11 @@ class _Forgetting:
         self.files = 0
 
     def run(self, now_us: int) -> bool:
-        """False when a compaction was first, which may have read the keys before they were gone."""
+        """False if a compaction was first, which may have read the keys before."""
         known = known_generations(self._folder)
         there = contents(self._folder)
         self._forget_parts(there)
-        # a generation even if there was none: a compaction that began before cannot become whole any more
+        # a generation even if there was none, so that an earlier compaction cannot complete
         if not self._forget_compacted(there.generation, known, now_us):
             return False
         sweep(self._folder, AT_ONCE, now_us, ANY_AGE)
@@ -84,7 +84,7 @@ class _Forgetting:
         return True
 
     def _without(self, table: pa.Table) -> pa.Table | None:
-        """The table without the keys; None when it has none of them."""
+        """The table without the keys; None if it has none of them."""
         places = self._wanted.places(table["key"])
         found = places.drop_null().to_pylist()
         if not found:
@@ -104,7 +104,7 @@ class _Forgetting:
                 continue
             if rest is None:
                 continue
-            if len(rest) and part not in there.parts_taken_in:  # else the generation has its other answers
+            if len(rest) and part not in there.parts_taken_in:  # otherwise the generation has its other answers
                 beside = f"{part.removesuffix('.parquet')}-{secrets.token_hex(4)}.parquet"
                 self._folder.write(f"{PARTS}/{beside}", as_parquet(rest, rows_per_group=len(rest)))
             self._folder.delete(f"{PARTS}/{part}")
@@ -136,5 +136,5 @@ class _Forgetting:
             with folder.filesystem.open_input_file(f"{folder.path}/{name}") as file:
                 keys = pa.ipc.open_file(file).read_all()["key"].cast(pa.string())
         except (pa.ArrowInvalid, KeyError):
-            return True  # torn: it may hold anything
+            return True  # torn: it may contain a key
         return bool(self._wanted.places(keys).is_valid().to_numpy().any())

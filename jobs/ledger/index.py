@@ -1,4 +1,4 @@
-"""The answers that a run needs, as one file that every task maps into its memory and searches by key."""
+"""The index file of a run: the answers that it needs, which every task maps into memory and searches by key."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from jobs.ledger.keyed_file import KeyedFile, write_keyed
 
 
 def write_index(path: str, answers: pa.Table) -> None:
-    """Write the answers (one per key, as `select` gives them) to a folder's path or a URL, in one write.
+    """Write the answers (one per key, from `select`) to a path or a URL in one write.
 
-    Raises LedgerError when it cannot.
+    Raises LedgerError if the write fails.
     """
     types = {"key": pa.large_string(), "response": pa.large_string()}
     columns = {name: answers[name].cast(types.get(name, answers[name].type)) for name in answers.column_names}
@@ -24,23 +24,23 @@ def write_index(path: str, answers: pa.Table) -> None:
 
 
 class AnswerIndex:
-    """The file of `write_index`, mapped: its memory is the pages of it that were touched, shared by all processes."""
+    """The mapped file of `write_index`. Its memory is its touched pages, which all processes share."""
 
     def __init__(self, file: KeyedFile) -> None:
         self._file = file
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """Raises LedgerError when it is not there or torn. One at a remote URL is copied to a local file first."""
+        """Open the file, after a copy to local disk for a remote URL. Raises LedgerError if it is missing or torn."""
         return cls(KeyedFile.open(path))
 
     def __len__(self) -> int:
         return len(self._file)
 
     def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
-        """Where each key stands, -1 for one that is not here; for many keys at once, as one costs nearly as much."""
+        """The line of each key, or -1; for many keys at once, because one costs nearly as much."""
         return self._file.lines(texts)
 
     def answers(self, lines: npt.NDArray[np.int64]) -> list[StoredAnswer]:
-        """What is stored at these lines, in their order."""
+        """The answers at these lines, in order."""
         return as_answers(pa.Table.from_batches([self._file.take(lines)]))

@@ -1,4 +1,4 @@
-"""A table with one line per key as one file that every task maps into its memory and searches by key."""
+"""A table with one line per key, as a file that every task maps into memory and searches by key."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COPY_BYTES = 1 << 24
 
 
 def write_keyed(path: str, table: pa.Table) -> None:
-    """Write the table (its column `key` holds each text once) to a path or a URL, in one write.
+    """Write the table (with unique texts in its column `key`) to a path or a URL in one write.
 
-    Raises LedgerError when it cannot.
+    Raises LedgerError if the write fails.
     """
     hashes = key_hashes(table[KEY].to_pylist())
     order = np.argsort(hashes, kind="stable")
@@ -45,7 +45,7 @@ def write_keyed(path: str, table: pa.Table) -> None:
 
 
 class KeyedFile:
-    """The file of `write_keyed`, mapped: its memory is the pages of it that were touched, shared by all processes."""
+    """The mapped file of `write_keyed`. Its memory is its touched pages, which all processes share."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -53,7 +53,7 @@ class KeyedFile:
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """Raises LedgerError when it is not there or torn. One at a remote URL is copied to a local file first."""
+        """Open the file, after a copy to local disk for a remote URL. Raises LedgerError if it is missing or torn."""
         try:
             filesystem, inside = open_root(path)
             local = filesystem.type_name == "local"
@@ -66,7 +66,7 @@ class KeyedFile:
         return int(self.batch.num_rows)
 
     def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
-        """The line of each key, -1 for one that is not here; for many keys at once, as one costs nearly as much."""
+        """The line of each key, or -1; for many keys at once, because one costs nearly as much."""
         found = np.full(len(texts), -1, np.int64)
         if not len(texts) or not len(self):
             return found
@@ -74,7 +74,7 @@ class KeyedFile:
         wanted = np.arange(len(texts))
         lines = np.searchsorted(self._hashes, hashes)
         keys = texts.cast(self.batch[KEY].type)
-        while True:  # once; again only for keys whose hash another key has too
+        while True:  # repeats only for keys with a colliding hash
             near = lines < len(self)
             wanted, lines = wanted[near], lines[near]
             near = self._hashes[lines] == hashes[wanted]
@@ -86,12 +86,12 @@ class KeyedFile:
             wanted, lines = wanted[~same], lines[~same] + 1
 
     def take(self, lines: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """These lines, in this order."""
+        """The table's lines in this order."""
         return self.batch.drop_columns([HASH]).take(pa.array(lines))
 
 
 def _local_copy(filesystem: Any, inside: str) -> Any:
-    """The file, mapped, under a name that is gone at once: it takes no room when the process has ended."""
+    """A mapped local copy whose name is removed at once, so that it takes no space after the process ends."""
     handle, name = tempfile.mkstemp(prefix="tidegate-", suffix=".arrow")
     try:
         with os.fdopen(handle, "wb") as local, filesystem.open_input_stream(inside, compression=None) as remote:

@@ -24,24 +24,24 @@ _OPEN, _CLOSE = b"[]"
 
 
 def key_text(key: Key, *, hidden: bool = False) -> str:
-    """The key as canonical JSON, as ["JFK","2013-01-10T05:00:00Z"]: equal keys give equal text in every process.
+    """The key as canonical JSON, such as ["JFK","2013-01-10T05:00:00Z"]: equal keys have equal texts in every process.
 
-    A date or a timestamp is ISO 8601 (one with a zone in UTC), a decimal its digits, bytes base64. hidden: a digest in
-    its place, for keys that come from `pii` columns; whoever can guess a key can still check the guess.
+    A date or a timestamp is ISO 8601 (one with a zone in UTC), a decimal its digits, bytes base64. hidden: a digest
+    instead, for keys from `pii` columns; a guessed key can still be checked against it.
     """
     try:
         text = orjson.dumps(key, _plain, _OPTIONS).decode()
-    except orjson.JSONEncodeError:  # half a character, a whole number of over 64 bits
+    except orjson.JSONEncodeError:  # a lone surrogate, or an integer of over 64 bits
         text = json.dumps(_all_plain(key), sort_keys=True, separators=(",", ":"))
     else:
-        if "null" in text:  # what orjson writes for NaN and infinity too
+        if "null" in text:  # orjson also writes it for NaN and infinity
             text = orjson.dumps(_all_plain(key), _plain, _OPTIONS).decode()
     return _digest(text) if hidden else text
 
 
 def joined(keys: Sequence[Key]) -> bytes:
-    """The texts of keys one behind the other, a comma after each, for `texts_in`; many together cost a tenth of what
-    they cost one by one. Raises TypeError for a key that has no text.
+    """The texts of keys in sequence, a comma after each, for `texts_in`; in bulk they cost a tenth of one by one.
+    Raises TypeError for a key without a text.
     """
     try:
         together = orjson.dumps(keys, _plain, _OPTIONS)[1:-1] + b"," if keys else b""
@@ -51,11 +51,11 @@ def joined(keys: Sequence[Key]) -> bytes:
 
 
 def texts_in(together: bytes | bytearray, count: int, *, hidden: bool = False) -> pa.StringArray:
-    """The `key_text` of each key in texts that `joined` made, put together as they came. hidden: digests of them."""
+    """The `key_text` of each key in the concatenated texts of `joined`. hidden: their digests."""
     texts = bytes(together[:-1]).replace(b"],[", b"][")
     octets = np.frombuffer(texts, np.uint8)
     starts = np.flatnonzero((octets[:-1] == _CLOSE) & (octets[1:] == _OPEN)) + 1
-    if len(starts) != count - 1:  # none, or more: a key has such a text, or an array
+    if len(starts) != count - 1:  # a key contains such a text, or an array
         found = pa.array(list(_one_by_one(together.decode())), pa.string())
     else:
         offsets = np.concatenate(([0], starts, [len(texts)])).astype(np.int32)
@@ -102,7 +102,7 @@ def _all_plain(value: Any) -> Any:
 
 
 def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """A hash of 64 bits for each text, the same in every process, computed for all at once."""
+    """A 64-bit hash of each text, the same in every process, computed in bulk."""
     from pandas.util import hash_array  # type: ignore[import-untyped]
 
     hashes: npt.NDArray[np.uint64] = hash_array(np.asarray(texts, dtype=object), categorize=False)

@@ -1,11 +1,11 @@
-"""Compacted answers: files sorted by key, and the one object that says which of them make a whole generation.
+"""Compacted answers: files sorted by key, and the object that lists the files of a complete generation.
 
-    compacted/<generation>/00000.parquet ...    sorted by key; small row groups, so that footers say where a key is
-    compacted/<generation>/complete.json        written last: the files, the parts taken in
+    compacted/<generation>/00000.parquet ...    sorted by key, in small row groups, so that footers locate a key
+    compacted/<generation>/complete.json        written last: the files and the compacted parts
 
-A generation without a complete.json does not exist. One whose complete.json is there and cannot be read stops whoever
-needs it: it may hold answers that nothing else holds. Readers take the newest one and the parts that it does not list.
-A file may lie in the folder of an older generation: what did not change is not written again.
+A generation without a complete.json does not exist. An unreadable complete.json stops its readers, because the
+generation may have the only copy of answers. Readers use the newest generation and the parts that it does not list. An
+unchanged file stays in the folder of an older generation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMPLETE = "complete.json"
 
 @dataclass(frozen=True)
 class CompactedFile:
-    """name: as `<generation>/<file>.parquet`. smallest, largest: its keys lie between, both included."""
+    """name: `<generation>/<file>.parquet`. smallest, largest: its first and last key."""
 
     name: str
     rows: int
@@ -39,12 +39,12 @@ class CompactedFile:
 
 @dataclass(frozen=True)
 class Generation:
-    """A whole compaction. name: the time it began and a token, so that the order of names is the order of time."""
+    """A complete compaction. name: its start time and a token, so that names sort by time."""
 
     name: str
     completed_at: int  # µs since the epoch
-    files: tuple[CompactedFile, ...] = ()  # in the order of their keys
-    taken_in: Mapping[str, int] = field(default_factory=dict)  # part, as LedgerFolder.parts names it -> µs, when
+    files: tuple[CompactedFile, ...] = ()  # in key order
+    taken_in: Mapping[str, int] = field(default_factory=dict)  # part, named as in LedgerFolder.parts -> µs, when
 
     @property
     def rows(self) -> int:
@@ -62,16 +62,16 @@ class Generation:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a reader reads: the newest whole generation, and the parts that it has not taken in."""
+    """The input of a reader: the newest complete generation, and the parts outside it."""
 
     generation: Generation | None
     parts: tuple[str, ...]
-    parts_taken_in: tuple[str, ...] = ()  # and not deleted yet
+    parts_taken_in: tuple[str, ...] = ()  # compacted, but not deleted yet
 
 
 def contents(folder: LedgerFolder) -> Contents:
-    """What there is now. Raises LedgerError for a newer format or a folder that cannot be listed."""
-    parts = folder.parts()  # first: whatever is taken in and deleted from now on is in a generation found after
+    """The current contents. Raises LedgerError for a newer format or a folder that cannot be listed."""
+    parts = folder.parts()  # first: a part that is compacted and deleted later is in a generation that is read later
     generation = newest_generation(folder)
     taken_in = generation.taken_in if generation else {}
     return Contents(
@@ -82,18 +82,18 @@ def contents(folder: LedgerFolder) -> Contents:
 
 
 def newest_generation(folder: LedgerFolder) -> Generation | None:
-    """The one that readers take. Raises LedgerError when that cannot be known."""
+    """The generation that readers use. Raises LedgerError if it cannot be determined."""
     for _ in range(LIST_TRIES):
-        with contextlib.suppress(FileNotFoundError):  # it was replaced and swept since it was listed: list again
+        with contextlib.suppress(FileNotFoundError):  # replaced and deleted since the listing: list again
             return next(complete_generations(folder), None)
     raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
 
 
 def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]) -> bool:
-    """Make a generation whole, whose files are there; False, and it is not, when another one than `known` was first.
+    """Complete a generation whose files are written. Returns False, without effect, if one outside `known` was first.
 
-    So nothing that a generation was made without, as `forget` has made one without some keys, comes back by another
-    that began before. Of two that come at one moment both may give up, never neither.
+    So an earlier compaction cannot restore keys that `forget` left out of a generation. Of two concurrent ones, one or
+    both give up.
     """
     if _names(folder) - known:
         return False
@@ -101,7 +101,7 @@ def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]
     try:
         folder.replace(name, generation.as_json(), lasting=True)
         alone = not _names(folder) - known - {generation.name}
-    except LedgerError:  # it may be there, and another one may have been first
+    except LedgerError:  # it may exist, and another one may have been first
         with contextlib.suppress(LedgerError):
             folder.delete(name)
         raise
@@ -111,7 +111,7 @@ def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]
 
 
 def known_generations(folder: LedgerFolder) -> frozenset[str]:
-    """For `complete`: to be asked before `contents`."""
+    """The argument `known` of `complete`; read it before `contents`."""
     return frozenset(_names(folder))
 
 
@@ -120,21 +120,21 @@ def _names(folder: LedgerFolder) -> set[str]:
 
 
 def name_after(base: Generation | None, now_us: int) -> str:
-    """A new name that is greater than that of `base`, whatever the clocks say."""
+    """A new name after that of `base`, regardless of clocks."""
     begun = now_us if base is None else max(now_us, began(base.name) + 1)
     return f"{begun:017d}-{secrets.token_hex(4)}"
 
 
 def began(name: str) -> int:
-    """When a generation was begun, in µs since the epoch. Raises ValueError for a name that is not ours."""
+    """The start of a generation in µs since the epoch. Raises ValueError for a foreign name."""
     return int(name.partition("-")[0])
 
 
 def complete_generations(folder: LedgerFolder) -> Iterator[Generation]:
     """Every generation, the newest first.
 
-    Raises FileNotFoundError when the newest is gone since it was listed, LedgerError when one cannot be read. Of those
-    that a newer one replaces, one that is gone or torn is left out: nobody needs it any more.
+    Raises FileNotFoundError if the newest one vanished since the listing, and LedgerError if it cannot be read. A
+    missing or torn generation that a newer one replaces is left out.
     """
     newer = False
     for name in reversed(folder.names(COMPACTED)):
@@ -149,7 +149,7 @@ def complete_generations(folder: LedgerFolder) -> Iterator[Generation]:
 
 
 class TornManifest(LedgerError):  # noqa: N818  # what the file is
-    """A complete.json that is there, was read, and does not say what it should."""
+    """A complete.json that was read but is damaged."""
 
 
 def _read(folder: LedgerFolder, name: str) -> Generation:
@@ -163,7 +163,7 @@ def _read(folder: LedgerFolder, name: str) -> Generation:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise TornManifest(
             f"ledger {folder.root!r}: {name} is damaged: {one_line(error)}. Nothing was called and nothing deleted. "
-            "Bring it back from a copy; without one delete it, and what only its generation held is asked, and paid, "
+            "Restore it from a copy. Without one delete it; calls for the answers of its generation are then paid "
             "again."
         ) from error
     raise LedgerError(

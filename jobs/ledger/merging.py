@@ -1,4 +1,4 @@
-"""Sorted files of answers merged into sorted tables of a bounded size, the newest of each key and outcome only."""
+"""Merges sorted files of answers into sorted tables of bounded size, with the newest of each key and outcome only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.resolution import Ints, Mask, newest_rows
 
-Drop = Callable[[Ints, pa.Table, int], Mask]  # numbers of keys, rows, count of keys -> the rows to leave out
+Drop = Callable[[Ints, pa.Table, int], Mask]  # numbers of keys, rows, count of keys -> the rows to drop
 
 
 def in_order(rows: pa.Table, now_us: int, drop: Drop | None = None) -> pa.Table:
-    """The newest of each key and outcome, sorted by key, without what `drop` names."""
+    """The newest of each key and outcome, sorted by key, without the rows of `drop`."""
     keys = rows["key"].combine_chunks()
     ranks = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64) - 1
     newest = newest_rows(ranks, rows, now_us)
@@ -28,7 +28,7 @@ def in_order(rows: pa.Table, now_us: int, drop: Drop | None = None) -> pa.Table:
 
 
 class SortedFile:
-    """A file sorted by key, read row group by row group and never back."""
+    """A file sorted by key, read forward by row group."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
         self._file = file
@@ -43,11 +43,11 @@ class SortedFile:
         statistics = group.column(0).statistics
         if statistics is not None and statistics.has_min_max:
             return statistics.min, statistics.max, group.num_rows
-        keys = self._file.read_row_group(number, columns=["key"])["key"]  # over 4 KB each
+        keys = self._file.read_row_group(number, columns=["key"])["key"]  # keys over 4 KB have no statistics
         return keys[0].as_py(), keys[-1].as_py(), group.num_rows
 
     def up_to(self, bound: str | None) -> pa.Table:
-        """The rows after those given before, up to the key `bound`, or all."""
+        """The next rows up to the key `bound`, or all."""
         first = self._next
         while self._next < len(self.groups) and (bound is None or self.groups[self._next][0] <= bound):
             self._next += 1
@@ -68,7 +68,7 @@ def merged(
     borders: Iterable[str] = (),
     drop: Drop | None = None,
 ) -> Iterator[pa.Table]:
-    """Tables sorted by key, one after the other, of about so many rows; a new one begins after each of `borders`."""
+    """Consecutive tables sorted by key, of about this many rows; a new one begins after each of `borders`."""
     for bound in itertools.chain(_bounds(files, rows_per_table, borders), [None]):
         rows = pa.concat_tables([SCHEMA.empty_table(), *(file.up_to(bound) for file in files)])
         if rows.num_rows:
@@ -78,7 +78,7 @@ def merged(
 
 
 def _bounds(files: Sequence[SortedFile], rows_per_table: int, borders: Iterable[str]) -> list[str]:
-    """Keys where a table ends, so that none has many more rows than it should."""
+    """Keys that end a table, so that none has many more rows than requested."""
     ends = sorted((largest, rows) for file in files for _, largest, rows in file.groups)
     bounds, rows_so_far = set(borders), 0
     for largest, rows in ends:

@@ -1,8 +1,8 @@
-"""Records that gather until they are written.
+"""A buffer of records until they are written.
 
-They are gathered in few large buffers, not as objects: ten thousand answers that wait for a disk would have Python give
-and take memory all the time, which cost as much as all else that is done to keep them. They become Arrow all together,
-in the thread that writes them.
+Records are stored in few large buffers instead of objects: for ten thousand answers that wait for a disk, Python's
+memory allocation would cost as much as all other work of storing them. The writing thread converts them to Arrow in
+bulk.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 assert _CODES["ok"] == 0
-_NONE = -1  # the length of a response that there is not
-_LARGEST = 1 << 30  # bytes of text in one array of Arrow, which counts them in 32 bits
+_NONE = -1  # the length of a missing response
+_LARGEST = 1 << 30  # bytes of text in one Arrow array, which counts them in 32 bits
 
 
 class Columns:
-    """Takes records and gives them as a table, once. Not for two threads at one time."""
+    """Collects records and returns them as a table, once. Not thread-safe."""
 
     __slots__ = ("_answered_at", "_keys", "_lengths", "_outcomes", "_responses")
 
@@ -48,7 +48,7 @@ class Columns:
         return _CODES["asked"] in self._outcomes
 
     def append(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
-        """A record, as StoredAnswer has it but for its key. Raises TypeError for a key that has no text."""
+        """Append a record: a StoredAnswer with the raw key. Raises TypeError for a key without a text."""
         self._keys += joined([key])
         self._outcomes.append(_CODES[outcome])
         self._responses += response or b""
@@ -58,9 +58,7 @@ class Columns:
     def extend(
         self, keys: Sequence[Key], responses: bytearray, lengths: Sequence[int], answered_at: Sequence[int]
     ) -> None:
-        """Several records that are "ok", their responses one behind the other. Raises TypeError for a key that has no
-        text.
-        """
+        """Append several "ok" records with concatenated responses. Raises TypeError for a key without a text."""
         self._keys += joined(keys)
         self._outcomes += bytes(len(keys))  # zeros: the code of "ok"
         self._responses += responses
@@ -68,9 +66,9 @@ class Columns:
         self._answered_at.frombytes(_octets(answered_at))
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:
-        """The records in their order; append nothing after it. hidden: of each key a digest stands in its place.
+        """The records in order; append nothing afterwards. hidden: with a digest of each key.
 
-        Raises ValueError for a response that is no UTF-8.
+        Raises ValueError for a response that is not UTF-8.
         """
         codes = pa.array(np.frombuffer(self._outcomes, np.uint8))
         columns = [
@@ -84,12 +82,12 @@ class Columns:
 
 
 def _octets(numbers: Sequence[int]) -> bytes:
-    """What array.extend would take them for, which reads each as an argument of a call and takes thrice as long."""
+    """The bytes as an array; array.extend converts each one separately and takes three times as long."""
     return np.fromiter(numbers, np.int64, len(numbers)).tobytes()
 
 
 def _strings(text: bytearray, lengths: npt.NDArray[np.int64]) -> Iterator[pa.StringArray]:
-    """Texts that stand one behind the other, as arrays that Arrow can hold."""
+    """Concatenated texts as Arrow arrays of allowed size."""
     offsets = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))))
     first = 0
     while first < len(lengths):

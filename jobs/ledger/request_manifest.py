@@ -1,4 +1,4 @@
-"""A note of what a fingerprint stands for, beside its answers: so that it can be said why a key is asked anew."""
+"""The request behind a fingerprint, stored beside its answers to explain why a key is called again."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
 
 NOTE = "request.json"
-LONGEST = 60  # characters of a value that is shown
+LONGEST = 60  # displayed characters of a value
 
 
 def write_request_manifest(folder: LedgerFolder, lookup: Lookup) -> None:
-    """Put the note beside the answers, unless it is there. Raises LedgerError."""
+    """Write the request beside the answers, unless it exists. Raises LedgerError."""
     if read_request_manifest(folder) is None:
         folder.replace(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
 
 
 def read_request_manifest(folder: LedgerFolder) -> dict[str, Any] | None:
-    """What was asked for the answers of this folder; None where nobody noted it, or the note is torn. Raises
-    LedgerError when it cannot be read.
-    """
+    """The request of this folder's answers; None if it is missing or torn. Raises LedgerError if it cannot be read."""
     try:
         noted = json.loads(folder.read_bytes(NOTE))
     except (FileNotFoundError, ValueError):
@@ -44,7 +42,7 @@ def siblings(folder: LedgerFolder) -> list[LedgerFolder]:
 
 
 def versions(folder: LedgerFolder) -> list[LedgerFolder]:
-    """The folders of the lookup for every request that it ever declared. Raises LedgerError."""
+    """The folders of the lookup for all its requests so far. Raises LedgerError."""
     try:
         selector = fs.FileSelector(folder.path.rpartition("/")[0], allow_not_found=True)
         found = sorted(
@@ -56,7 +54,7 @@ def versions(folder: LedgerFolder) -> list[LedgerFolder]:
 
 
 def what_changed(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
-    """As `version 1 -> 2`: what the answers depend on that is other now."""
+    """The changed parts of the request, such as `version 1 -> 2`."""
     if before is None:
         return "the request changed"
     flat, new = _flat(before), _flat(now)
@@ -73,7 +71,7 @@ def _flat(facts: dict[str, Any], where: str = "") -> dict[str, Any]:
     for name, value in facts.items():
         if isinstance(value, dict):
             found |= _flat(value, f"{where}{name}.")
-        elif name:  # the class of a declared value is no fact of the request
+        elif name:  # the class of a declared value is not part of the request
             found[f"{where}{name}"] = value
     return found
 

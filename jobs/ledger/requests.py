@@ -1,4 +1,4 @@
-"""What an answer depends on, as a fingerprint: a change of it asks anew, a change of anything else does not."""
+"""The request fingerprint: its change repeats calls, and no other change does."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def request_facts(lookup: Lookup) -> dict[str, Any]:
-    """`lookup.request_facts()` as JSON has it; a variable of the environment counts by its name."""
+    """`lookup.request_facts()` for JSON; an environment variable counts by its name."""
     facts: dict[str, Any] = plain(lookup.request_facts())
     return facts
 
 
 def request_fingerprint(lookup: Lookup) -> str:
-    """16 hex digits, the same in every process: of kind, names of keys, service, request, what is a miss, version.
+    """16 hex digits, the same in every process, of kind, names of keys, service, request, miss conditions and version.
 
     Not of returns, paths, limits, prices, retries, concurrency, times to live, policies or auth.
     """

@@ -1,10 +1,10 @@
-"""Which records of a key count: the newest of each outcome, and of these the one that speaks for the key.
+"""Resolves the records of a key: the newest of each outcome, and of these the effective one.
 
-The newest of each outcome is all that is ever needed, and taking it can be repeated, in any order and any grouping,
-without a change: that is why parts may be read twice, merged by two compactions at once, or merged and kept.
+Only the newest record of each outcome matters, and selecting it is idempotent and independent of order and grouping. So
+parts can be read twice, merged by two compactions at once, or merged and kept.
 
-A time that is still to come was written by a wrong clock. Such a record counts as older than every other one, so that
-what is asked or declared expired after it counts, and what it lacks is its age: no limited time to live holds for it.
+A time in the future comes from a wrong clock. Such a record counts as older than every other one, so that later answers
+and refreshes count. Its age is unknown, so it is never within a limited time to live.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 OK, MISS, ERROR, TIMEOUT, ASKED, EXPIRED = range(len(OUTCOMES))
 NEVER = -(1 << 62)  # before all times
-LONGEST = 1 << 62  # µs that anything is used
-SKEW = 300_000_000  # µs that clocks of machines may differ
-TO_COME = 1 << 61  # µs that a time still to come is put back by: before all times, after NEVER, in its order
+LONGEST = 1 << 62  # µs, the longest time to live
+SKEW = 300_000_000  # µs, tolerated difference of clocks
+TO_COME = 1 << 61  # µs by which future times are moved back: before all times, after NEVER, in order
 
 
 def outcome_codes(table: pa.Table) -> Ints:
-    """Each row's outcome as its place in OUTCOMES; -1 for one that is none of ours."""
+    """Each row's outcome as its index in OUTCOMES; -1 for an unknown one."""
     codes: Ints = pc.index_in(table["outcome"], pa.array(OUTCOMES)).fill_null(-1).to_numpy().astype(np.int64)
     return codes
 
@@ -40,7 +40,7 @@ def outcome_codes(table: pa.Table) -> Ints:
 def newest_rows(keys: Ints, table: pa.Table, now_us: int) -> Ints:
     """The rows of `table` that are the newest of their key and outcome, ordered by key, then outcome.
 
-    keys: a number for each row, equal for equal keys. Of two at one moment the one of the greater run_id counts.
+    keys: a number for each row, equal for equal keys. Of two with the same time, the greater run_id counts.
     """
     codes = outcome_codes(table)
     group = keys * len(OUTCOMES) + codes
@@ -61,17 +61,17 @@ def times_of(table: pa.Table) -> Ints:
 
 
 def believed(times: Ints, now_us: int) -> Ints:
-    """Times as they count at this moment: those still to come before all others."""
+    """Effective times: future times come before all others."""
     put_back: Ints = np.where(times > now_us + SKEW, np.minimum(times, TO_COME // 2) - TO_COME, times)
     return put_back
 
 
 @dataclass(frozen=True)
 class Decided:
-    """For each key, numbered from 0. rows: the row that speaks for it, -1 where it is to be asked.
+    """The decision for each key, numbered from 0. rows: its effective row, or -1 to call.
 
-    outlived, refreshed: it is to be asked although it has an answer, as its time to live ran out, or it was declared
-    expired.
+    outlived, refreshed: the key has an answer but is called again, because its time to live ran out, or it was
+    refreshed.
     """
 
     rows: Ints
@@ -80,7 +80,7 @@ class Decided:
 
 
 def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) -> Decided:
-    """Which row of `table` speaks for each of `count` keys. At most one row per key and outcome (`newest_rows`)."""
+    """The effective row of `table` for each of `count` keys. At most one row per key and outcome (`newest_rows`)."""
     times, rows = _by_outcome(keys, table, count, now_us)
     limits = ttl.max_age_us()
     void = times[EXPIRED]
@@ -102,7 +102,7 @@ def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) ->
 
 
 def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
-    """The rows that can speak for no key any more, whatever the time to live. At most one row per key and outcome."""
+    """The rows that cannot affect a key, at any time to live. At most one row per key and outcome."""
     times, _ = _by_outcome(keys, table, count, now_us)
     void = times[EXPIRED]
     answered = np.maximum(np.maximum(times[OK], times[MISS]), void)
@@ -128,7 +128,7 @@ def expired(table: pa.Table, *, now_us: int, ttl: Ttl) -> Mask:
 
 
 def _by_outcome(keys: Ints, table: pa.Table, count: int, now_us: int) -> tuple[Ints, Ints]:
-    """The time as it counts now, and the row, of each outcome (first axis) and key (second); NEVER and -1 for none."""
+    """The effective time and the row of each outcome (first axis) and key (second); NEVER and -1 without one."""
     times = np.full((len(OUTCOMES), count), NEVER, dtype=np.int64)
     rows = np.full((len(OUTCOMES), count), -1, dtype=np.int64)
     codes = outcome_codes(table)
@@ -138,7 +138,7 @@ def _by_outcome(keys: Ints, table: pa.Table, count: int, now_us: int) -> tuple[I
 
 
 def _limit(age_us: int | None) -> Any:
-    """The age from which on it is used no more, as 64 bits hold it; 0 is never, also where a clock was put back."""
+    """The age limit in 64 bits; 0 excludes every record, even after a clock was set back."""
     if age_us == 0:
         return -LONGEST
     return LONGEST if age_us is None else min(age_us, LONGEST)

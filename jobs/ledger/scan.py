@@ -1,4 +1,4 @@
-"""Finding the rows of wanted keys in the ledger's files, reading as little of them as their footers allow."""
+"""Finds rows of wanted keys in the ledger's files, and reads as little as the footers allow."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
 
 AT_ONCE = 8  # parts read at once: on an object store each costs its latency
-ROWS_AT_ONCE = 1 << 16  # of small parts, looked through together, or as many as keys are wanted
+ROWS_AT_ONCE = 1 << 16  # rows of small parts searched together, or as many as wanted keys
 REST = [name for name in SCHEMA.names if name != "key"]
 FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])
 
 
 @dataclass(frozen=True)
 class ScanStatistics:
-    """How much of what is stored was read. Looked at: the keys were read; read: the whole row."""
+    """The part of the stored rows that was read. Looked at: only the keys; read: the whole rows."""
 
     files: int = 0
     row_groups: int = 0
@@ -47,7 +47,7 @@ class ScanStatistics:
 
 
 class KeySet:
-    """Keys to be found, each once, in the order of their bytes, which is the order in files and footers."""
+    """Distinct wanted keys in byte order, the order of files and footers."""
 
     def __init__(self, keys: pa.Array | pa.ChunkedArray) -> None:
         texts = pc.unique(keys.cast(pa.string())).drop_null()
@@ -62,7 +62,7 @@ class KeySet:
         return place < len(self._ordered) and self._ordered[place] <= largest
 
     def places(self, keys: pa.ChunkedArray, smallest: str | None = None, largest: str | None = None) -> pa.ChunkedArray:
-        """For each key its place among the wanted ones, null for one that is not; all keys lie between the two."""
+        """The index of each key among the wanted ones, or null; all keys are between these two."""
         first = 0 if smallest is None else bisect.bisect_left(self._ordered, smallest)
         last = len(self) if largest is None else bisect.bisect_right(self._ordered, largest)
         places = pc.index_in(keys, self.texts.slice(first, last - first)).cast(pa.int64())
@@ -70,9 +70,9 @@ class KeySet:
 
 
 def matches(folder: LedgerFolder, there: Contents, wanted: KeySet) -> Iterator[tuple[pa.Table, ScanStatistics]]:
-    """The rows of wanted keys, some at a time, as FOUND, and what reading them took.
+    """The rows of wanted keys in batches of schema FOUND, and the statistics of the read.
 
-    Raises FileNotFoundError when a file is gone, LedgerError for a newer format or a failing filesystem.
+    Raises FileNotFoundError for a missing file, and LedgerError for a newer format or a failing filesystem.
     """
     for file in there.generation.files if there.generation else ():
         yield _in_compacted(folder, file, wanted)
@@ -91,9 +91,9 @@ def matches(folder: LedgerFolder, there: Contents, wanted: KeySet) -> Iterator[t
 
 
 def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str, pa.Table | None]]:
-    """The parts one by one, read some at a time; None for one that is torn or foreign, and skipped with a warning.
+    """The parts one by one, read several at a time; None for a torn or foreign one, with a warning.
 
-    Raises FileNotFoundError when one is gone, LedgerError for a newer format or a failing filesystem.
+    Raises FileNotFoundError for a missing one, and LedgerError for a newer format or a failing filesystem.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         reading: deque[Future[pa.Table | None]] = deque()
@@ -104,7 +104,7 @@ def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str
 
 
 def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> tuple[pa.Table, ScanStatistics]:
-    """Three steps, each reading only what the one before left: the footer, the keys, the rest of the row."""
+    """Search in three steps, each within the hits of the previous one: the footer, the keys, the other columns."""
     stored = ScanStatistics(files=1, row_groups=-(-file.rows // ROWS_PER_GROUP), rows=file.rows)
     if not wanted.any_between(file.smallest, file.largest):
         return FOUND.empty_table(), stored
@@ -127,7 +127,7 @@ def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> 
 
 
 def _groups_between(file: pq.ParquetFile, wanted: KeySet) -> list[int]:
-    """The row groups whose footer does not rule out every wanted key; keys of over 4 KB have no statistics."""
+    """The row groups that may contain a wanted key by their footer; keys over 4 KB have no statistics."""
     groups = []
     for number in range(file.metadata.num_row_groups):
         statistics = file.metadata.row_group(number).column(0).statistics
@@ -168,6 +168,6 @@ def _whole(folder: LedgerFolder, part: str) -> pa.Table | None:
 def _in_parts(tables: list[pa.Table], wanted: KeySet) -> tuple[pa.Table, ScanStatistics]:
     rows = pa.concat_tables([SCHEMA.empty_table(), *tables])
     found = rows.select(REST).add_column(0, FOUND.field("place"), wanted.places(rows["key"]))
-    groups = len(tables)  # a part is written as one
+    groups = len(tables)  # a part has one row group
     figures = ScanStatistics(len(tables), groups, len(rows), groups, len(rows), groups, len(rows))
     return found.filter(found["place"].is_valid()), figures

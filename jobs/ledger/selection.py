@@ -1,8 +1,8 @@
-"""What the ledger knows of the keys that a run wants: the newest record of each that still holds.
+"""Selects the effective record of each key that a run needs.
 
-Files are read one by one (a few parts at once), so that memory holds the wanted keys, what is found of them, and one
-file. Of a compacted file the footer says which row groups may hold a wanted key; of these the keys are read, and the
-rest of a row only from row groups where a key is found.
+Files are read one by one (a few parts at once), so that memory holds the wanted keys, the hits and one file. The footer
+of a compacted file locates the row groups that may contain a wanted key; their keys are read, and the other columns
+only of row groups with a hit.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from jobs.declare.ledger_settings import Ttl
     from jobs.ledger.store import LedgerFolder
 
-VANISHED_AT_MOST = 5  # times that a compaction takes files away under one reader
+VANISHED_AT_MOST = 5  # times that compactions may delete files during one read
 
 
 @dataclass(frozen=True)
 class Selected:
-    """answers: one row per key that needs no call, with the columns of SCHEMA, sorted by key.
+    """answers: one row per key that needs no call, in SCHEMA, sorted by key.
 
-    outlived: keys whose newest answer is older than the time to live. refreshed: keys whose answer was declared
-    expired. Both are asked anew, as is every key that is not here at all.
+    outlived: keys whose newest answer is older than the time to live. refreshed: keys whose answer was refreshed. Both
+    need a call, as does every key without a record.
     """
 
     answers: pa.Table
@@ -41,13 +41,13 @@ class Selected:
 
 
 def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: int, ttl: Ttl) -> Selected:
-    """The record of each wanted key that speaks for it, if one does:
+    """The effective record of each wanted key, if there is one:
 
-    - the newest ok or miss, unless its time to live has run out;
-    - else an "asked" that no ok, miss or error came after: the call may have been made, the row is `unknown`;
+    - the newest ok or miss within its time to live;
+    - else an "asked" without a later ok, miss or error: the call may have been made, so the row is `unknown`;
     - else the newest error or timeout, if no answer is newer, within the time to live of errors.
 
-    "expired" voids every record of its key up to its own time, "asked" too. A record whose time is still to come counts
+    "expired" voids every record of its key up to its own time, "asked" too. A record with a future time counts
     as older than all others (jobs/ledger/resolution.py). wanted: key texts, in any order, doubles
     allowed. Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be
     read.
@@ -56,7 +56,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     for _ in range(VANISHED_AT_MOST):
         try:
             found, figures = _find(folder, contents(folder), keys, now_us)
-        except FileNotFoundError:  # a compaction deleted it, long after it had taken it in: list again
+        except FileNotFoundError:  # a compaction deleted it some time after its compaction: list again
             continue
         decided = decide(_places(found), found, len(keys), now_us=now_us, ttl=ttl)
         speaks = decided.rows[decided.rows >= 0]
@@ -77,7 +77,7 @@ def _places(found: pa.Table) -> Any:
 
 
 def _find(folder: LedgerFolder, there: Contents, keys: KeySet, now_us: int) -> tuple[pa.Table, ScanStatistics]:
-    """The newest of each outcome of each key, by its place in `keys`. Raises FileNotFoundError."""
+    """The newest record of each key and outcome, by the key's index in `keys`. Raises FileNotFoundError."""
     kept, figures, rows = [FOUND.empty_table()], ScanStatistics(), 0
     for found, read in matches(folder, there, keys):
         figures += read

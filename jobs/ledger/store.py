@@ -1,10 +1,10 @@
-"""The folder of one lookup's answers at any filesystem URL: immutable parts, one write each, nothing else needed.
+"""The folder of one lookup's answers at any filesystem URL: immutable parts of one write each.
 
     <root>/<lookup>/<request fingerprint>/parts/<run_id>/<partition>-<attempt>-<token>-<seq>.parquet
     <root>/<lookup>/<request fingerprint>/compacted/<generation>/...        (jobs/ledger/manifest.py)
 
-What cannot be read is skipped with a warning and never believed: a part that a crash or a full disk tore, a file of
-somebody else's. A part of a newer format stops with a sentence, as skipping it would pay for its answers again.
+A part that a crash or a full disk tore, and a foreign file, are skipped with a warning. A part of a newer format is an
+error, because skipping it would pay for its answers again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMPRESSION = "zstd"
 LEVEL = 1
 PARTS = "parts"
 LIST_TRIES = 5
-NO_FOLDERS = ("s3", "gcs", "abfs")  # object stores: a folder is the beginning of a name
+NO_FOLDERS = ("s3", "gcs", "abfs")  # object stores, where a folder is a prefix of names
 
 OpenRoot = Callable[[str], tuple[fs.FileSystem, str]]  # a root -> its filesystem, and the path in it
 
@@ -42,23 +42,23 @@ _log = logging.getLogger("tidegate.ledger")
 
 
 class ForeignFile(Exception):  # noqa: N818  # what the file is
-    """A file that is no whole part of this ledger: torn, or somebody else's."""
+    """A torn or foreign file."""
 
     torn = True
 
 
 class Foreign(ForeignFile):
-    """A whole Parquet file, but not of a ledger."""
+    """A valid Parquet file that is not a ledger's."""
 
     torn = False
 
 
 @dataclass(frozen=True)
 class LedgerFolder:
-    """Where the answers of one lookup lie. root: a folder (relative to the current one), or a URL of any filesystem.
+    """The folder of one lookup's answers. root: a folder (relative to the current one), or a URL of any filesystem.
     storage: opens it; by default `open_root`.
 
-    Cheap to make and to send to executors; nothing is opened before it is used.
+    Cheap to create and to send to executors; it opens nothing before its first use.
     """
 
     root: str
@@ -80,29 +80,28 @@ class LedgerFolder:
 
     @property
     def path(self) -> str:
-        """The folder, as its filesystem takes it."""
+        """The folder's path in its filesystem."""
         return self._opened[1]
 
     # -- writing -------------------------------------------------------------------------------------------------------
     def write_part(
         self, run_id: str, name: str, answers: Sequence[StoredAnswer] | pa.Table, *, lasting: bool = False
     ) -> str:
-        """Store the answers as one part, with one write; gives its name as `parts` does. `name` must be new.
+        """Store the answers as one part with one write; returns its name as in `parts`. `name` must be new.
 
-        When it returns they are stored (on a local disk: with the operating system, as after any write; on the disk
-        itself when `lasting`). Raises LedgerError with a sentence, as for a full disk; nothing of the part is believed
-        then.
+        On return they are stored (on a local disk by the operating system, and synced if `lasting`). Raises
+        LedgerError, for example for a full disk; the part is then ignored.
         """
         table = answers if isinstance(answers, pa.Table) else as_table(answers)
         part = f"{run_id}/{name}.parquet"
-        data = as_parquet(table, rows_per_group=max(1, len(table)))  # it is read as a whole
+        data = as_parquet(table, rows_per_group=max(1, len(table)))  # a reader reads all of it
         self.write(f"{PARTS}/{part}", data, lasting=lasting)
         return part
 
     def write(self, name: str, data: bytes | pa.Buffer, *, lasting: bool = False) -> None:
-        """One whole object under a new name. Raises LedgerError; what a failed write left is taken away.
+        """Write an object with a new name. Raises LedgerError; a failed write leaves no file.
 
-        lasting: when this returns, it survives a power cut, on a local disk as on an object store.
+        lasting: on return it survives a power cut, on a local disk as on an object store.
         """
         path = f"{self.path}/{name}"
         try:
@@ -116,14 +115,14 @@ class LedgerFolder:
             raise self._not_stored(error) from error
 
     def replace(self, name: str, data: bytes | pa.Buffer, *, lasting: bool = False) -> None:
-        """One whole object in place of the one of this name, if there is one: readers see that one or this one.
+        """Replace or create an object atomically: readers see the old one or the new one.
 
-        lasting: when this returns, it survives a power cut, on a local disk as on an object store. Raises LedgerError;
-        the object is then the old one, or this one.
+        lasting: on return it survives a power cut, on a local disk as on an object store. Raises LedgerError; the
+        object is then the old one or the new one.
         """
         path = f"{self.path}/{name}"
         try:
-            if self.filesystem.type_name != "local":  # an object store puts the whole object, or nothing
+            if self.filesystem.type_name != "local":  # an object store writes an object atomically
                 self._put(path, data)
             elif lasting:
                 durable.write(Path(path), bytes(data))
@@ -147,7 +146,7 @@ class LedgerFolder:
         )
 
     def delete(self, name: str) -> None:
-        """Take a file away; one that is gone is no error. Raises LedgerError when it cannot be."""
+        """Delete a file; a missing one is not an error. Raises LedgerError if the deletion fails."""
         try:
             self.filesystem.delete_file(f"{self.path}/{name}")
         except FileNotFoundError:
@@ -157,23 +156,23 @@ class LedgerFolder:
 
     # -- listing and reading -------------------------------------------------------------------------------------------
     def names(self, below: str = "") -> list[str]:
-        """The files below a folder of this one, named from this folder, sorted; none when there is no such folder."""
+        """Names of the files below a subfolder, relative to this folder, sorted; empty without such a folder."""
         start = len(self.path) + 1
         return sorted(info.path[start:] for info in self.files(below))
 
     def bytes(self) -> int:
-        """What all its files take."""
+        """The total size of its files."""
         return sum(info.size or 0 for info in self.files())
 
     def files(self, below: str = "") -> list[fs.FileInfo]:
-        """The files below a folder of this one; none when there is no such folder.
+        """The files below a subfolder; empty without such a folder.
 
-        Raises LedgerError for a listing that fails, at its beginning or half way: no file is taken for gone by it.
+        Raises LedgerError if the listing fails at any point, so that no file is taken for missing.
         """
         selector = fs.FileSelector(f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True)
         try:
             for _ in range(LIST_TRIES - 1):
-                with contextlib.suppress(FileNotFoundError):  # a folder came or went while it was looked for
+                with contextlib.suppress(FileNotFoundError):  # a folder was created or deleted during the lookup
                     return self._listed(selector)
             return self._listed(selector)
         except (pa.ArrowException, OSError) as error:
@@ -183,20 +182,20 @@ class LedgerFolder:
         return [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
-        """The parts there are, as `<run_id>/<name>.parquet`, sorted; of one run, and whose name starts with `prefix`.
+        """The existing parts as `<run_id>/<name>.parquet`, sorted; optionally of one run, with this prefix of the name.
 
-        "3-" is what partition 3 wrote, "3-0-" what its first attempt wrote.
+        "3-" selects the parts of partition 3, "3-0-" those of its first attempt.
         """
         below = PARTS if run_id is None else f"{PARTS}/{run_id}"
         found = [name[len(PARTS) + 1 :] for name in self.names(below) if name.endswith(".parquet")]
         return [part for part in found if part.rpartition("/")[2].startswith(prefix)]
 
     def is_empty(self) -> bool:
-        """Whether nothing at all is stored here."""
+        """Whether the folder has no files."""
         return not self.parts() and not self.names("compacted")
 
     def read(self, parts: Iterable[str]) -> pa.Table:
-        """All lines of these parts, in the order of the parts; what is torn, foreign or gone gives none.
+        """All records of these parts, in the order of the parts; torn, foreign and missing parts have none.
 
         Raises LedgerError for a newer format, and when the filesystem fails.
         """
@@ -211,7 +210,7 @@ class LedgerFolder:
         return pa.concat_tables(tables)
 
     def read_part(self, part: str) -> pa.Table:
-        """One part, its checksums verified. Raises NotOurs, FileNotFoundError, LedgerError."""
+        """One part, its checksums verified. Raises ForeignFile, FileNotFoundError, LedgerError."""
         name = f"{PARTS}/{part}"
         data = self.read_bytes(name)
         try:
@@ -223,8 +222,8 @@ class LedgerFolder:
             raise ForeignFile(one_line(error)) from error
 
     def read_bytes(self, name: str) -> builtins.bytes:
-        """A small object, whole. Raises FileNotFoundError when there is none, LedgerError when it cannot be read: that
-        says nothing of whether there is one.
+        """The content of a small object. Raises FileNotFoundError if it does not exist, and LedgerError if it cannot be
+        read and may exist.
         """
         try:
             with self.filesystem.open_input_stream(f"{self.path}/{name}", compression=None) as stream:
@@ -236,9 +235,9 @@ class LedgerFolder:
         return data
 
     def open(self, name: str) -> pq.ParquetFile:
-        """A large file of ours, to be read piece by piece. Raises NotOurs, FileNotFoundError, LedgerError.
+        """A large file of the ledger, for reading in pieces. Raises ForeignFile, FileNotFoundError, LedgerError.
 
-        Its checksums are verified as it is read: hand what that raises to `not_ours_or_unreadable`.
+        Its checksums are verified during the read: pass errors of it to `foreign_or_unreadable`.
         """
         try:
             source = self.filesystem.open_input_file(f"{self.path}/{name}")
@@ -252,8 +251,8 @@ class LedgerFolder:
             raise self.foreign_or_unreadable(name, error) from error
 
     def foreign_or_unreadable(self, name: str, error: Exception) -> Exception:
-        """NotOurs for a file that is torn; LedgerError when it is the filesystem that failed, which may pass."""
-        local = self.filesystem.type_name == "local"  # where the filesystem's own errors have a number
+        """ForeignFile for a torn file; LedgerError for a failed filesystem, which may recover."""
+        local = self.filesystem.type_name == "local"  # its filesystem errors have a number
         torn = isinstance(error, pa.ArrowInvalid) or (local and getattr(error, "errno", None) is None)
         return (
             ForeignFile(one_line(error))
@@ -262,7 +261,7 @@ class LedgerFolder:
         )
 
     def unreadable(self, name: str, error: Exception) -> LedgerError:
-        """What to raise where a read failed."""
+        """The error for a failed read."""
         return LedgerError(
             f"ledger {self.root!r}: {name} cannot be read: {one_line(error)}. Nothing was called for its answers; "
             "start again when it can be."
@@ -281,12 +280,12 @@ class LedgerFolder:
         return file
 
     def warn(self, name: str, error: Exception) -> None:
-        """Say that a file is skipped."""
+        """Warn that a file is skipped."""
         _log.warning("ledger %s/%s is skipped: %s", self.path, name, one_line(error))
 
 
 def open_root(root: str) -> tuple[fs.FileSystem, str]:
-    """A folder or a URL as pyarrow's filesystem and the path in it."""
+    """The pyarrow filesystem of a folder or URL, and the path in it."""
     if "://" in root:
         filesystem, path = fs.FileSystem.from_uri(root)
         return filesystem, path
@@ -294,7 +293,7 @@ def open_root(root: str) -> tuple[fs.FileSystem, str]:
 
 
 def as_parquet(table: pa.Table, *, rows_per_group: int = ROWS_PER_GROUP) -> pa.Buffer:
-    """The bytes of a file: format and checksums inside, small row groups whose footers say which keys they hold."""
+    """The bytes of a file with format, checksums and small row groups whose footers have the key ranges."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,

@@ -1,4 +1,4 @@
-"""Answers on their way to the ledger: taken from the event loop at once, written in batches by a thread."""
+"""Writes answers to the ledger: the event loop enqueues them without waiting, and a thread writes them in batches."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jobs.ledger.store import LedgerFolder
 if TYPE_CHECKING:
     from jobs.declare.lookup import Key
 
-LARGEST_SHARE = 0.01  # of its time that the thread spends writing, while nobody waits for it
+LARGEST_SHARE = 0.01  # share of its time that the thread writes while no task waits
 
 
 class LedgerWriter:
-    """Stores what is put, in order, by one thread of its own: after `flush_rows` answers or `flush_seconds` s.
+    """Stores answers in order by its own thread: after `flush_rows` answers or `flush_seconds` s.
 
-    Somebody who waits is served at once. A killed process loses what was put since the last stored part was begun: the
-    answers of `flush_seconds` and of the time that a write takes. Answers that come faster than 200 in a few ms go in
-    larger parts, so that writing takes at most a hundredth of a core; no later than after `flush_seconds`, though.
+    A waiting caller is served at once. A killed process loses the answers since the start of its last stored part:
+    those of `flush_seconds` and of the duration of a write. Answers faster than 200 in a few ms go into larger parts,
+    so that writing takes at most a hundredth of a core; `flush_seconds` still holds.
     """
 
     def __init__(
@@ -38,8 +38,9 @@ class LedgerWriter:
         flush_rows: int = 200,
         flush_seconds: float = 0.5,
     ) -> None:
-        """prefix: `<partition>-<attempt>`. A token is added, so that no two writers ever give a part one name.
-        hidden: of each key a digest is stored in its place.
+        """prefix: `<partition>-<attempt>`. A token makes the names of parts unique among writers.
+
+        hidden: store a digest instead of each key.
         """
         self._folder = folder
         self._run_id = run_id
@@ -51,10 +52,10 @@ class LedgerWriter:
         self._wake = threading.Event()
         self._stored_more = threading.Condition(self._lock)
         self._pending = Columns()
-        self._taken = 0  # answers ever put
+        self._taken = 0  # answers put so far
         self._full_at = flush_rows  # the ticket at which a part is full
-        self._stored = 0  # of these, the first so many are stored
-        self._wanted = 0  # somebody waits for these
+        self._stored = 0  # the number of stored answers
+        self._wanted = 0  # a caller waits for answers up to this one
         self._parts = 0
         self._failure: LedgerError | None = None
         self._closing = False
@@ -62,10 +63,10 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> int:
-        """Take one answer, as StoredAnswer has it but for its key; from any thread, without waiting for a disk. The
-        ticket is for `wait`.
+        """Enqueue one answer, a StoredAnswer with the raw key, from any thread and without waiting for a disk. Returns
+        a ticket for `wait`.
 
-        Raises LedgerError once a part could not be written: a call whose answer cannot be kept is not to be made.
+        Raises LedgerError after a part could not be written, so that no call is made whose answer cannot be stored.
         """
         with self._taking():
             self._pending.append(key, outcome, response, answered_at)
@@ -74,7 +75,7 @@ class LedgerWriter:
     def put_answers(
         self, keys: Sequence[Key], responses: bytearray, lengths: Sequence[int], answered_at: Sequence[int]
     ) -> int:
-        """The same for several answers that are "ok", in one go. The ticket is that of the last."""
+        """Enqueue several "ok" answers at once. Returns the ticket of the last."""
         with self._taking():
             self._pending.extend(keys, responses, lengths, answered_at)
             return self._took(len(keys))
@@ -102,11 +103,11 @@ class LedgerWriter:
 
     @property
     def stored(self) -> int:
-        """Tickets up to this one are stored."""
+        """The last ticket whose answer is stored."""
         return self._stored
 
     def wait(self, ticket: int) -> None:
-        """Return when the answer of this ticket, and all before it, are stored. Raises LedgerError when they are not.
+        """Wait until the answer of this ticket, and all before it, are stored. Raises LedgerError if that fails.
 
         From any thread but the event loop's.
         """
@@ -121,9 +122,10 @@ class LedgerWriter:
                 raise self._failure
 
     def close(self) -> None:
-        """Store what is left and end the thread; may be called twice. Raises LedgerError when something is not stored.
+        """Store the remaining answers and end the thread; may be called twice. Raises LedgerError if an answer is not
+        stored.
 
-        A cancelled task that cannot wait may leave it: the thread ends with the process.
+        A cancelled task that cannot wait may skip this: the thread ends with the process.
         """
         self._closing = True
         self._wake.set()
@@ -149,7 +151,7 @@ class LedgerWriter:
         self._write_pending()
 
     def _write_pending(self) -> None:
-        """Write what there is as one part."""
+        """Write the pending answers as one part."""
         with self._lock:
             answers, self._pending = self._pending, Columns()
             self._full_at = self._taken + self._flush_rows
@@ -158,7 +160,7 @@ class LedgerWriter:
         failure = None
         try:
             table = answers.table(self._run_id, hidden=self._hidden)
-            # a mark is for what a power cut would make us do again; answers that it takes are only paid again
+            # a lost mark would repeat a call that must not be repeated; lost answers are only paid again
             self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", table, lasting=answers.has_marks)
         except LedgerError as error:
             failure = error

@@ -142,7 +142,7 @@ def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_
             lambda: compact(folder, grace=NOW),
             lambda: forget(folder, KEYS),
         ):
-            with pytest.raises(LedgerError, match=r"complete.json is damaged: .* Bring it back from a copy"):
+            with pytest.raises(LedgerError, match=r"complete.json is damaged: .* Restore it from a copy"):
                 job()
     assert folder.names() == names
     complete.write_bytes(data)
