@@ -155,9 +155,9 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
     found = judge(spark, facts, figures)
     weather, plane = found["weather__calls_reconciled"], found["plane__calls_reconciled"]
     assert (weather.status, weather.holds_back) == ("failed", False)
-    assert weather.sentence.startswith(f"2 of {answered['weather']} answers that came by call are not kept")
+    assert weather.sentence.startswith(f"2 of {answered['weather']} answers that came by call are not stored")
     assert plane.status == "passed"
-    assert plane.sentence.startswith(f"all {answered['plane']} answers that came by call are kept; 1 more are")
+    assert plane.sentence.startswith(f"all {answered['plane']} answers that came by call are stored; 1 more are")
     sent = {"weather": RequestMetrics(9, 0, 0, 9, 500), "plane": RequestMetrics(9, 0, 0, 9, answered["plane"] - 1)}
     kept = {"stored": 10**6}
     figures = replace(figures, lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups))
