@@ -1,1 +1,1 @@
-"""What a user declares: free of Spark and of clients, so that everybody can load it in no time."""
+"""The declarations of users, without Spark or clients, so that they load fast."""

@@ -1,4 +1,4 @@
-"""Which addresses of a service a request may go to: those below the declared one, however a server reads the path."""
+"""Restricts requests to addresses below the declared one, however a server decodes the path."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from urllib.parse import quote, unquote, unquote_plus
 
 from yarl import URL
 
-TOKEN_LENGTH = 6  # characters; fewer are no token, and hiding them would make holes in words
+TOKEN_LENGTH = 6  # characters; a shorter text is not a token, and masking it would garble words
 READINGS = 4  # a path may be decoded by a proxy, by the server, and by its framework
 
 
 def leads_elsewhere(path: str) -> bool:
-    """Whether a segment of the path is `.` or `..` for any server: as it stands, decoded, decoded again, with a
-    backslash for a slash, or with parameters behind a semicolon.
+    """Whether a server may read a segment of the path as `.` or `..`: unchanged, decoded once or repeatedly, with a
+    backslash for a slash, or with parameters after a semicolon.
     """
     if "." not in path and "%" not in path:
         return False
@@ -23,13 +23,13 @@ def leads_elsewhere(path: str) -> bool:
         path, before = unquote(path), path
         if path == before:
             return False
-    return True  # nobody encodes an honest path so often
+    return True  # no legitimate path is encoded so often
 
 
 def is_below(base: str, url: URL) -> bool:
-    """Whether the URL lies at the base address or below its path, and no server reads it as another one.
+    """Whether the URL is the base address or below its path for every server.
 
-    base: scheme, host, port and path, without a slash at its end.
+    base: scheme, host, port and path, without a trailing slash.
     """
     declared = URL(base)
     path = declared.raw_path.rstrip("/")
@@ -41,7 +41,9 @@ def is_below(base: str, url: URL) -> bool:
 
 
 def with_parameter(page: URL, parameter: str, value: str) -> URL:
-    """The page with this one parameter; of the others not a character changes: a service may read `+` its own way."""
+    """The page with this parameter; the others stay unchanged to the character, because services read `+`
+    differently.
+    """
     address, _, query = str(page).partition("?")
     others = [part for part in query.split("&") if part and unquote_plus(part.partition("=")[0]) != parameter]
     added = f"{quote(parameter, safe='')}={quote(value, safe='')}"
@@ -49,7 +51,7 @@ def with_parameter(page: URL, parameter: str, value: str) -> URL:
 
 
 def path_secrets(base: str, shown: str) -> tuple[str, ...]:
-    """What of a base address is not to be shown, longest first: itself, its path, and what may be a token in it."""
+    """The secrets of a base address, longest first: itself, its path, and possible tokens in it."""
     path = base.removeprefix(shown)
     parts = [base, path, *(part for part in path.split("/") if any(map(str.isdigit, part)))] if path else []
     by_lower_name = {

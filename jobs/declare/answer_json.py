@@ -1,8 +1,8 @@
-"""A raw answer as JSON and back, unchanged: rows of a database and dicts of a function too, with tags for their types.
+"""Lossless JSON of raw answers, also of database rows and function results, with tags for types that JSON lacks.
 
-A value that JSON has not is an object with one tag, as {"$decimal": "1.10"}; an object of the answer's own that has
-a name starting with $ is kept as {"$object": [[name, value], ...]}. A UUID is its text, an Enum its value. Everything
-else stands as it came, so that people can query it.
+A value that JSON lacks becomes an object with one tag, such as {"$decimal": "1.10"}; an answer's own object with a name
+that starts with $ becomes {"$object": [[name, value], ...]}. A UUID becomes its text, an Enum its value. Everything
+else is unchanged, so that people can query it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 import orjson
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
-_DOLLAR, _U = ord("$"), ord("u")  # as a number it is found three times as fast as a text is
+_DOLLAR, _U = ord("$"), ord("u")  # searching for a number is three times as fast as for a text
 _BITS_64 = range(-(1 << 63), 1 << 64)
 
 
 def dump(answer: Any) -> bytes:
-    """JSON in UTF-8 from which `load` makes an equal answer; a tuple, a set or a database's row comes back as a list, a
-    UUID as its text, an Enum as its value.
+    """UTF-8 JSON from which `load` returns an equal answer, except that a tuple, a set or a database row becomes a
+    list, a UUID its text, an Enum its value.
 
-    Raises ValueError with a sentence for what cannot be kept, such as an object of a class of somebody's own.
+    Raises ValueError with a sentence for a value that cannot be stored, such as an object of a user's class.
     """
     try:
         data = orjson.dumps(answer, _tagged, _OPTIONS)
@@ -35,7 +35,7 @@ def dump(answer: Any) -> bytes:
         if isinstance(error.__cause__, ValueError):
             raise error.__cause__ from None
         return _by_hand(answer)
-    # maybe a tag, or a name that looks like one; or null that stands for NaN or infinity: then nothing equals it
+    # a tag or a similar name is possible; or null for NaN or infinity, which equal nothing
     if _DOLLAR in data or (_U in data and data.find(b"null") >= 0 and orjson.loads(data) != answer):
         return _by_hand(answer)
     return data
@@ -44,18 +44,18 @@ def dump(answer: Any) -> bytes:
 def _by_hand(answer: Any) -> bytes:
     try:
         return orjson.dumps(_escaped(answer))
-    except (orjson.JSONEncodeError, RecursionError):  # nothing else is left that orjson would refuse
-        raise ValueError("it is nested too deep: over 254 levels cannot be kept in the ledger.") from None
+    except (orjson.JSONEncodeError, RecursionError):  # the only remaining reason for orjson to fail
+        raise ValueError("it is nested too deep; the ledger stores at most 254 levels.") from None
 
 
 def load(data: bytes) -> Any:
-    """What `dump` was given."""
+    """The answer of a `dump`."""
     answer = orjson.loads(data)
     return _restored(answer) if _DOLLAR in data else answer
 
 
 def _tagged(value: Any) -> Any:
-    """What stands for a value that JSON has not."""
+    """The tagged form of a value that JSON lacks."""
     if isinstance(value, dt.datetime):
         return {"$datetime": value.isoformat()}
     for kind, tag, text in _TAGS:
@@ -64,12 +64,12 @@ def _tagged(value: Any) -> Any:
     for kind, plain in _PLAIN:
         if isinstance(value, kind):
             return plain(value)
-    if isinstance(value, tuple) or hasattr(value, "_mapping"):  # SQLAlchemy's Row is no tuple by type
+    if isinstance(value, tuple) or hasattr(value, "_mapping"):  # SQLAlchemy's Row is not a tuple subclass
         return list(value)
     named = type(value)
     raise ValueError(
-        f"a {named.__module__}.{named.__qualname__} cannot be kept in the ledger; return plain values: text, numbers, "
-        "dates, bytes, lists, dicts."
+        f"a {named.__module__}.{named.__qualname__} cannot be stored in the ledger; return plain values: text, "
+        "numbers, dates, bytes, lists, dicts."
     )
 
 
@@ -102,7 +102,7 @@ _RESTORE: dict[str, Callable[[Any], Any]] = {
 
 
 def _escaped(value: Any) -> Any:
-    """The value as JSON has it, tags and all, so that nothing of the answer's own can be taken for a tag."""
+    """The value in JSON with tags and escapes, so that no part of the answer looks like a tag."""
     if value is None or isinstance(value, bool | int | float | str):
         return _escaped_simple(value)
     if isinstance(value, Mapping):
@@ -119,7 +119,7 @@ def _escaped_simple(value: Any) -> Any:
     if isinstance(value, str):
         try:
             value.encode()
-        except UnicodeEncodeError:  # half a character: JSON may escape one, no file can hold it
+        except UnicodeEncodeError:  # a lone surrogate: JSON can escape it, but no file can hold it
             return {"$text": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
     elif isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}

@@ -22,12 +22,12 @@ from jobs.errors import DeclarationError
 Cast = Callable[[Any], Any]
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LARGEST_PRECISION = 38  # of a DECIMAL, in Spark
-LARGEST_FLOAT = 3.4028235677973366e38  # what rounds to more than FLOAT holds
+LARGEST_FLOAT = 3.4028235677973366e38  # the smallest number that FLOAT cannot hold
 
 
 @dataclass(frozen=True)
 class AnswerColumn:
-    """One column of an answer. `cast` gives the value as Arrow takes it, or raises ValueError with a sentence."""
+    """One column of an answer. `cast` returns the value for Arrow, or raises ValueError with a sentence."""
 
     name: str
     spark_type: str
@@ -36,10 +36,10 @@ class AnswerColumn:
 
 
 def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of an answer, as many as columns, each as Arrow takes it. Raises ValueError naming the column.
+    """The values of an answer for Arrow, one per column. Raises ValueError with the column's name.
 
-    What does not fit as it came counts as the ledger gives it back, a UUID as its text, an Enum as its value, a set as
-    a list: whether an answer fits must not depend on whether it was stored.
+    A value that does not fit is cast in the ledger's form (a UUID as its text, an Enum as its value, a set as a list),
+    so that the result does not depend on whether the answer was stored.
     """
     try:
         return tuple([column.cast(value) for column, value in zip(columns, values)])  # noqa: B905  # a cost per row
@@ -50,7 +50,7 @@ def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[An
 def _as_kept(values: Sequence[Any]) -> Sequence[Any]:
     try:
         kept: list[Any] = load(dump(values))
-    except ValueError:  # the ledger cannot keep them, and no run will ever see them otherwise
+    except ValueError:  # the ledger cannot store them, so no run gets them in another form
         return values
     return kept
 
@@ -63,7 +63,7 @@ def _named_cast(column: AnswerColumn, value: Any) -> Any:
 
 
 def read_ddl(ddl: str) -> tuple[AnswerColumn, ...]:
-    """`"temp_c DOUBLE, visibility_m INT"` -> its columns. Raises DeclarationError naming what cannot be read."""
+    """`"temp_c DOUBLE, visibility_m INT"` -> its columns. Raises DeclarationError with the unreadable text."""
     cure = 'Write Spark DDL, as in "temp_c DOUBLE, visibility_m INT".'
     try:
         struct = exp.DataType.build(f"STRUCT<{ddl}>", dialect="spark")
@@ -82,12 +82,12 @@ def read_ddl(ddl: str) -> tuple[AnswerColumn, ...]:
         read.append(AnswerColumn(column.name, spark_type, arrow_type, cast))
     names = [column.name for column in read]
     if len({name.lower() for name in names}) < len(names):
-        raise DeclarationError(f"returns: {ddl!r} names a column twice. Names are told apart without regard to case.")
+        raise DeclarationError(f"returns: {ddl!r} names a column twice. Names are compared without case.")
     return tuple(read)
 
 
 def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
-    """Spark's name of a type, Arrow's, and the cast. Raises ValueError for one that an answer cannot have."""
+    """Spark's and Arrow's type, and the cast. Raises ValueError for a type that an answer cannot have."""
     match kind.this:
         case simple if simple in _simple_types():
             return _simple_types()[simple]
@@ -113,9 +113,9 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType, Cast]:
 
 
 def _quoted(name: str) -> str:
-    """A name as DDL has it. Raises ValueError for one that cannot be written there."""
+    """A quoted name for DDL. Raises ValueError for a name that DDL cannot express."""
     if not name or "`" in name:
-        raise ValueError(f"{name!r} is no name: it must not be empty, nor hold a backtick.")
+        raise ValueError(f"{name!r} is not a name: it must not be empty or contain a backtick.")
     return name if PLAIN_NAME.fullmatch(name) else f"`{name}`"
 
 
@@ -172,7 +172,7 @@ def _number(name: str, largest: float = math.inf) -> Cast:
             raise _refuse(name, value)
         try:
             number = float(value)
-        except (OverflowError, ValueError) as error:  # a whole number beyond all floats; a signalling NaN
+        except (OverflowError, ValueError) as error:  # an integer beyond all floats, or a signalling NaN
             raise _refuse(name, value) from error
         if largest <= abs(number) < math.inf:
             raise _refuse(name, value)
@@ -188,7 +188,7 @@ def _text(value: Any) -> Any:
         raise _refuse("STRING", value)
     try:
         value.encode()
-    except UnicodeEncodeError as error:  # half a character: JSON may escape one, no file can hold it
+    except UnicodeEncodeError as error:  # a lone surrogate: JSON can escape it, but no file can hold it
         raise _refuse("STRING", value) from error
     return value
 
@@ -245,7 +245,7 @@ def _decimal(precision: int, scale: int) -> Cast:
             raise _refuse(name, value)
         try:
             number = decimal.Decimal(str(value)).quantize(unit, context=digits)
-        except (decimal.InvalidOperation, ValueError) as error:  # more digits than it holds; no number at all
+        except (decimal.InvalidOperation, ValueError) as error:  # too many digits, or not a number
             raise _refuse(name, value) from error
         if not number.is_finite():
             raise _refuse(name, value)

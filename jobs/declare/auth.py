@@ -1,4 +1,4 @@
-"""How a service knows us: names of environment variables, never a secret itself. Free of aiohttp."""
+"""Authentication at services: names of environment variables, never a secret itself. Free of aiohttp."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True)
 class ApiKey:
-    """The key as it is, in a header of its own, or in a query parameter in its place.
+    """An API key in a header, or in a query parameter instead.
 
     Attributes:
-        key: The variable that holds it.
+        key: The variable that contains the key.
         header: Name of the header.
-        query: Name of the query parameter that takes the key in place of the header.
+        query: Name of the query parameter for the key, in place of the header.
     """
 
     key: Env
@@ -42,10 +42,10 @@ class ApiKey:
 
 @dataclass(frozen=True)
 class Bearer:
-    """`Authorization: Bearer <token>`, for a token that somebody else renews.
+    """`Authorization: Bearer <token>`, for a token that another system renews.
 
     Attributes:
-        token: The variable that holds the token.
+        token: The variable that contains the token.
     """
 
     token: Env
@@ -62,8 +62,8 @@ class Basic:
     """HTTP Basic: a user and a password, in UTF-8.
 
     Attributes:
-        user: The variable that holds the user.
-        password: The variable that holds the password.
+        user: The variable that contains the user.
+        password: The variable that contains the password.
     """
 
     user: Env
@@ -81,12 +81,12 @@ class OAuth2ClientCredentials:
     """OAuth 2 client credentials: a token per Python process of Spark, renewed before it ends, and once after a 401.
 
     Attributes:
-        token_url: Address that is asked by POST.
-        client_id: The variable that holds it.
-        client_secret: The variable that holds it.
-        scope: Scope as the token request names it.
-        client_auth: Where id and secret stand, in the Authorization header (RFC 6749 wants every server to take that)
-            or in the body.
+        token_url: Address for the token request (POST).
+        client_id: The variable that contains the client's id.
+        client_secret: The variable that contains the client's secret.
+        scope: Scope of the token request.
+        client_auth: Where the request sends id and secret: in the Authorization header, which RFC 6749 requires of
+            every server, or in the body.
         refresh_before: How long before its end a token is renewed, at most half its life.
     """
 
@@ -116,7 +116,7 @@ Auth = ApiKey | Bearer | Basic | OAuth2ClientCredentials
 
 
 def require_token_url(url: str) -> None:
-    """Raises DeclarationError, without the value, which may hold a secret."""
+    """Check the address. Raises DeclarationError without the value, which may contain a secret."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise DeclarationError("auth: token_url is not an http:// or https:// address with a host and no password.")
@@ -124,7 +124,7 @@ def require_token_url(url: str) -> None:
 
 def _require_names(kind: str, **values: object) -> None:
     for name, value in values.items():
-        if not isinstance(value, Env):  # without the value: it may well be the secret
+        if not isinstance(value, Env):  # without the value, which may be the secret
             raise DeclarationError(
                 f'auth: {kind}: {name} is a {type(value).__name__}; it must be Env("NAME"), the name of an environment '
                 "variable, as a declaration is no place for a secret."

@@ -1,4 +1,4 @@
-"""Many keys in one request, and an answer that comes in pages, declared."""
+"""Declarations of many keys in one request, and of an answer in pages."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from jobs.declare.type_checks import require_types
 from jobs.errors import DeclarationError
 
 LeftOut = Literal["error", "miss"]
-ID, ITEMS = "id", "items"  # what {id} and {items} stand for is made, not declared
+ID, ITEMS = "id", "items"  # placeholders whose values Tidegate makes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Many keys in one request, and one answer for each.
+    """Many keys in one request, with an answer for each.
 
     Attributes:
-        max_items: Keys in a request at most.
-        max_wait: Seconds that a key waits for others at most.
-        item: The JSON that asks for one key, with {key} where its values go, and {id} for an id that is made for it.
-        body: The JSON of the request, with "{items}" where the list of items goes.
+        max_items: Highest number of keys in a request.
+        max_wait: Longest time, in seconds, that a key waits for others.
+        item: The JSON of one key, with {key} for its values, and {id} for a generated id.
+        body: The JSON of the request, with "{items}" for the list of items.
         answers: JSON path to the list of answers.
-        match: JSON path, in one answer, to the id of its item: what stood for {id}, or, in an item without {id}, its
-            only key; None when answers come in the order of the items, one for each.
-        left_out: What a key is for which no answer came, "error" or "miss".
+        match: JSON path of the id in an answer: the value of {id}, or, in an item without {id}, its only key. None if
+            answers are in the order of the items, one for each.
+        left_out: The outcome of a key without an answer, "error" or "miss".
     """
 
     max_items: int
@@ -62,22 +62,22 @@ class Batch:
         return ID in JsonTemplate("batch.item", self.item).names
 
     def check(self, keys: list[str], timeout: float | None) -> None:
-        """Check it against the lookup that it belongs to.
+        """Check the batch against its lookup.
 
         Args:
             keys: Names of the lookup's keys.
-            timeout: Its time limit in seconds, or None.
+            timeout: The lookup's time limit in seconds, or None.
 
         Raises:
-            DeclarationError: When the two do not fit.
+            DeclarationError: The two do not fit.
         """
         made = sorted({ID, ITEMS} & set(keys))
         if made:
-            raise DeclarationError(f"keys: a batch makes {{{made[0]}}} by itself; call the key {made[0]!r} otherwise.")
+            raise DeclarationError(f"keys: a batch makes {{{made[0]}}} itself; rename the key {made[0]!r}.")
         used = JsonTemplate("batch.item", self.item).names - {ID}
         if used != set(keys):
             odd = min(used ^ set(keys))
-            where = "batch.item, but is no key" if odd in used else "keys, but batch.item does not use it"
+            where = "batch.item, but is not a key" if odd in used else "keys, but batch.item does not use it"
             raise DeclarationError(f"batch: {odd!r} is in {where}.")
         if self.match is not None and not self.has_ids and len(keys) > 1:
             raise DeclarationError(
@@ -92,16 +92,15 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """An answer that comes in pages: they are asked for one after the other, and are one answer.
+    """An answer in several pages, requested one after the other.
 
     Attributes:
-        next: JSON path, in a page, to what names the next one: its address (whole, or relative to the page's) or, with
-            `parameter`, a value for that query parameter. There is none where it leads nowhere, or to null, false or
-            "".
+        next: JSON path, in a page, of the next page's address (absolute or relative) or, with `parameter`, of a value
+            for that query parameter. The answer ends where it finds nothing, null, false or "".
         max_pages: A longer answer is an error.
-        items: JSON path to the list that goes on from page to page: the answer is the first page with the whole list in
-            that place; None: the answer is the list of the pages.
-        parameter: Name of the query parameter that takes what `next` leads to.
+        items: JSON path of the list that continues from page to page: the answer is the first page with the whole list.
+            None: the answer is the list of pages.
+        parameter: Name of the query parameter for the value of `next`.
     """
 
     next: str

@@ -1,4 +1,4 @@
-"""A lookup that is a coroutine of the user's own, declared by @lookup: what it gets, and what it may give."""
+"""A lookup from a user's coroutine, declared with @lookup: its arguments and its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.errors import DeclarationError
 
 
 class Row:
-    """The keys of one row, as attributes, or as row["name"] for a name that is not a valid identifier.
+    """The keys of one row as attributes, or row["name"] for a name that is not a valid identifier.
 
     Args:
         keys: Name of a key -> its value.
@@ -31,7 +31,7 @@ class Row:
         self._keys = keys
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_keys":  # a copy that is being made has none yet
+        if name == "_keys":  # a copy in progress has none yet
             raise AttributeError(name)
         try:
             return self._keys[name]
@@ -52,7 +52,8 @@ class Http(Protocol):
     """Requests to the lookup's service, with its authentication, limits, gate and certificates."""
 
     async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
-        """Ask by GET. "Not now" (429, 503) pauses the whole service and runs the coroutine again, as no retry.
+        """Send a GET request. Throttling (429, 503) pauses the whole service and runs the coroutine again, without a
+        retry.
 
         Args:
             path: Path under the service's URL; values go in params, which escapes them.
@@ -69,7 +70,7 @@ class Http(Protocol):
     async def post(
         self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
     ) -> Any:
-        """Ask by POST, otherwise as by GET.
+        """Send a POST request, otherwise like `get`.
 
         Args:
             path: Path under the service's URL.
@@ -82,7 +83,7 @@ class Http(Protocol):
         """
 
     def bill(self, **units: int) -> None:
-        """Count what the service bills for an answer, whatever becomes of the row.
+        """Record the units that the service bills for an answer, regardless of the row's outcome.
 
         Args:
             units: The service's own units, as bill(tokens=812). Further calls add to it.
@@ -94,19 +95,18 @@ Function = Callable[[Row, Http], Awaitable[Mapping[str, Any] | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class CoroutineLookup(Lookup):
-    """A coroutine of your own, asked with a row's keys: `async def f(row: Row, http: Http) -> dict | None`.
+    """A coroutine of your own, called with a row's keys: `async def f(row: Row, http: Http) -> dict | None`.
 
-    A dict is the answer, by the names of `returns`; None is a miss. A request that fails in a way that may pass (5xx,
-    dropped connection, attempt_timeout), and an OSError, run the coroutine again; what else it raises, a list, or
-    anything else that it gives is an error at once. max_concurrency of the service counts coroutines, and requests of
-    any of them: one that asks twice at the same time waits for its own second connection. It travels to the executors
-    by its name, so the module that declares it must be importable there.
+    A dict is the answer, by the names of `returns`; None is a miss. A transient failure of a request (5xx,
+    dropped connection, attempt_timeout), and an OSError, run the coroutine again; any other exception, a list, or any
+    other result is an error at once. max_concurrency of the service bounds the running coroutines and all their
+    requests. Executors import the coroutine by its name, so its module must be importable there.
 
     Attributes:
-        service: Who is asked.
-        function: The coroutine; @lookup puts it here.
-        attempt_timeout: Seconds, for one request; by default as long as the row has.
-        throttled_when: Statuses that mean "not now".
+        service: The service to call.
+        function: The coroutine; @lookup sets it.
+        attempt_timeout: Seconds for one request; by default the row's time limit.
+        throttled_when: Statuses that mean throttling.
         max_answer_bytes: A larger answer is an error.
     """
 
@@ -121,12 +121,12 @@ class CoroutineLookup(Lookup):
 
     def _check_types(self) -> None:
         require_types(self, leave=["throttled_when"])
-        require_type("throttled_when", self.throttled_when, tuple[Any, ...])  # of a condition more is to be said
+        require_type("throttled_when", self.throttled_when, tuple[Any, ...])  # a condition has its own message
 
     def _check(self) -> None:
         super()._check()
         if not inspect.iscoroutinefunction(self.function):
-            raise DeclarationError("what @lookup stands on must be an async def: it waits for the service.")
+            raise DeclarationError("@lookup must decorate an async def, which waits for the service.")
         if len(inspect.signature(self.function).parameters) != 2:
             raise DeclarationError("the function takes two arguments, row and http.")
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
@@ -136,7 +136,7 @@ class CoroutineLookup(Lookup):
         conditions = [one for one in statuses if isinstance(one, str)]
         if conditions:
             raise DeclarationError(
-                f"throttled_when: {conditions[0]!r} is no status. What an answer says is for the function to read."
+                f"throttled_when: {conditions[0]!r} is not a status. The function itself must read the answer."
             )
         Conditions("throttled_when", statuses)
         size = self.max_answer_bytes
@@ -153,7 +153,7 @@ class CoroutineLookup(Lookup):
 
     @property
     def service_key(self) -> tuple[str, str]:
-        return "http", self.service.name  # an HttpLookup may ask the same service
+        return "http", self.service.name  # an HttpLookup may call the same service
 
     @property
     def address(self) -> str:
@@ -164,11 +164,11 @@ class CoroutineLookup(Lookup):
         return self.service.outage
 
     def request_facts(self) -> dict[str, Any]:
-        """The function counts by its name: `version` says that its body changed."""
+        """The function counts by its name; `version` marks a changed body."""
         return super().request_facts() | {"service": self.service.request_facts(), "function": self.function}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By name: the decorated name is this object, so no pickle finds the function under it."""
+        """Pickle by name: the decorated name is this object, so pickle cannot find the function there."""
         module, name = self.function.__module__, self.function.__qualname__
         if module != "__main__" and _found(sys.modules.get(module), name) is self:
             return declared, (module, name)
@@ -176,7 +176,7 @@ class CoroutineLookup(Lookup):
 
 
 def declared(module: str, name: str) -> CoroutineLookup:
-    """The lookup of that name. Raises DeclarationError when it cannot be found in this process."""
+    """The lookup of that name. Raises DeclarationError if this process cannot find it."""
     try:
         found = _found(importlib.import_module(module), name)
     except ImportError as error:
@@ -184,7 +184,7 @@ def declared(module: str, name: str) -> CoroutineLookup:
             f"lookup {name}: the executors cannot import {module} ({error}). Install it, or ship it by --py-files."
         ) from error
     if not isinstance(found, CoroutineLookup):
-        raise DeclarationError(f"lookup {name}: {module} has no @lookup of that name there: another version?")
+        raise DeclarationError(f"lookup {name}: {module} has no @lookup of that name there; is it another version?")
     return found
 
 
@@ -207,21 +207,21 @@ def lookup(
     name: str | None = None,
     **fields: Any,
 ) -> Callable[[Function], CoroutineLookup]:
-    """Make a lookup of the coroutine below it.
+    """Turn the decorated coroutine into a lookup.
 
     Args:
-        service: Who is asked.
+        service: The service to call.
         keys: Name -> Spark SQL expression over the input's columns.
         returns: Spark DDL of the answer's columns.
-        timeout: Seconds for a row, all attempts; None for no limit.
-        name: Name of the lookup; that of the coroutine when None.
-        fields: Further fields of CoroutineLookup, as version, retry, cache.
+        timeout: Seconds per row, over all attempts; None for no limit.
+        name: Name of the lookup; by default that of the coroutine.
+        fields: Further fields of CoroutineLookup, such as version, retry, cache.
 
     Returns:
-        The decorator, which gives the lookup in place of the coroutine.
+        The decorator, which returns the lookup in place of the coroutine.
 
     Raises:
-        DeclarationError: When the declaration is wrong.
+        DeclarationError: The declaration is wrong.
     """
 
     def declare(function: Function) -> CoroutineLookup:

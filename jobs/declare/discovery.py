@@ -1,4 +1,4 @@
-"""Finds the enrichments that the modules of a package declare. One that has several names is found once."""
+"""Finds the enrichments in the modules of a package. One with several names is found once."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from jobs.errors import DeclarationError, TidegateError
 
 
 class Discovered(NamedTuple):
-    """One enrichment and where it is declared. reference: module:name, by which the Spark program finds it."""
+    """One enrichment and its place. reference: module:name, for the Spark program."""
 
     reference: str
     enrichment: Enrichment
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """What a user may call it: its own name, that of its file, that of its variable."""
+        """The names that select it: its own, its file's, its variable's."""
         module, _, variable = self.reference.partition(":")
         return self.enrichment.name, module.rpartition(".")[2], variable
 
 
 def modules_of(package: str) -> list[str]:
-    """The full names of the package's modules, sorted. Raises DeclarationError when there is no such package."""
+    """The full names of the package's modules, sorted. Raises DeclarationError if the package does not exist."""
     try:
         path = getattr(importlib.import_module(package), "__path__", [])
     except ImportError as error:
@@ -35,7 +35,7 @@ def modules_of(package: str) -> list[str]:
 
 
 def declared_in(module: str) -> list[Discovered]:
-    """The enrichments at the top level of a module. Raises DeclarationError when it cannot be loaded."""
+    """The enrichments at the top level of a module. Raises DeclarationError if the module cannot be loaded."""
     try:
         loaded = importlib.import_module(module)
     except Exception as error:
@@ -56,29 +56,29 @@ def discover(package: str) -> list[Discovered]:
 
 
 def discover_named(package: str, name: str) -> Discovered:
-    """The enrichment of the package that is called so; for `module:name` the one there, in whatever package.
+    """The enrichment of the package with this name; for `module:name`, of any package.
 
     Raises:
-        DeclarationError: None or several are called so.
+        DeclarationError: None or several have the name.
     """
     if ":" in name:
         return Discovered(name, load(name))
     every = [one for module in modules_of(package) for one in declared_in(module)]
     found = _once(one for one in every if name in one.names)
-    # its own name holds over that of a file or a variable
+    # its own name takes precedence over that of a file or a variable
     found = [one for one in found if one.enrichment.name == name] or found
     if len(found) == 1:
         return found[0]
     if found:
         references = ", ".join(sorted(one.reference for one in found))
-        raise DeclarationError(f"{name!r} names several; write one of: {references}.")
+        raise DeclarationError(f"{name!r} names several enrichments; write one of: {references}.")
     known = ", ".join(sorted({one.enrichment.name for one in every}))
-    there = f"There are: {known}." if known else f"{package} holds none."
-    raise DeclarationError(f"no enrichment is called {name!r}. {there}")
+    there = f"There are: {known}." if known else f"{package} has none."
+    raise DeclarationError(f"no enrichment is named {name!r}. {there}")
 
 
 def beside(one: Discovered) -> list[Discovered]:
-    """The other enrichments of its package; modules that cannot be loaded have none."""
+    """The other enrichments of its package, without modules that cannot be loaded."""
     package = one.reference.partition(":")[0].rpartition(".")[0]
     found: list[Discovered] = []
     for module in modules_of(package) if package else ():

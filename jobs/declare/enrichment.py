@@ -1,4 +1,4 @@
-"""An enrichment, declared once: jobs, assets, checks, schedule and report are derived from it. Free of Spark."""
+"""The declaration of an enrichment, from which jobs, assets, checks, schedule and report are derived. Free of Spark."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, S
 class Input:
     """Parquet files in one folder per day: `<path>/<partition>=<day>/`.
 
-    The files of a day are read together: a column that some of them have not is null in their rows, and of types of
-    which one holds the other the wider is read. Other types in one column are refused before anything is called.
+    The files of a day may differ: a column that a file lacks is null in its rows, and the wider of two compatible types
+    is read. Incompatible types in one column are refused before any call.
 
     Attributes:
         path: A folder, local or on a disk that driver and executors share.
-        partition: Name in the folders' names, and the day's column in the published table.
-        row_id: Columns that name a row in evidence; by default source file + row number.
+        partition: Name in the folders' names, and of the day's column in the published table.
+        row_id: Columns that identify a row in evidence; by default source file and row number.
     """
 
     path: str
@@ -39,9 +39,9 @@ class Input:
     row_id: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        require_types(self, "input", leave=["row_id"])  # the enrichment that it is of is named with that
+        require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name
         require_folder("input", self.path)
-        if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others mean something in SQL, paths or both
+        if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
             raise DeclarationError(
                 f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
                 "and a column are named after it."
@@ -53,7 +53,7 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """A Delta table, partitioned by the input's day; published one whole day at a time.
+    """A Delta table, partitioned by the input's day and published one whole day at a time.
 
     Attributes:
         path: A folder, local or on a disk that driver and executors share.
@@ -68,7 +68,7 @@ class Output:
 
 @dataclass(frozen=True)
 class EventTime:
-    """The column that says when a row happened. Watermark: largest event time so far, minus the bound, minus 1 ms.
+    """The column with a row's event time. Watermark: largest event time so far, minus the bound, minus 1 ms.
 
     Attributes:
         column: A timestamp column of the input.
@@ -88,12 +88,12 @@ class EventTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """Largest share of a day's rows, per lookup, that may end so before the day is held back.
+    """Highest tolerated shares of a day's rows, per lookup; above them the day is held back.
 
     Attributes:
         timeout: Share, 0 to 1, of rows that timed out.
         error: Share, 0 to 1, of rows that ended as an error.
-        miss_change: Largest change of the share of misses against the last 28 days; None does not watch it.
+        miss_change: Largest change of the share of misses against the last 28 days; None disables the check.
     """
 
     timeout: float = 0.0
@@ -114,8 +114,8 @@ class Summary:
 
     Attributes:
         name: Name of the table's folder, beside the published one, and of its asset.
-        sql: A SELECT over the enrichment's name, in DataFusion's dialect, which may begin with a WITH; it sees the
-            day's published columns. The summary has the day's column in any case: the SELECT need not give it.
+        sql: A SELECT over the enrichment's name, in DataFusion's dialect, optionally with a WITH; its input is the
+            day's published columns. The summary always has the day's column, even if the SELECT omits it.
         description: Description of its asset.
     """
 
@@ -130,14 +130,14 @@ class Summary:
 
 
 class Expectation:
-    """A further Great Expectations rule for your own columns.
+    """A Great Expectations rule for your own columns.
 
         Expectation("expect_column_values_to_be_between", column="temp_c", min_value=-60, max_value=60, severity="warn")
 
     Args:
-        type_: Its name.
+        type_: The name of the rule.
         severity: "error" holds the day back, "warn" does not.
-        arguments: Its own arguments.
+        arguments: The arguments of the rule.
     """
 
     def __init__(self, type_: str, *, severity: Severity = "error", **arguments: Any) -> None:
@@ -149,29 +149,29 @@ class Expectation:
 
 @dataclass(frozen=True, kw_only=True)
 class Enrichment:
-    """A table, what is asked for each of its rows, and what must hold before a day of it is published.
+    """A table, the lookups for each of its rows, and the checks before a day is published.
 
     Attributes:
         name: Name of assets, jobs, records and reports: lower-case letters, digits and _.
-        input: What is read.
-        lookups: What is asked, at least one.
-        output: What is published.
-        mode: The order of the rows that leave a task (Flink's wait modes).
-        key: The columns of the key in key_ordered.
-        event_time: Makes watermarks and late rows; with None there are neither.
-        tolerance: How much may go wrong before a day is held back.
+        input: The input.
+        lookups: The lookups, at least one.
+        output: The published table.
+        mode: The order of a task's output rows (Flink's wait modes).
+        key: The key columns of mode key_ordered.
+        event_time: Enables watermarks and late rows; None disables both.
+        tolerance: The tolerated failures of a published day.
         schedule: Cron in UTC; each run enriches the day before.
-        publish_by: "HH:MM" in UTC, on the day after: until then a stopped day is started again.
+        publish_by: "HH:MM" in UTC, on the day after: until then a stopped day is restarted.
         start: First day, for backfills.
         end: The day after the last one; None for no end.
         owners: Owners of the Dagster asset: mail addresses, or team:name.
         description: Description of the Dagster asset.
-        summaries: Small tables made of each published day.
-        severities: Check name -> error or warn, where the default is not wanted.
+        summaries: Small tables made from each published day.
+        severities: Check name -> error or warn, to change the default.
         expectations: Further rules of your own.
-        ledger: Where answers are kept, so that no run pays for one twice; None keeps none.
-        pii: Columns of the input that name a person; a key made from one stands hashed in the ledger.
-        runbook: The http address of what to do when a day is not published.
+        ledger: Where answers are stored, so that no run pays for one twice; None stores none.
+        pii: Personal columns of the input; the ledger hashes keys made from them.
+        runbook: The http address of instructions for a day that is not published.
         windows: Tables of windows over the event times of each day's rows; they need event_time.
     """
 
@@ -215,11 +215,11 @@ class Enrichment:
 
     def _check_lookups(self) -> None:
         if not self.lookups:
-            raise DeclarationError("lookups is empty; an enrichment asks at least one.")
+            raise DeclarationError("lookups is empty; an enrichment needs at least one.")
         written: dict[str, str] = {}
         for lookup in self.lookups:
             if lookup.name in {other.name for other in self.lookups if other is not lookup}:
-                raise DeclarationError(f"two lookups are called {lookup.name!r}; columns are named after them.")
+                raise DeclarationError(f"two lookups are named {lookup.name!r}; columns are named after them.")
             for column in written_columns(lookup):
                 if column.lower() in written:
                     raise DeclarationError(
@@ -240,13 +240,13 @@ class Enrichment:
                 )
 
     def _check_names(self) -> None:
-        """No column that the tables beside the published one have of their own names a row, or its day."""
+        """Refuse row_id and day columns that the tables beside the published one use themselves."""
         own = {schema.RUN_ID, *schema.LETTER_COLUMNS, *schema.ROW_COLUMNS}
         own |= {column.lower() for lookup in self.lookups for column in schema.audit_columns(lookup.name)}
         for where, name in (("partition", self.input.partition), *(("row_id", name) for name in self.input.row_id)):
             if name.lower() in own:
                 raise DeclarationError(
-                    f"input: {where}: {name!r} is a column of the audit table or the dead letters; call it otherwise."
+                    f"input: {where}: {name!r} is a column of the audit table or the dead letters; rename it."
                 )
 
     def _check_services(self) -> None:
@@ -256,11 +256,13 @@ class Enrichment:
                 services.setdefault(lookup.http_service.name, []).append(lookup.http_service)
         for name, asked in services.items():
             if any(service != asked[0] for service in asked):
-                raise DeclarationError(f"service {name} is declared twice, and differently; its limits hold for all.")
+                raise DeclarationError(
+                    f"service {name} is declared twice with different values; its limits apply to all lookups."
+                )
             if asked[0].max_concurrency < len(asked):
                 raise DeclarationError(
                     f"service {name}: max_concurrency is {asked[0].max_concurrency}, and {len(asked)} "
-                    "lookups divide it; each needs at least 1 call in flight."
+                    "lookups share it; each needs at least 1 call in flight."
                 )
 
     def _check_order(self) -> None:
@@ -302,11 +304,11 @@ class Enrichment:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that change when anything declared changes; code counts by its name only (see version)."""
+        """16 hex digits that change with every declared value; code counts only by its name (see version)."""
         return fingerprint(self)
 
     def tables(self) -> list[TablePath]:
-        """The published table and all that is written beside it."""
+        """The published table and all tables beside it."""
         return tables_beside(
             self.output.path,
             summaries=(summary.name for summary in self.summaries),
@@ -314,7 +316,7 @@ class Enrichment:
         )
 
     def facts(self) -> DeclaredFacts:
-        """What this enrichment promises, as plain data for checks, report and orchestration."""
+        """The declared promises as plain data for checks, report and orchestration."""
         return DeclaredFacts(
             enrichment=self.name,
             table=self.output.path,
@@ -344,7 +346,7 @@ CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
 def is_cron(schedule: str) -> bool:
-    """Five cron fields whose numbers lie where the field allows them."""
+    """Whether the text is five cron fields with numbers in their ranges."""
     fields = schedule.split()
     return len(fields) == 5 and all(
         re.fullmatch(r"[0-9A-Za-z*,/#-]+", written) is not None
@@ -354,24 +356,24 @@ def is_cron(schedule: str) -> bool:
 
 
 def written_columns(lookup: Lookup) -> list[str]:
-    """The columns that a lookup adds for consumers of the published table."""
+    """The published columns of a lookup."""
     answers = [column.name for column in lookup.columns]
     return [*answers, schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
 
 
 def require_folder(where: str, path: str) -> None:
-    """Raises DeclarationError for a URL: taken as a path, it would be a folder called `s3:` in the current one."""
+    """Refuse a URL, which as a path would be a folder `s3:` in the current one. Raises DeclarationError."""
     if not path:
         raise DeclarationError(f"{where}: path is ''; it must be a folder.")
     if "://" in path:
         raise DeclarationError(
-            f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: days "
-            "are published under a lock, which object stores have not. Only the ledger may lie at a URL."
+            f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: "
+            "publishing needs a lock, which object stores lack. Only the ledger may be at a URL."
         )
 
 
 def require_day(day: str, where: str = "day") -> str:
-    """`day` itself when it is written as 2013-01-10. Raises DeclarationError otherwise."""
+    """Return a `day` of the form 2013-01-10. Raises DeclarationError for any other text."""
     try:
         if dt.date.fromisoformat(day).isoformat() == day:
             return day
@@ -381,7 +383,7 @@ def require_day(day: str, where: str = "day") -> str:
 
 
 def load(reference: str) -> Enrichment:
-    """The Enrichment that `module:name` names. Raises DeclarationError saying what is wrong with either."""
+    """The Enrichment named by `module:name`. Raises DeclarationError for a fault of either."""
     module_name, colon, name = reference.partition(":")
     if not colon or not name:
         raise DeclarationError(f"{reference!r} is not module:name, as in enrichments.flights:flights.")
@@ -395,5 +397,5 @@ def load(reference: str) -> Enrichment:
     if not isinstance(enrichment, Enrichment):
         found = [key for key, value in vars(module).items() if isinstance(value, Enrichment)]
         known = f" It has: {', '.join(found)}." if found else ""
-        raise DeclarationError(f"{module_name} has no Enrichment called {name!r}.{known}")
+        raise DeclarationError(f"{module_name} has no Enrichment named {name!r}.{known}")
     return enrichment

@@ -1,4 +1,4 @@
-"""Names of environment variables in place of values that differ from place to place, or are secret."""
+"""Names of environment variables, for values that are secret or differ between deployments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True)
 class Env:
-    """The NAME of an environment variable, read where the call is made; its value is in no plan, log or file.
+    """The NAME of an environment variable, read where the call is made; no plan, log or file contains its value.
 
     Attributes:
         name: Name of the variable, set for the driver and the executors.
@@ -23,7 +23,7 @@ class Env:
         require_types(self, "env")
 
     def read(self) -> str:
-        """The value. Raises DeclarationError when the variable is not set or empty."""
+        """The value. Raises DeclarationError if the variable is not set or empty."""
         value = os.environ.get(self.name, "")
         if not value:
             raise DeclarationError(

@@ -1,4 +1,4 @@
-"""What is installed only where it is asked for: pip install "tidegate[spark]"."""
+"""Optional dependencies: pip install "tidegate[spark]"."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import importlib.util
 
 from jobs.errors import DeclarationError
 
-# the extra of a package -> what it is called, and a module that only it brings
+# extra -> its display name, and a module that only it installs
 EXTRAS = {"spark": ("Spark", "pyspark"), "dagster": ("Dagster", "dagster"), "postgres": ("PostgreSQL", "asyncpg")}
 
 
 def require_extra(extra: str, asking: str, purpose: str = "") -> None:
-    """Raises DeclarationError, with the command that installs it, where an extra is not installed.
+    """Check that an extra is installed. Raises DeclarationError with the command that installs it.
 
     Args:
         extra: One of EXTRAS.
-        asking: What needs it, as the first words of the sentence.
-        purpose: What for, as "count the keys".
+        asking: The feature that needs it, as the start of the sentence.
+        purpose: The purpose, such as "count the keys".
     """
     name, module = EXTRAS[extra]
     if importlib.util.find_spec(module) is None:

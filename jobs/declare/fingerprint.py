@@ -1,4 +1,4 @@
-"""A declared value as 16 hex digits: the same in every process, others when anything declared changes."""
+"""A declaration as 16 hex digits: the same in every process, different after any change."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from jobs.schema import Facts
 
 # metadata of a field
-NOT_IN_FINGERPRINT = {"fingerprint": False}  # it says nothing of what is asked or written
-WHERE_DECLARED = {"fingerprint": "where declared"}  # it is newer than stored fingerprints: its default counts as none
+NOT_IN_FINGERPRINT = {"fingerprint": False}  # it does not affect calls or output
+WHERE_DECLARED = {"fingerprint": "where declared"}  # newer than stored fingerprints: its default is left out
 
 
 def fingerprint(declared: Any) -> str:
-    """Of a declaration. Code counts by its name only: a lookup's `version` says that its body changed."""
+    """The fingerprint of a declaration. Code counts only by its name; a lookup's `version` marks a changed body."""
     return hashlib.sha256(json.dumps(plain(declared), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fields(declared: Any) -> dict[str, str]:
-    """Every field of a declaration, as `lookups.weather.timeout` -> 8 hex digits of its value: so that it can be said
-    which one changed, without keeping what it holds.
+    """Every field of a declaration, such as `lookups.weather.timeout` -> 8 hex digits of its value, to name changed
+    fields without storing their values.
     """
     found = _flat(plain(declared), "")
     return {
@@ -34,7 +34,7 @@ def fields(declared: Any) -> dict[str, str]:
 
 
 def _flat(value: Any, path: str) -> dict[str, Any]:
-    """The values by their path; things with a name stand in a list by their name, others by their place."""
+    """The values by their path; items of a list have their name in it, or else their index."""
     if isinstance(value, dict) and value:
         parts = [(name, item) for name, item in value.items() if name]
     elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
@@ -57,7 +57,7 @@ def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON, without anything that a process makes up, such as an address in memory."""
+    """`value` as JSON, without process-specific parts such as memory addresses."""
     facts = getattr(value, "facts", None)
     if value is None or isinstance(value, bool | int | float | str):
         found: Any = value

@@ -1,4 +1,4 @@
-"""A lookup that asks a function of the user's, declared."""
+"""The declaration of a lookup by a user's function."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class AsyncFunctionLookup(Lookup):
     """Your own AsyncFunction, Flink's included: `async_invoke(keys: dict) -> list[dict]`.
 
     Attributes:
-        function: Makes the AsyncFunction, once per partition (its class will do); it must be importable on the
-            executors. An empty list is a miss, one dict is the answer, two or more are an error that says so. What it
-            raises is retried, then an error.
+        function: A factory of the AsyncFunction, called once per partition (its class works); it must be importable on
+            the executors. An empty list is a miss, one dict is the answer, two or more are an error. An exception is
+            retried and then an error.
         max_concurrency: Calls in flight over all tasks of a run.
-        outage: When what it asks counts as down.
+        outage: When its outside system counts as down.
     """
 
     function: Callable[[], AsyncFunction[Any, Any]]

@@ -1,4 +1,4 @@
-"""A lookup that asks an HTTP service, declared."""
+"""The declaration of a lookup over HTTP."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class HttpLookup(Lookup):
     """One HTTP request per key, or per batch of keys; the answer's JSON becomes columns.
 
     Attributes:
-        service: Who is asked.
-        request: Method (GET, POST, PUT) and path, with {key} where a key's value goes, escaped. A timestamp is written
-            in UTC as 2013-01-10T05:00:00Z.
-        body: Any JSON, with {key} in its strings; a string that is one {key} becomes the value as JSON has it, so that
-            a number stays one; an Env in it is a secret.
-        headers: Sent with every request, and no place for a secret.
+        service: The service to call.
+        request: Method (GET, POST, PUT) and path, with {key} for a key's value, escaped. A timestamp is written in UTC
+            as 2013-01-10T05:00:00Z.
+        body: Any JSON, with {key} in its strings; a string of only one {key} becomes the key's JSON value, so that a
+            number stays a number; an Env in it is a secret.
+        headers: Sent with every request; not for secrets.
         batch: Many keys in one request; max_concurrency counts requests.
-        pages: An answer that comes in pages.
+        pages: An answer in several pages.
         paths: Column -> JSON path (RFC 9535) into the answer, by default `$.<column>`.
         attempt_timeout: Seconds for one attempt, all its pages, by default `timeout`.
-        miss_when: What means "no such key": statuses, or conditions on the JSON of an answer (2xx), as "$.status ==
+        miss_when: Statuses, or conditions on the JSON of a 2xx answer, that mean a miss, such as "$.status ==
             'ZERO_RESULTS'".
-        throttled_when: What means "not now": the same; it closes the gate for as long as Retry-After says.
-        error_when: What means "failed" although it looks like an answer: the same; in a batch, of one item.
-        required: Columns of returns that an answer must fill, else it is an error.
-        max_answer_bytes: A larger answer is an error; counted as unpacked, all pages together, a batch's answer as a
-            whole.
-        finish_after_timeout: When a row leaves at its time limit its request, billed anyway, goes on for up to
-            attempt_timeout, and its answer is kept.
-        echo: Key -> JSON path of where an answer names it, as {"customer": "$.customer_id"}; one that names another is
-            an error, is not stored, and its connection is used no more.
+        throttled_when: Likewise for throttling; closes the gate for the time in Retry-After.
+        error_when: Likewise for errors that look like answers; in a batch, of one item.
+        required: Columns of returns that an answer must fill; otherwise it is an error.
+        max_answer_bytes: A larger answer is an error; counts unpacked bytes, of all pages together, and of a batch's
+            whole answer.
+        finish_after_timeout: When a row leaves at its time limit, its request, billed anyway, continues for up to
+            attempt_timeout, and its answer is stored.
+        echo: Key -> JSON path of the key in an answer, such as {"customer": "$.customer_id"}; an answer with another
+            key is an error, is not stored, and its connection is not used again.
     """
 
     service: Service
@@ -100,18 +100,18 @@ class HttpLookup(Lookup):
             declared = "body" if self.body is not None else "batch"
             raise DeclarationError(f"{declared}: a GET request has no body; write POST or PUT.")
         if self.method != "GET" and self.pages is not None:
-            raise DeclarationError(f"pages: they are asked for by GET, and request is {self.request!r}.")
+            raise DeclarationError(f"pages: they are requested by GET, but request is {self.request!r}.")
         used = _placeholders(self.request, self.path) | JsonTemplate("body", self.body).names
         if self.batch is not None:
             if used or self.body is not None:
                 raise DeclarationError(
-                    "batch: its keys stand in batch.item and its body in batch.body; the path and `body` hold none."
+                    "batch: keys go into batch.item and the body into batch.body, not into the path or `body`."
                 )
             self.batch.check(list(self.keys), self.timeout)
         elif used != set(self.keys):
             odd = min(used ^ set(self.keys))
             whole = "the request" if self.body is None else "the request or its body"
-            where = f"{whole}, but is no key" if odd in used else f"keys, but {whole} does not use it"
+            where = f"{whole}, but is not a key" if odd in used else f"keys, but {whole} does not use it"
             raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
 
     def _check_batch(self, batch: Batch) -> None:
@@ -131,20 +131,20 @@ class HttpLookup(Lookup):
         of_auth = {auth.header.lower()} if isinstance(auth, ApiKey) else set()
         for name, value in self.headers.items():
             if not isinstance(name, str) or not HEADER.fullmatch(name):
-                raise DeclarationError(f"headers: {name!r} is no name of a header; write letters, digits and -.")
+                raise DeclarationError(f"headers: {name!r} is not a header name; write letters, digits and -.")
             if name.lower() in NOT_DECLARED | of_auth:
-                raise DeclarationError(f"headers: {name} is not declared here; who asks stands in the service's auth.")
+                raise DeclarationError(f"headers: {name} is not allowed here; declare it as the service's auth.")
             if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
                 raise DeclarationError(f"headers: {name} must be one line of ASCII text without spaces at its ends.")
 
     def _check_echo(self) -> None:
         if self.echo and self.batch is not None:
-            raise DeclarationError("echo: the answers of a batch are told apart by batch.match; write that.")
+            raise DeclarationError("echo: the answers of a batch are matched by batch.match; declare that.")
         for name, json_path in self.echo.items():
             if name not in self.keys:
-                raise DeclarationError(f"echo: {name!r} is no key; the keys are {', '.join(self.keys)}.")
+                raise DeclarationError(f"echo: {name!r} is not a key; the keys are {', '.join(self.keys)}.")
             if not JsonPath(f"echo: {name}", json_path).picks_one:
-                raise DeclarationError(f"echo: {name}: {json_path!r} may pick several values; name the one.")
+                raise DeclarationError(f"echo: {name}: {json_path!r} may match several values; name one.")
 
     def _check_answer(self) -> None:
         unknown = sorted(set(self.paths) - {column.name for column in self.columns})
@@ -157,7 +157,7 @@ class HttpLookup(Lookup):
                 JsonPath("returns", f"$.{name}", lenient=True)
             except DeclarationError as error:
                 raise DeclarationError(
-                    f"returns: $.{name} is not a JSON path; say in paths where {name!r} is, as \"$['{name}']\"."
+                    f"returns: $.{name} is not a JSON path; declare the path of {name!r} in paths, as \"$['{name}']\"."
                 ) from error
         for where in ("miss_when", "throttled_when", "error_when", "required"):
             declared = getattr(self, where)
@@ -175,9 +175,7 @@ class HttpLookup(Lookup):
             statuses = Conditions(where, getattr(self, where)).statuses
             twice = min(statuses & set(meant), default=None) if where == "error_when" else None
             if twice is not None:
-                raise DeclarationError(
-                    f"error_when: {twice} stands in {meant[twice]} too, which decides; leave it out of one of them."
-                )
+                raise DeclarationError(f"error_when: {twice} is in {meant[twice]} too; remove it from one of them.")
             meant |= dict.fromkeys(statuses, where)
         unknown = sorted(set(self.required) - {column.name for column in self.columns})
         if unknown:
@@ -188,7 +186,7 @@ class HttpLookup(Lookup):
         yield from self.secrets()
 
     def secrets(self) -> Iterator[Env]:
-        """Those in the body of a request."""
+        """The secrets in the body of a request."""
         bodies = [self.body] if self.batch is None else [self.batch.body, self.batch.item]
         for body in bodies:
             yield from JsonTemplate("body", body).variables
@@ -241,9 +239,9 @@ class HttpLookup(Lookup):
 
 
 def _placeholders(request: str, path: str) -> set[str]:
-    """The names that stand in braces. Raises DeclarationError for a path that could not be sent as it is written."""
+    """The names in braces. Raises DeclarationError for a path that a URL cannot contain."""
     parts = placeholders("request", path)
     for literal, _ in parts:
         if not literal.isascii() or not literal.isprintable() or {" ", "#"} & set(literal):
-            raise DeclarationError(f"request {request!r}: {literal!r} holds what a URL cannot; write it %-escaped.")
+            raise DeclarationError(f"request {request!r}: {literal!r} cannot be in a URL; write it %-escaped.")
     return {name for _, name in parts if name is not None}

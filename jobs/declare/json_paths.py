@@ -1,4 +1,4 @@
-"""JSON paths, compiled once. Those that name one place are walked step by step: every answer of a day goes this way."""
+"""JSON paths, compiled once. Paths to one place are walked step by step, because every answer of a day passes here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENIENT = jsonpath.JSONPathEnvironment()
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """What the library raises while it reads a document, as ValueError; there is one reason of which we know."""
+    """Turn the library's errors on a document into ValueError; nesting is the one known reason."""
     try:
         yield
     except (jsonpath.JSONPathError, RecursionError) as error:
@@ -26,10 +26,10 @@ def reading() -> Iterator[None]:
 
 
 class JsonPath:
-    """A path of RFC 9535. lenient: with the additions of python-jsonpath, which `paths` has always taken."""
+    """A path of RFC 9535. lenient: with the extensions of python-jsonpath, which `paths` has always accepted."""
 
     def __init__(self, where: str, path: str, *, lenient: bool = False) -> None:
-        """Raises DeclarationError, with the place where it was declared, for what is no path."""
+        """Raises DeclarationError, with the declaring field, for an invalid path."""
         try:
             self._compiled = (LENIENT if lenient else STRICT).compile(path)
         except (jsonpath.JSONPathError, TypeError) as error:
@@ -39,13 +39,13 @@ class JsonPath:
 
     @property
     def picks_one(self) -> bool:
-        """Whether it names one place in whatever document, or is a union, of which the first place counts."""
+        """Whether the path names one place in any document, or is a union, whose first place counts."""
         return not isinstance(self._compiled, jsonpath.JSONPath) or self._compiled.singular_query()
 
     def value(self, document: Any) -> Any:
-        """The first value that it picks; None when it picks none, as from what is neither object nor array.
+        """The first matching value, or None, also for a value that is neither object nor array.
 
-        Raises ValueError, as `values` does, for a document in which the library cannot follow the path.
+        Raises ValueError, like `values`, for a document in which the library cannot follow the path.
         """
         if not isinstance(document, dict | list):
             return None
@@ -63,7 +63,7 @@ class JsonPath:
         return document
 
     def values(self, document: Any) -> list[Any]:
-        """All values that it picks."""
+        """All matching values."""
         if not isinstance(document, dict | list):
             return []
         with reading():
@@ -71,7 +71,7 @@ class JsonPath:
 
 
 def _steps(path: Any) -> list[str | int] | None:
-    """Names and indexes, if the path is nothing else."""
+    """The path's names and indexes, if it has nothing else."""
     steps: list[str | int] = []
     for segment in getattr(path, "segments", (None,)):
         selectors = segment.selectors if isinstance(segment, JSONPathChildSegment) else ()

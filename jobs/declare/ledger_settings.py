@@ -1,4 +1,4 @@
-"""What an enrichment declares of its ledger: where it lies, how often it is written, how long an answer holds."""
+"""The declared settings of a ledger: its place, its flush interval, and times to live."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(a
 
 
 def _holds_secret(path: str) -> bool:
-    """Whether a URL has a password before its host, an access key there on S3, or a parameter that may be a secret."""
+    """Whether a URL has a password or an S3 access key before its host, or a parameter that may be a secret."""
     scheme, is_url, rest = path.partition("://")
     if not is_url:
         return False
@@ -28,13 +28,13 @@ def _holds_secret(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Where answers are kept, and how soon: after `flush_rows` answers or `flush_seconds` s, whichever comes first.
+    """Where answers are stored, and when: after `flush_rows` answers or `flush_seconds` s, whichever comes first.
 
     Attributes:
         path: A folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a secret in it; every
-            executor must reach it. A process that is killed loses the answers of one such interval and the calls in
-            flight, nothing else.
-        flush_rows: Most answers that wait to be stored, at least 1.
+            executor must reach it. A killed process loses at most the answers of one such interval and the calls in
+            flight.
+        flush_rows: Highest number of answers that wait to be stored, at least 1.
         flush_seconds: Longest time that an answer waits to be stored, in seconds, over 0.
     """
 
@@ -48,9 +48,9 @@ class Ledger:
             raise DeclarationError(f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL.")
         if _holds_secret(self.path):
             raise DeclarationError(
-                "ledger: path holds a secret, which messages would show; leave it out: pyarrow takes it from where the "
-                "store's own tools do, as from the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) or from "
-                "the role of the instance."
+                "ledger: path contains a secret, which messages would show; leave it out: pyarrow takes it from the "
+                "same places as the store's own tools, such as the environment (AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY) or the role of the instance."
             )
         whole = isinstance(self.flush_rows, int) and not isinstance(self.flush_rows, bool)
         if not whole or self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
@@ -66,7 +66,7 @@ class Ttl:
 
     Attributes:
         ok: For an answer.
-        miss: For "no such key".
+        miss: For a miss.
         error: For an error.
     """
 
@@ -87,11 +87,11 @@ class Ttl:
         return self.error is None or self.error > timedelta(0)
 
     def max_age_us(self) -> dict[str, int | None]:
-        """Outcome -> the age in µs at which it is used no more; None: it never is too old."""
+        """Outcome -> its time to live in µs; None for ever."""
         return {
             name: None if value is None else value // timedelta(microseconds=1)
             for name, value in (("ok", self.ok), ("miss", self.miss), ("error", self.error))
         }
 
 
-FOR_EVER = Ttl(ok=None, miss=None, error=timedelta(0))  # replay and remap: an answer is an answer, whatever its age
+FOR_EVER = Ttl(ok=None, miss=None, error=timedelta(0))  # replay and remap use answers of any age

@@ -1,4 +1,4 @@
-"""What is asked for every row: the declared lookups. Frozen, checked at construction, free of Spark."""
+"""The base of declared lookups. Frozen, checked at construction, free of Spark."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 Policy = Literal["null", "dead_letter", "fail"]
 POLICIES: tuple[str, ...] = get_args(Policy)
 
-Key = tuple[Any, ...]  # the values a lookup is asked with, in the order of `keys`
+Key = tuple[Any, ...]  # the values that a lookup sends, in the order of `keys`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """What every lookup declares.
+    """The fields of every lookup.
 
     Attributes:
         name: Prefix of the columns that it adds: lower-case letters, digits and _.
         keys: Name -> Spark SQL expression over the input's columns.
         returns: Spark DDL of the answer's columns, all nullable.
         timeout: Seconds over all attempts and the waits between them, from the first call; None waits without limit.
-        retry: How calls that failed in a way that may pass are repeated.
-        on_null_key: A row with a null in its key is not asked for, or fails the run.
-        on_miss: What becomes of a row whose key the service does not have. "null": its answer is null; "dead_letter":
-            that too, and the row stands with its reason among the table's dead letters; "fail": the run fails.
+        retry: How transient failures of calls are retried.
+        on_null_key: A row with a null in its key makes no call, or fails the run.
+        on_miss: Policy for a row whose key the service does not have. "null": its answer is null; "dead_letter": also,
+            the table's dead letters list the row with its reason; "fail": the run fails.
         on_timeout: The same for a row whose time limit expired.
         on_error: The same for a row that ended as an error, or without a call.
         ranges: Column -> (smallest, largest) of an answer, None for no bound.
-        null_share: Column -> largest share of nulls among answers; both are checked on the output, not enforced on the
-            way.
-        cache: Equal requests in flight in a task are one call, and its answer is used again; with None every row is
-            called for.
+        null_share: Column -> largest share of nulls among answers; like ranges, checked on the output, not during the
+            run.
+        cache: Equal requests in flight in a task are one call, and its answer is reused; with None every row makes a
+            call.
         ttl: How long a stored answer is used instead of a call.
-        idempotent: False for a call that must not be made twice: it is marked in the ledger before it is made, is never
-            repeated, and leaves as `unknown` when a crash took its answer.
-        version: Raise it when the answers must be asked anew.
+        idempotent: False for a call that must not be made twice: the ledger marks it before it is made, and it is never
+            repeated; its row is `unknown` if a crash lost its answer.
+        version: Raise it to repeat all calls.
     """
 
     name: str
@@ -72,8 +72,8 @@ class Lookup:
     version: int = 1
 
     kind = "lookup"
-    bills = False  # it tells what it is billed, in units of the service's
-    finish_after_timeout = False  # a call that no row waits for any more is cancelled
+    bills = False  # whether it reports billed units of the service
+    finish_after_timeout = False  # a call without a waiting row is cancelled
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
@@ -112,13 +112,13 @@ class Lookup:
         others = [price.unit for price in self.prices if price.unit not in SENT]
         if others and not self.bills:
             raise DeclarationError(
-                f"its service has a price per {others[0]}, which only a coroutine can tell, by http.bill(...); what is "
-                "counted by itself is per item, or per request."
+                f"its service has a price per {others[0]}, which only a coroutine can report, with http.bill(...); "
+                "other lookups need a price per item or per request."
             )
         if not self.idempotent and (self.retry.retries > 0 or self.cache is None):
             raise DeclarationError(
-                "idempotent=False: a call that is made again, or made for each of two equal rows, may act twice; "
-                "write retry=Retry(retries=0), and leave the cache on."
+                "idempotent=False: a repeated call, or one for each of two equal rows, may act twice; write "
+                "retry=Retry(retries=0), and leave the cache on."
             )
 
     def _check_keys(self) -> None:
@@ -127,14 +127,14 @@ class Lookup:
         by_lower_name: dict[str, str] = {}
         for name, expression in self.keys.items():
             columns_in(f"keys.{name}", expression)
-            if by_lower_name.setdefault(name.lower(), name) != name:  # they are fields of one struct
+            if by_lower_name.setdefault(name.lower(), name) != name:  # keys are fields of one struct
                 first = by_lower_name[name.lower()]
                 raise DeclarationError(
                     f"keys: {first!r} and {name!r} differ only in case, which Spark ignores; rename one."
                 )
 
     def reads(self, columns: Collection[str]) -> bool:
-        """Whether a key is made from one of these columns. Case does not matter, as in Spark.
+        """Whether a key reads one of these columns, regardless of case, as in Spark.
 
         Args:
             columns: Names of columns of the input.
@@ -155,32 +155,32 @@ class Lookup:
 
     @property
     def batch_size(self) -> int:
-        """Keys that one call asks for at most."""
+        """Highest number of keys of one call."""
         return 1
 
     @property
     def service_name(self) -> str:
-        """What people call the other side, in messages."""
+        """The service's name in messages."""
         raise NotImplementedError
 
     @property
     def service_key(self) -> tuple[str, str]:
-        """The same for lookups that ask one service: they share its gate and divide its calls in flight."""
+        """Equal for lookups of one service, which share its gate and divide its calls in flight."""
         return self.kind, self.service_name
 
     @property
     def address(self) -> str:
-        """Where the other side is, without a secret; empty when there is no saying."""
+        """The service's address without secrets; empty if unknown."""
         return ""
 
     @property
     def prices(self) -> tuple[PriceFacts, ...]:
-        """What the service bills."""
+        """The service's prices."""
         return () if self.http_service is None else tuple(price.facts for price in self.http_service.prices)
 
     @property
     def http_service(self) -> Service | None:
-        """The declared service, of a lookup that asks one over HTTP."""
+        """The declared service of a lookup over HTTP."""
         service = getattr(self, "service", None)
         return service if isinstance(service, Service) else None
 
@@ -190,7 +190,7 @@ class Lookup:
 
     @property
     def judges_answers(self) -> bool:
-        """Whether the declaration calls some answers errors: they are stored, and hold as long as an error does."""
+        """Whether the declaration marks some answers as errors, which are stored with the time to live of errors."""
         return False
 
     @property
@@ -198,7 +198,9 @@ class Lookup:
         raise NotImplementedError
 
     def request_facts(self) -> dict[str, Any]:
-        """What a raw answer depends on, without a secret; a kind of lookup adds its own. Else the ledger answers."""
+        """The facts that a raw answer depends on, without secrets; each kind of lookup adds its own. The ledger answers
+        while they are unchanged.
+        """
         return {"kind": self.kind, "keys": list(self.keys), "version": self.version}
 
     def facts(self) -> LookupFacts:
@@ -233,7 +235,7 @@ class Lookup:
 
 
 def columns_in(where: str, expression: str) -> set[str]:
-    """The columns that a Spark SQL expression reads. Raises DeclarationError when it cannot be read."""
+    """The columns that a Spark SQL expression reads. Raises DeclarationError for an unreadable expression."""
     try:
         tree = sqlglot.parse_one(expression, read="spark")
     except sqlglot.errors.SqlglotError as error:
@@ -242,16 +244,16 @@ def columns_in(where: str, expression: str) -> set[str]:
         raise DeclarationError(f"{where}: {expression!r} is not one Spark SQL expression without an alias.")
     if tree.find(exp.UDTF):
         raise DeclarationError(
-            f"{where}: {expression!r} gives any number of rows for one; a key is one value, as element_at(tags, 1) is."
+            f"{where}: {expression!r} makes any number of rows from one; a key is one value, as in element_at(tags, 1)."
         )
     if tree.find(exp.Window, exp.AggFunc, exp.Star):
-        raise DeclarationError(
-            f"{where}: {expression!r} reads more than its row; a key is made of its own row's columns."
-        )
+        raise DeclarationError(f"{where}: {expression!r} reads other rows; a key may read only its own row.")
     return {column.parts[0].name for column in tree.find_all(exp.Column)}
 
 
 def named_column(expression: str) -> str | None:
-    """The column that a Spark SQL expression names; None where it is anything else, as a field of a struct."""
+    """The column of a Spark SQL expression that is only a column name; None for any other, such as a field of a
+    struct.
+    """
     tree = sqlglot.parse_one(expression, read="spark")
     return tree.name if isinstance(tree, exp.Column) and len(tree.parts) == 1 else None

@@ -1,4 +1,4 @@
-"""What a service bills: a price in decimal money, per item, request or unit of its own, from a day on."""
+"""Prices of a service: decimal money per item, request or the service's unit, from a given day."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jobs.schema import PriceFacts
 
 MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
 PER = re.compile(r"(?:([1-9]\d{0,8}) )?([a-z]+?)(?:(?<!s)s)?")
-SENT = ("item", "request")  # units that are counted as they are sent; others a coroutine tells, by http.bill
+SENT = ("item", "request")  # units that are counted when sent; a coroutine reports others with http.bill
 
 
 @dataclass(frozen=True)
 class Money:
-    """An amount in one currency. Decimal: what is billed is counted, not measured."""
+    """An exact decimal amount in one currency."""
 
     amount: Decimal
     currency: str
@@ -37,13 +37,13 @@ def read_money(text: str, where: str) -> Money:
 
 @dataclass(frozen=True)
 class Price:
-    """What a service bills for each attempt that reached it: Price("0.0040 USD", per="item", since="2026-12-01").
+    """The price of each attempt that reached the service: Price("0.0040 USD", per="item", since="2026-12-01").
 
     Attributes:
         amount: Decimal money, as "0.0040 USD".
-        per: Item (one key), request (one call, whatever it asks for; a retry is one more), a unit that a coroutine
-            bills by, as token, or so many of them, as "1000 items".
-        since: The first day, in UTC, that it holds for; without it, it holds until another one begins.
+        per: item (one key), request (one call; a retry is one more), a unit that a coroutine bills, such as token, or a
+            multiple, such as "1000 items".
+        since: The first day, in UTC, of the price; without it, it applies until another one begins.
     """
 
     amount: str
@@ -69,7 +69,7 @@ class Price:
 
     @property
     def facts(self) -> PriceFacts:
-        """As plain data."""
+        """The price as plain data."""
         money = read_money(self.amount, "price: amount")
         found = PER.fullmatch(self.per)
         assert found is not None  # checked at construction
@@ -77,21 +77,21 @@ class Price:
 
 
 def check_prices(where: str, prices: Sequence[Price]) -> None:
-    """Raises DeclarationError where it is not clear which price holds on a day, or in which money."""
+    """Raise DeclarationError for prices with an ambiguous day or currency."""
     facts = [price.facts for price in prices]
     if len({(one.currency, one.unit) for one in facts}) > 1:
         raise DeclarationError(f"{where}: prices: all must be in one currency, and per the same unit.")
     begins = [one.since for one in facts]
     if len(set(begins)) < len(begins):
-        raise DeclarationError(f"{where}: prices: two begin on the same day; each needs a `since` of its own.")
+        raise DeclarationError(f"{where}: prices: two begin on the same day; each needs a different `since`.")
 
 
 def in_force(prices: Sequence[PriceFacts], day: str) -> PriceFacts | None:
-    """The price that holds on a day, written as 2026-12-01; None before the first one begins."""
+    """The price on a day such as 2026-12-01; None before the first one."""
     begun = [price for price in prices if price.since is None or price.since <= day]
     return max(begun, key=lambda price: price.since or "", default=None)
 
 
 def cost_of(price: PriceFacts | None, units: int) -> Decimal:
-    """What so many units cost."""
+    """The cost of this many units."""
     return Decimal(0) if price is None else Decimal(price.amount) * units / price.per

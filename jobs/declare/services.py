@@ -1,4 +1,4 @@
-"""What an enrichment calls: the service, how it may be asked, and what happens when it is down."""
+"""Services, with their limits, retries and outages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """When a call failed in a way that may pass: 5xx, dropped connection, attempt time limit.
+    """Retries of transient failures: 5xx, dropped connection, attempt time limit.
 
     The pause after attempt n is min(max_delay, initial_delay * multiplier**(n-1)) s, times uniform[1, 1 + jitter].
 
@@ -28,7 +28,7 @@ class Retry:
         initial_delay: Seconds before the second attempt.
         max_delay: Longest pause, in seconds.
         multiplier: Growth of the pause with each further attempt, at least 1.
-        jitter: Share of the pause that is added at random, at most.
+        jitter: Largest random share that is added to a pause.
     """
 
     retries: int = 3
@@ -53,12 +53,12 @@ class Retry:
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """Answers and misses are kept in each task and used again for equal keys; errors are not.
+    """A cache of answers and misses in each task, for equal keys; errors are not cached.
 
     Attributes:
-        max_entries: Most answers in one task; the least recently used leave first.
-        ttl: How long one is used; None for the whole task.
-        max_bytes: Most bytes of texts and lists in one task; the least recently used leave first.
+        max_entries: Highest number of answers in one task; the least recently used are evicted first.
+        ttl: Time to live of an entry; None for the whole task.
+        max_bytes: Highest size of texts and lists in one task; the least recently used are evicted first.
     """
 
     max_entries: int = 10_000
@@ -79,13 +79,13 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """A service is down after `after` rows in a row failed without one success.
+    """A service counts as down after `after` consecutive failed rows.
 
-    Then the gate closes: no call starts, record clocks stand still, and every `probe_every` the next calls try again.
-    After `wait_at_most` the run stops, unpublished and resumable.
+    Then the gate closes: no call starts and record clocks stand still, except for probes every `probe_every`. After
+    `wait_at_most` the run stops; nothing is published, and it can continue later.
 
     Attributes:
-        after: Failed rows in succession.
+        after: Consecutive failed rows.
         probe_every: Time between two probes while it is down.
         wait_at_most: Time after which the run stops.
     """
@@ -105,22 +105,22 @@ class Outage:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """An outside system and the limits it is to be asked within.
+    """An outside system and the limits of its calls.
 
     Attributes:
-        name: Name of the service: limits hold for all lookups that name it.
-        url: Http or https; every request lies below it.
+        name: Name of the service; all lookups that name it share its limits.
+        url: Http or https; every request is below it.
         max_concurrency: Calls in flight over all tasks of a run; it is divided over the tasks that run at once.
         outage: When the service counts as down.
-        stop_on: HTTP statuses that are about us, not about a key; they stop the run with one sentence.
+        stop_on: HTTP statuses about the client, not about a key; they stop the run with one sentence.
         auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
-        prices: What it bills, by the day of the call; a changed price asks no key again.
-        tenant: Whose answers these are, where one url and one set of variables serve several; it is part of the
+        prices: Prices by the day of the call; a changed price repeats no call.
+        tenant: The owner of the answers, where one url and one set of variables serve several; it is part of the
             fingerprint of stored answers.
         proxy: Address, http:// or https://; by default that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, none for loopback.
-        ca: PEM file of the authorities that are trusted, in place of the system's.
-        client_certificate: PEM file of the certificate that the service asks for; it may hold the key too.
-        client_key: PEM file of that certificate's key, where it is a file of its own.
+        ca: PEM file of the trusted authorities, in place of the system's.
+        client_certificate: PEM file of the client's certificate; it may contain the key too.
+        client_key: PEM file of that certificate's key, if it is a separate file.
     """
 
     name: str
@@ -157,26 +157,26 @@ class Service:
             require_http_url(f"service {self.name}", self.url)
 
     def variables(self) -> Iterator[Env]:
-        """The environment variables that a request needs."""
+        """The environment variables of a request."""
         reached = (self.url, self.proxy, self.ca, self.client_certificate, self.client_key)
         yield from (value for value in reached if isinstance(value, Env))
         yield from self.auth.variables() if self.auth else ()
 
     def request_facts(self) -> dict[str, Any]:
-        """What a stored answer depends on."""
+        """The facts that a stored answer depends on."""
         facts: dict[str, Any] = {"name": self.name, "url": self.url}
         return facts if self.tenant is None else facts | {"tenant": self.tenant}
 
     @property
     def base_url(self) -> str:
-        """The resolved URL without a trailing slash. Raises DeclarationError when it is missing or no HTTP URL."""
+        """The resolved URL without a trailing slash. Raises DeclarationError if it is missing or not an HTTP URL."""
         url = resolve(self.url)
         require_http_url(f"service {self.name}", url, of=self.url)
         return url.rstrip("/")
 
     @property
     def shown_url(self) -> str:
-        """`base_url` as messages show it: of one from the environment scheme, host and port only."""
+        """`base_url` for messages; only scheme, host and port of one from the environment."""
         return without_path(self.base_url) if isinstance(self.url, Env) else self.base_url
 
 
@@ -188,20 +188,20 @@ def require_concurrency(where: str, max_concurrency: int) -> None:
 
 
 def require_http_url(where: str, url: str, *, of: str | Env = "") -> None:
-    """Raises DeclarationError for what is no address of a service. of: what is declared; the value of an Env may be a
-    secret, and no part of it is shown.
+    """Check the address of a service. of: the declared value; no part of an Env's value is shown, as it may be a
+    secret. Raises DeclarationError.
     """
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that is not a number
         fits = False
     if not fits:
-        shown = f"***@{url.rpartition('@')[2]}" if "@" in url else url  # before an @ may stand a password
+        shown = f"***@{url.rpartition('@')[2]}" if "@" in url else url  # a password may precede an @
         value = f"url is Env({of.name!r}), whose value" if isinstance(of, Env) else f"url {shown!r}"
         raise DeclarationError(f"{where}: {value} is not an http:// or https:// address with a host.")
     if parts.query or parts.fragment or parts.username is not None:
-        raise DeclarationError(f"{where}: url must be scheme, host, port and path only; the rest stands in `request`.")
+        raise DeclarationError(f"{where}: url must be only scheme, host, port and path; put the rest into `request`.")
 
 
 def without_path(url: str) -> str:

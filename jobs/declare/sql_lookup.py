@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
 LARGEST_BATCH = 32_000  # values in one query: SQLite takes 32,766, and PostgreSQL's protocol 32,767
-# where a query for many keys is known to give what one for each would
+# databases whose query for many keys is known to equal one query per key
 BATCHING = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}
 
 
@@ -26,14 +26,14 @@ class SqlLookup(Lookup):
     """One row of a database by its key, through SQLAlchemy's asyncio engine.
 
     Attributes:
-        url: SQLAlchemy URL with an asyncio driver, as sqlite+aiosqlite:///planes.db; Env("NAME") where it holds a
-            password, which is read where the queries are made.
-        table: `table` or `schema.table`; keys are columns of it.
-        select: In place of a table one SELECT whose :parameters are the keys. No row is a miss; two or more rows for
-            one key are an error that says so.
+        url: SQLAlchemy URL with an asyncio driver, such as sqlite+aiosqlite:///planes.db; Env("NAME") for one with a
+            password, read where the queries run.
+        table: `table` or `schema.table`; its columns include the keys.
+        select: Instead of a table, one SELECT whose :parameters are the keys. No row is a miss; two or more rows for
+            one key are an error.
         max_concurrency: Queries in flight over all tasks of a run.
         attempt_timeout: Seconds for one query, by default `timeout`.
-        batch_size: Up to so many keys of a table go in one query, which leaves when it is full or its first key has
+        batch_size: Highest number of keys of a table in one query, which is sent when it is full or its first key has
             waited max_wait s (SQLite, PostgreSQL).
         max_wait: Longest time that a key waits for others, in seconds.
         outage: When the database counts as down.
@@ -56,7 +56,7 @@ class SqlLookup(Lookup):
         if not isinstance(self.url, Env):
             _require_no_password(self.url)
         if (self.table is None) == (self.select is None):
-            raise DeclarationError("give a table or a select, one of them.")
+            raise DeclarationError("declare either a table or a select.")
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
             raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
         if self.table is not None:
@@ -68,12 +68,13 @@ class SqlLookup(Lookup):
     def _check_select(self, statement: Statement) -> None:
         odd = sorted(set(statement.parameters) ^ set(self.keys))
         if odd:
-            where = "keys, but the select does not use it" if odd[0] in self.keys else "the select, but is no key"
+            where = "keys, but the select does not use it" if odd[0] in self.keys else "the select, but is not a key"
             raise DeclarationError(f"select: {odd[0]!r} is in {where}.")
         for column in self.columns:
             if statement.columns and column.name not in statement.columns:
                 raise DeclarationError(
-                    f"returns: {column.name!r} is no column of the select. It gives: {', '.join(statement.columns)}."
+                    f"returns: {column.name!r} is not a column of the select, "
+                    f"which returns: {', '.join(statement.columns)}."
                 )
 
     def _check_batch(self) -> None:
@@ -105,7 +106,7 @@ class SqlLookup(Lookup):
 
     @property
     def backend(self) -> str | None:
-        """SQLAlchemy's name of the kind of database; None while the address is in the environment of others."""
+        """SQLAlchemy's name of the database; None while the address is only in the executors' environment."""
         return None if isinstance(self.url, Env) else self.url.partition(":")[0].partition("+")[0]
 
     @property
@@ -120,7 +121,7 @@ class SqlLookup(Lookup):
 
     @property
     def asked(self) -> str:
-        """What is asked, in messages."""
+        """The table or select in messages."""
         return self.table or "the select"
 
     @property
@@ -142,7 +143,7 @@ class SqlLookup(Lookup):
         return self.outage
 
     def request_facts(self) -> dict[str, Any]:
-        """How many keys go in one query is not part of it: their answers are the same."""
+        """The batch size is not part of it, because it does not change answers."""
         from sqlalchemy import make_url
 
         url = self.url if isinstance(self.url, Env) else make_url(self.url).render_as_string()
@@ -152,11 +153,13 @@ class SqlLookup(Lookup):
 
 
 def _require_no_password(url: str) -> None:
-    """Raises DeclarationError without the address: a declaration travels in plans and stands in a repository."""
+    """Refuse a password in the address, because plans and repositories contain declarations. The DeclarationError does
+    not show the address.
+    """
     try:
         parts = urlsplit(url)
         secret = parts.password is not None or "password" in parse_qs(parts.query)
-    except ValueError:  # no URL; what SQLAlchemy says of it comes before the first call
+    except ValueError:  # not a URL; SQLAlchemy reports it before the first call
         return
     if secret:
         raise DeclarationError(
@@ -166,8 +169,8 @@ def _require_no_password(url: str) -> None:
 
 
 def shown_address(url: URL) -> str:
-    """The address for people. A password may stand behind the ?, or end in what is taken for the host, where it holds
-    an @ that is not escaped: both are left out.
+    """The address for messages. It omits the query, and the part before an unescaped @ of the host, as both may contain
+    a password.
     """
     text = url.set(query={}).render_as_string()
     if url.username is None:

@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from jobs.errors import DeclarationError
 
 DIALECTS = {"postgresql": "postgres", "sqlite": "sqlite", "mysql": "mysql", "mariadb": "mysql", "oracle": "oracle"}
-ANY_OF = ("postgres", "mysql", "sqlite")  # when the address, and so the dialect, is known on the executors only
+ANY_OF = ("postgres", "mysql", "sqlite")  # if only the executors know the address, and so the dialect
 WRITES = (exp.DML, exp.Into, exp.Command, exp.DDL, exp.Lock)
 QUOTED_OR_NOT = r'"(?:[^"]|"")+"|[^".]+'
 TABLE = re.compile(rf"(?:(?P<schema>{QUOTED_OR_NOT})\.)?(?P<name>{QUOTED_OR_NOT})")
@@ -26,7 +26,7 @@ class TableName:
 
 
 def read_table(text: str) -> TableName:
-    """`schema.table` or `table`; a name that holds a dot stands in double quotes. Raises DeclarationError."""
+    """Read `schema.table` or `table`; a name with a dot is in double quotes. Raises DeclarationError."""
     parts = TABLE.fullmatch(text)
     if parts is None:
         raise DeclarationError(f'table is {text!r}; it must be table or schema.table, as "fleet.planes".')
@@ -40,17 +40,17 @@ def _unquoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Statement:
-    """A SELECT in pieces: what stands before, between and after its parameters. columns: of its rows; () with a *."""
+    """A SELECT in pieces: the texts before, between and after its parameters. columns: of its rows; () with a *."""
 
     pieces: tuple[str, ...]
-    parameters: tuple[str, ...]  # between the pieces, in order; one may come twice
+    parameters: tuple[str, ...]  # between the pieces, in order; one may occur twice
     columns: tuple[str, ...]
 
 
 def read_select(text: str, backend: str | None) -> Statement:
-    """One SELECT, with values as :name only. Raises DeclarationError naming the rule.
+    """Read one SELECT with values only as :name. Raises DeclarationError with the rule.
 
-    backend: SQLAlchemy's name of the database; None when the address is not known here.
+    backend: SQLAlchemy's name of the database; None if the address is unknown here.
     """
     dialects = ANY_OF if backend is None else (DIALECTS.get(backend, ""),)
     problem: Exception | None = None
@@ -66,12 +66,12 @@ def read_select(text: str, backend: str | None) -> Statement:
 
 
 def _joined(pieces: list[str], names: list[str]) -> str:
-    """The text with other names, as a key may be called as a word of SQL is."""
+    """The text with generated names, because a key's name may be a keyword of SQL."""
     return pieces[0] + "".join(f":value_{number}{piece}" for number, piece in enumerate(pieces[1 : len(names) + 1]))
 
 
 def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:
-    """The columns of the one SELECT that is there; () when it gives whatever a table has."""
+    """The columns of the only SELECT; () for a *."""
     if len(trees) != 1:
         raise DeclarationError(f"select holds {len(trees)} statements; it must be one SELECT.")
     tree = trees[0]
@@ -89,7 +89,7 @@ def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:
 
 
 def _pieces(text: str, dialect: str) -> tuple[list[str], list[str]]:
-    """What stands before, between and after the parameters, and their names."""
+    """The texts before, between and after the parameters, and the parameters' names."""
     pieces, names, after = [], [], 0
     for start, name in _parameters(sqlglot.tokenize(text, read=dialect)):
         pieces.append(text[after:start])
@@ -99,7 +99,7 @@ def _pieces(text: str, dialect: str) -> tuple[list[str], list[str]]:
 
 
 def _parameters(tokens: list[Token]) -> list[tuple[int, str]]:
-    """Where each `:name` starts, and its name: a colon with a word right behind it."""
+    """The position and name of each `:name`: a colon directly followed by a word."""
     return [
         (colon.start, word.text)
         for colon, word in pairwise(tokens)

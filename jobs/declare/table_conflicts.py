@@ -1,4 +1,4 @@
-"""The tables that enrichments write. Each has one writer: no two may be one table, or lie one inside the other."""
+"""The tables that enrichments write. Each has one writer: no two may be equal or nested."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-DROPPED = "__dropped"  # ends the name of the table of the rows that every window was closed to
+DROPPED = "__dropped"  # suffix of the table of rows that arrived after all their windows closed
 
 
 class TablePath(NamedTuple):
-    """A folder, and what it holds, as a sentence calls it."""
+    """A folder and the name of its content for messages."""
 
     path: str
     what: str
 
     def holds(self, other: TablePath) -> bool:
-        """Whether the other folder is this one or inside it, however they are spelt."""
+        """Whether the other folder is this one or inside it, in any spelling."""
         return Path(os.path.realpath(other.path)).is_relative_to(os.path.realpath(self.path))
 
 
 class Writer(Protocol):
-    """An enrichment, as far as its tables go."""
+    """The tables of an enrichment."""
 
     @property
     def name(self) -> str: ...
 
     def tables(self) -> Sequence[TablePath]:
-        """The published table and all that is written beside it."""
+        """The published table and all tables beside it."""
 
 
 def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]) -> list[TablePath]:
-    """The table at `path`, and all that is written beside it: summaries and windows by their names."""
+    """The table at `path` and all tables beside it, with the names of summaries and windows."""
     table = Path(path)
     return [
         TablePath(str(table), "table"),
@@ -49,10 +49,10 @@ def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]
 
 
 def find_own_conflict(input_path: str, tables: Sequence[TablePath]) -> str:
-    """Why a table of an enrichment cannot be written, in one sentence; empty when all can."""
+    """One sentence why a table of an enrichment cannot be written; empty if all can."""
     read = TablePath(input_path, "input")
     for one in tables:
-        if one.holds(read):  # Delta's vacuum removes files that the table does not know
+        if one.holds(read):  # Delta's vacuum removes files that are not in the table
             return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
     for one, other in combinations(tables, 2):
         if one.holds(other):
@@ -63,11 +63,11 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath]) -> str:
 
 
 def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]]) -> str:
-    """Why an enrichment (module:name, itself) cannot run beside others, in one sentence; empty when it can."""
+    """One sentence why an enrichment (module:name, itself) cannot run beside others; empty if it can."""
     reference, enrichment = new
     for other_reference, other in others:
         if enrichment.name == other.name:
-            return f"{reference} and {other_reference} are both called {other.name!r}; rename one."
+            return f"{reference} and {other_reference} are both named {other.name!r}; rename one."
         for own, its in product(enrichment.tables(), other.tables()):
             if own.holds(its) and its.holds(own):
                 both = "" if own.what == its.what == "table" else f", {_both(own, its)}"

@@ -1,4 +1,4 @@
-"""A request with places for values: a path, or any JSON with "{key}" in its strings."""
+"""Request templates: a path, or any JSON with "{key}" in its strings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jobs.errors import DeclarationError
 
 
 def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
-    """Literal text and the name that stands in braces after it, in turns. Raises DeclarationError for other braces."""
+    """Pairs of literal text and the name in braces after it. Raises DeclarationError for other braces."""
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError as error:
         raise DeclarationError(
-            f"{where} {text!r}: a brace stands alone; write {{key}} for a key, {{{{ and }}}} for a brace."
+            f"{where} {text!r}: a brace is unpaired; write {{key}} for a key, {{{{ and }}}} for a brace."
         ) from error
     for _, name, form, conversion in parts:
         if form or conversion:
@@ -29,15 +29,15 @@ def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
 
 
 class JsonTemplate:
-    """Any JSON whose strings may hold "{key}"; names of fields are taken as they are.
+    """Any JSON whose strings may contain "{key}"; names of fields are literal.
 
-    An Env in place of a string is a secret: its value is read when it is sent.
-    A string that is one placeholder becomes the value as JSON has it: a number stays a number, a timestamp is UTC text.
+    An Env in place of a string is a secret, read when it is sent.
+    A string of only one placeholder becomes the key's JSON value: a number stays a number, a timestamp is UTC text.
     A placeholder inside longer text becomes text. `{{` and `}}` are braces.
     """
 
     def __init__(self, where: str, template: Any) -> None:
-        """Raises DeclarationError for what is not valid JSON, and for braces that are no placeholder."""
+        """Raises DeclarationError for invalid JSON, and for braces other than placeholders."""
         self.variables: list[Env] = []
         self._template = self._read(where, template)
         self.names = {name for name, _ in _places(self._template)}
@@ -61,7 +61,8 @@ class JsonTemplate:
         )
 
     def filled(self, values: Mapping[str, Any]) -> Any:
-        """The JSON with these values in it, as `json` and `orjson` take it. Raises ValueError for one JSON cannot hold.
+        """The JSON with these values, for `json` and `orjson`. Raises ValueError for a value that JSON cannot
+        represent.
 
         A Decimal stays one, so that it can be written with all its digits.
         """
@@ -74,7 +75,7 @@ class _Text:
 
     @property
     def whole(self) -> str | None:
-        """The placeholder's name, if there is nothing else."""
+        """The placeholder's name, if the text has nothing else."""
         return self.parts[0][1] if len(self.parts) == 1 and not self.parts[0][0] else None
 
     def filled(self, values: Mapping[str, Any]) -> Any:
@@ -123,7 +124,7 @@ def as_text(value: Any) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """A key's value as JSON has it; what JSON has no type for is text, as `as_text` writes it."""
+    """A key's JSON value; a type that JSON lacks becomes the text of `as_text`."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a JSON number")
     if value is None or isinstance(value, bool | int | float | str | decimal.Decimal):

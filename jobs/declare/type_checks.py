@@ -1,4 +1,4 @@
-"""The fields of a declaration against their annotations: a wrong type is said where it is written, not inside a run."""
+"""Checks the fields of a declaration against their annotations, so that a wrong type is reported at once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from typing import Any
 
 from jobs.errors import DeclarationError
 
-UNSAID = frozenset(
-    {"auth", "headers", "proxy", "token_url", "url"}
-)  # what is written there in its stead may be a secret
+UNSAID = frozenset({"auth", "headers", "proxy", "token_url", "url"})  # the value in its place may be a secret
 NAMES: dict[Any, str] = {bool: "True or False", float: "a number", int: "a whole number", str: "a string"}
 NAMES |= {types.NoneType: "None", Callable: "a function", Mapping: "a dict", Sequence: "a list", tuple: "a list"}
 EXAMPLES = {
@@ -40,15 +38,15 @@ EXAMPLES = {
     "pair": "(0, 10)",
     "ranges": '{"score": (0, 10)}',
 }
-Misfit = tuple[str, Any, Any]  # where it stands, what stands there, what it must be
+Misfit = tuple[str, Any, Any]  # its place, its value, its required type
 
 
 def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> None:
-    """Raises DeclarationError for the first field whose value is not what its annotation says; changes nothing.
+    """Raise DeclarationError for the first field whose value does not fit its annotation.
 
-    An int is taken for a float, a bool for no number, a list or a set for a tuple of any length. Literals are for those
-    to check who know what they mean. What cannot be told, as a name that only a type checker knows, is taken. leave:
-    fields that are checked elsewhere.
+    An int counts as a float, a bool as no number, a list or a set as a tuple of any length. Literals are checked
+    elsewhere. An annotation that cannot be evaluated, such as a name for type checkers only, accepts every value.
+    leave: fields that are checked elsewhere.
     """
     kinds = _annotations(declared.__class__)
     for field in dataclasses.fields(declared):
@@ -58,7 +56,7 @@ def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> 
 
 
 def require_type(where: str, value: Any, kind: Any) -> None:
-    """Raises DeclarationError, which starts with `where`, for a value that is not of that type; see require_types."""
+    """Raise DeclarationError, which starts with `where`, for a value that is not of that type; see require_types."""
     misfit = _misfit(where, value, kind)
     if misfit is not None:
         place, found, wanted = misfit
@@ -76,7 +74,7 @@ def _annotations(declared: type) -> dict[str, Any]:
     for base in reversed(declared.__mro__):
         try:
             found |= inspect.get_annotations(base, eval_str=True)
-        except (AttributeError, NameError, SyntaxError, TypeError):  # of a class of a user's own, for a checker only
+        except (AttributeError, NameError, SyntaxError, TypeError):  # of a user's class, for a type checker only
             found |= dict.fromkeys(inspect.get_annotations(base), Any)
     return found
 
@@ -86,7 +84,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
-    """The innermost part that does not fit; None: all is as it must be."""
+    """The innermost part that does not fit, or None."""
     if len(members := _members(kind)) > 1:
         found = [_misfit(where, value, one) for one in members]
         inner = [one for one in found if one is not None and one[0] != where]
@@ -98,9 +96,9 @@ def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type, whatever it holds."""
+    """Whether a value is of a type, regardless of its items."""
     wanted = typing.get_origin(kind) or kind
-    if wanted is tuple:  # a list does as well: what is declared so is made a tuple, or unpacked
+    if wanted is tuple:  # a list fits too: the declaration converts or unpacks it
         if isinstance(value, AbstractSet):
             return _is_long(kind)
         return _is_of(value, Sequence) and (_is_long(kind) or len(value) == len(typing.get_args(kind)))
@@ -110,12 +108,12 @@ def _is_of(value: Any, kind: Any) -> bool:
         return isinstance(value, (int, wanted)) and not isinstance(value, bool)
     try:
         return not isinstance(wanted, type) or isinstance(value, wanted)
-    except TypeError:  # a protocol of a user's own, which nothing can be asked for
+    except TypeError:  # a user's protocol, which cannot be checked at run time
         return True
 
 
 def _is_long(kind: Any) -> bool:
-    """Whether it is a list of any length, and no pair."""
+    """Whether the annotation is a tuple of any length."""
     return typing.get_origin(kind) is not tuple or Ellipsis in typing.get_args(kind)
 
 
@@ -131,7 +129,7 @@ def _parts(where: str, value: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _names(kind: Any) -> list[str]:
-    """What a value must be, in words."""
+    """The required type in words."""
     names = []
     for one in _members(kind):
         wanted = typing.get_origin(one) or one
@@ -141,7 +139,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def _example(name: str, value: Any, kind: Any) -> str:
-    """How it is written: the value itself in another form, where that is right."""
+    """An example: the value itself in the right form, if there is one."""
     for form in _forms(value):
         if _misfit("", form, kind) is None:
             return f"[{_shown(value)}]" if isinstance(form, list) else repr(form).removeprefix("datetime.")

@@ -222,7 +222,7 @@ def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "path", "message"),
     [
-        ("flights_enriched", "data/published/other", "are both called 'flights_enriched'; rename one"),
+        ("flights_enriched", "data/published/other", "are both named 'flights_enriched'; rename one"),
         ("later", "data/published/flights_enriched", "both write data/published/flights_enriched; move one"),
         ("later", "data/published/flights_enriched__audit", "table and audit table at once; move one"),
     ],

@@ -202,7 +202,7 @@ def test_two_enrichments_of_one_name_are_wrong(declare):
     declare("first", name="moods")
     (_, (_, message, is_right)) = check_package(package := declare("second", name="moods"))
     assert not is_right
-    assert message == f"{package}.second:named and {package}.first:named are both called 'moods'; rename one."
+    assert message == f"{package}.second:named and {package}.first:named are both named 'moods'; rename one."
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_name_of_an_enrichment_holds_over_that_of_another_ones_file(package)
 
 
 def test_an_unknown_enrichment_is_told_with_those_that_there_are():
-    with pytest.raises(DeclarationError, match=r"no enrichment is called 'fligths'\. There are: .*flights_enriched"):
+    with pytest.raises(DeclarationError, match=r"no enrichment is named 'fligths'\. There are: .*flights_enriched"):
         named(parsed("of", "fligths"))
 
 

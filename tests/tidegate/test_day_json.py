@@ -96,7 +96,7 @@ def test_a_day_that_another_run_has_is_not_started(run):
 def test_what_is_wrong_before_any_day_is_an_object_too(run):
     status, (day,) = run(stopped("failed"), command=["run", "none", *COMMAND[2:]])
     assert (status, day["state"], day["day"]) == (2, "wrong", DAY)
-    assert day["reason"] == "no enrichment is called 'none'. There are: towns."
+    assert day["reason"] == "no enrichment is named 'none'. There are: towns."
 
 
 def test_the_manifest_has_what_runs_a_day_and_what_its_tables_are(towns, tmp_path, capsys):

@@ -30,5 +30,5 @@ def test_every_field_says_what_it_is(declared):
 
 def test_a_field_is_described_by_all_lines_of_its_attribute():
     described = reference.described(tidegate.HttpLookup)
-    assert described["pages"] == "An answer that comes in pages."
-    assert described["echo"].endswith("its connection is used no more.")
+    assert described["pages"] == "An answer in several pages."
+    assert described["echo"].endswith("its connection is not used again.")

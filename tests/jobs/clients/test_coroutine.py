@@ -276,7 +276,7 @@ def test_what_was_left_waiting_is_cancelled_with_the_call(service):
     [
         ({"timeout": 0}, "lookup f: timeout is 0 s"),
         ({"keys": {}}, "lookup f: keys is empty"),
-        ({"throttled_when": ["$.a == 1"]}, "'$.a == 1' is no status. What an answer says is for the function to read."),
+        ({"throttled_when": ["$.a == 1"]}, "'$.a == 1' is not a status. The function itself must read the answer."),
         ({"max_answer_bytes": 0}, "max_answer_bytes is 0"),
         ({"attempt_timeout": -1}, "attempt_timeout is -1 s"),
     ],
@@ -291,7 +291,7 @@ def test_a_wrong_declaration_is_refused_in_one_sentence(fields, message):
 
 
 def test_only_a_coroutine_of_row_and_http_is_taken():
-    with pytest.raises(DeclarationError, match="must be an async def"):
+    with pytest.raises(DeclarationError, match="must decorate an async def"):
         declared(name="f")(lambda row, http: {})
 
     async def alone(row):
@@ -312,7 +312,7 @@ def test_it_shares_gate_and_concurrency_with_other_lookups_of_its_service(tmp_pa
     assert sentiment.service_key == other.service_key
     changed = Service(name="llm", url="http://127.0.0.1:1", max_concurrency=9)
     third = HttpLookup(name="third", service=changed, request="GET /{k}", keys={"k": "k"}, returns="y INT", timeout=1.0)
-    with pytest.raises(DeclarationError, match="service llm is declared twice, and differently"):
+    with pytest.raises(DeclarationError, match="service llm is declared twice with different values"):
         Enrichment(name="e", input=Input(path="a"), lookups=[sentiment, third], output=Output(path="b"))
 
 

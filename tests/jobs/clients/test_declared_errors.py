@@ -93,11 +93,11 @@ def test_an_error_on_any_page_fails_the_answer(service):
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"error_when": ["error"]}, "error_when: 'error' names nothing of the answer"),
+        ({"error_when": ["error"]}, "error_when: 'error' reads nothing of the answer"),
         ({"error_when": "$.error"}, "error_when is '$.error'; it must be a list"),
-        ({"error_when": [404]}, "error_when: 404 stands in miss_when too"),
-        ({"error_when": [503]}, "error_when: 503 stands in throttled_when too"),
-        ({"error_when": [403]}, "error_when: 403 stands in the service's stop_on too"),
+        ({"error_when": [404]}, "error_when: 404 is in miss_when too"),
+        ({"error_when": [503]}, "error_when: 503 is in throttled_when too"),
+        ({"error_when": [403]}, "error_when: 403 is in the service's stop_on too"),
         ({"required": ["temp"]}, "required: 'temp' is not a column of returns"),
         ({"required": "temp_c"}, "required is 'temp_c'; it must be a list"),
     ],

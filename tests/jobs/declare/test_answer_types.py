@@ -96,8 +96,8 @@ def test_fields_of_a_struct_may_have_any_name_that_ddl_can_write():
         ("a ARRAY", "ARRAY"),
         ("a STRUCT<b: INT, B: INT>", "b"),
         ("a TIMESTAMP_NTZ", "TIMESTAMP_NTZ"),
-        ("`` INT", "'' is no name: it must not be empty"),
-        ("`a``b` INT", "'a`b' is no name"),
+        ("`` INT", "'' is not a name: it must not be empty"),
+        ("`a``b` INT", "'a`b' is not a name"),
     ],
 )
 def test_ddl_that_an_answer_cannot_have_is_refused_with_a_cure(ddl, message):

@@ -47,10 +47,10 @@ WRONG = {
         lambda: batched(item={"id": "{id}"}),
         "'q' is in keys, but batch.item does not use it.",
     ),
-    "an item of no key": (lambda: batched(item={"q": "{q}", "p": "{p}"}), "'p' is in batch.item, but is no key."),
+    "an item of no key": (lambda: batched(item={"q": "{q}", "p": "{p}"}), "'p' is in batch.item, but is not a key."),
     "a key called id": (
         lambda: lookup(request="POST /b", keys={"id": "q"}, batch=Batch(max_items=2, max_wait=0.1, item="{id}")),
-        "a batch makes {id} by itself; call the key 'id' otherwise.",
+        "a batch makes {id} itself; rename the key 'id'.",
     ),
     "no id for two keys": (
         lambda: lookup(
@@ -63,7 +63,7 @@ WRONG = {
     "a batch by GET": (lambda: lookup(request="GET /b", batch=Batch(**BATCH)), "batch: a GET request has no body"),
     "a key in a batch's path": (
         lambda: lookup(request="POST /b/{q}", batch=Batch(**BATCH)),
-        "its keys stand in batch.item and its body in batch.body",
+        "keys go into batch.item and the body into batch.body",
     ),
     "a status as an item's miss": (
         lambda: lookup(request="POST /b", batch=Batch(**BATCH), miss_when=[410]),
@@ -83,18 +83,18 @@ WRONG = {
     ),
     "a body's word that is no key": (
         lambda: lookup(request="POST /{q}", body={"a": "{p}"}),
-        "'p' is in the request or its body, but is no key.",
+        "'p' is in the request or its body, but is not a key.",
     ),
     "pages by POST": (
         lambda: lookup(request="POST /{q}", pages=Pages(**PAGES)),
-        "pages: they are asked for by GET, and request is 'POST /{q}'.",
+        "pages: they are requested by GET, but request is 'POST /{q}'.",
     ),
     "no page at all": (lambda: Pages(next="$.next", max_pages=0), "max_pages is 0; it must be a whole number"),
     "pages that lead nowhere": (lambda: Pages(next="next", max_pages=1), "pages.next: 'next' is not a JSON path"),
     "several lists": (lambda: Pages(next="$.n", max_pages=1, items="$..a"), "items is '$..a'; it must name one list"),
     "a secret's header": (
         lambda: lookup(request="GET /{q}", headers={"authorization": "Bearer x"}),
-        "headers: authorization is not declared here; who asks stands in the service's auth.",
+        "headers: authorization is not allowed here; declare it as the service's auth.",
     ),
     "the key's header": (
         lambda: lookup(
@@ -102,13 +102,13 @@ WRONG = {
             headers={"x-api-key": "x"},
             service=dataclasses.replace(SERVICE, auth=ApiKey(Env("KEY"))),
         ),
-        "headers: x-api-key is not declared here",
+        "headers: x-api-key is not allowed here",
     ),
     "a header of two lines": (
         lambda: lookup(request="GET /{q}", headers={"X-A": "a\nb"}),
         "headers: X-A must be one line of ASCII text",
     ),
-    "no name of a header": (lambda: lookup(request="GET /{q}", headers={"X A": "a"}), "'X A' is no name of a header"),
+    "no name of a header": (lambda: lookup(request="GET /{q}", headers={"X A": "a"}), "'X A' is not a header name"),
 }
 
 

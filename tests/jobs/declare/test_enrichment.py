@@ -114,7 +114,7 @@ WRONG = {
     ),
     "a key without key_ordered": (lambda: enrichment(key=["id"]), "key names the columns of mode='key_ordered'"),
     "key_ordered without a key": (lambda: enrichment(mode="key_ordered"), "it needs them"),
-    "two lookups of one name": (lambda: enrichment(lookups=[lookup(), lookup()]), "two lookups are called 'location'"),
+    "two lookups of one name": (lambda: enrichment(lookups=[lookup(), lookup()]), "two lookups are named 'location'"),
     "two lookups that answer one column": (
         lambda: enrichment(lookups=[lookup(), lookup(name="other", returns="LAT DOUBLE")]),
         "lookup other: returns: lookup location has 'LAT' too",
@@ -129,13 +129,13 @@ WRONG = {
     ),
     "one service in two versions": (
         lambda: enrichment(lookups=[lookup(), lookup(name="b", returns="b INT", service=service(max_concurrency=2))]),
-        "service geo is declared twice, and differently",
+        "service geo is declared twice with different values",
     ),
     "more lookups of a service than calls": (
         lambda: enrichment(
             lookups=[lookup(name=n, returns=f"{n} INT", service=service(max_concurrency=1)) for n in "ab"]
         ),
-        "max_concurrency is 1, and 2 lookups divide it",
+        "max_concurrency is 1, and 2 lookups share it",
     ),
     "a tolerance over 1": (
         lambda: Tolerance(timeout=5),
@@ -169,7 +169,7 @@ WRONG = {
     ),
     "a password in the address": (
         lambda: service(url="http://me:secret@geo.example"),
-        "scheme, host, port and path only",
+        "only scheme, host, port and path",
     ),
     "retries below 0": (lambda: Retry(retries=-1), "retries is -1"),
     "a delay of 0": (lambda: Retry(initial_delay=0), "delays must be over 0"),
@@ -182,12 +182,12 @@ WRONG = {
     ),
     "a table that lies nowhere": (lambda: Output(path=""), "output: path is ''; it must be a folder."),
     "a ledger that lies nowhere": (lambda: Ledger(""), "ledger: path is ''; it must be a folder or a filesystem URL."),
-    "a secret in a ledger's URL": (lambda: Ledger("s3://id:secret@bucket/ledger"), "ledger: path holds a secret"),
-    "an access key in a ledger's URL": (lambda: Ledger("s3://AKIAKEY@bucket/ledger"), "ledger: path holds a secret"),
+    "a secret in a ledger's URL": (lambda: Ledger("s3://id:secret@bucket/ledger"), "ledger: path contains a secret"),
+    "an access key in a ledger's URL": (lambda: Ledger("s3://AKIAKEY@bucket/ledger"), "ledger: path contains a secret"),
     **{
         f"{parameter} in a ledger's URL": (
             lambda parameter=parameter: Ledger(f"s3://bucket/ledger?region=eu&{parameter}=abc"),
-            "ledger: path holds a secret",
+            "ledger: path contains a secret",
         )
         for parameter in ("secret_key", "access_key", "session_token", "SECRET%5Fkey", "sig", "sas_token", "password")
     },
@@ -213,15 +213,15 @@ WRONG_LOOKUPS = {
     "a key with an alias": ({"keys": {"q": "address AS a"}}, "not one Spark SQL expression"),
     "a key of many rows": (
         {"keys": {"q": "explode(tags)"}},
-        "keys.q: 'explode(tags)' gives any number of rows for one",
+        "keys.q: 'explode(tags)' makes any number of rows from one",
     ),
     "a key over the rows of a window": (
         {"keys": {"q": "row_number() over (order by id)"}},
-        "keys.q: 'row_number() over (order by id)' reads more than its row",
+        "keys.q: 'row_number() over (order by id)' reads other rows",
     ),
     "a key over all rows": (
         {"keys": {"q": "max(id)"}},
-        "keys.q: 'max(id)' reads more than its row",
+        "keys.q: 'max(id)' reads other rows",
     ),
     "two statements for a key": (
         {"keys": {"q": "id; drop table t"}},
@@ -233,18 +233,18 @@ WRONG_LOOKUPS = {
     ),
     "a column whose path is none": (
         {"returns": "`a b` INT", "paths": {}},
-        "returns: $.a b is not a JSON path; say in paths where 'a b' is, as \"$['a b']\".",
+        "returns: $.a b is not a JSON path; declare the path of 'a b' in paths, as \"$['a b']\".",
     ),
     "a method it cannot make": ({"request": "PATCH /v1/{q}"}, "it must be GET, POST or PUT and a path"),
     "a path that is none": ({"request": "GET v1/{q}"}, "it must be GET, POST or PUT and a path"),
-    "a placeholder that is no key": ({"request": "GET /v1/{q}/{p}"}, "'p' is in the request, but is no key"),
+    "a placeholder that is no key": ({"request": "GET /v1/{q}/{p}"}, "'p' is in the request, but is not a key"),
     "a key that is not asked": ({"keys": {"q": "a", "p": "b"}}, "'p' is in keys, but the request does not use it"),
-    "a brace that stands alone": ({"request": "GET /v1/{q"}, "a brace stands alone"),
+    "an unpaired brace": ({"request": "GET /v1/{q"}, "a brace is unpaired"),
     "a placeholder with a format": ({"request": "GET /v1/{q:>8}"}, "{q} has a format"),
     "a placeholder with a conversion": ({"request": "GET /v1/{q!r}"}, "{q} has a format"),
-    "a path with a space": ({"request": "GET /v 1/{q}"}, "holds what a URL cannot"),
-    "a key where no server sees it": ({"request": "GET /v1#{q}"}, "'/v1#' holds what a URL cannot"),
-    "a path with an umlaut": ({"request": "GET /v1/ü/{q}"}, "holds what a URL cannot"),
+    "a path with a space": ({"request": "GET /v 1/{q}"}, "cannot be in a URL"),
+    "a key where no server sees it": ({"request": "GET /v1#{q}"}, "'/v1#' cannot be in a URL"),
+    "a path with an umlaut": ({"request": "GET /v1/ü/{q}"}, "cannot be in a URL"),
     "a JSON path that is none": ({"paths": {"lat": "$.["}}, "paths: lat: '$.[' is not a JSON path"),
     "a path for no column": ({"paths": {"alt": "$.alt"}}, "paths: 'alt' is not a column of returns"),
     "a range for no column": ({"ranges": {"alt": (0, 1)}}, "ranges: 'alt' is not a column of returns (lat, lon)"),
@@ -424,8 +424,8 @@ def test_the_facts_go_through_json_unchanged():
         ("enrichments.flights", "is not module:name"),
         ("enrichments.flights:", "is not module:name"),
         ("enrichments.nights:flights", "enrichments.nights cannot be loaded: ModuleNotFoundError"),
-        ("enrichments.flights:nights", "has no Enrichment called 'nights'. It has: flights."),
-        ("enrichments.flights:weather", "has no Enrichment called 'weather'. It has: flights."),
+        ("enrichments.flights:nights", "has no Enrichment named 'nights'. It has: flights."),
+        ("enrichments.flights:weather", "has no Enrichment named 'weather'. It has: flights."),
     ],
 )
 def test_a_reference_that_names_no_enrichment_is_refused(reference, message):
@@ -451,7 +451,7 @@ def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():
     with pytest.raises(DeclarationError) as refused:
         Ledger("s3://bucket/ledger?secret_key=wJalrXUtnFEMI")
     assert "wJalrXUtnFEMI" not in str(refused.value)
-    assert "AWS_SECRET_ACCESS_KEY) or from the role of the instance" in str(refused.value)
+    assert "AWS_SECRET_ACCESS_KEY) or the role of the instance" in str(refused.value)
 
 
 @pytest.mark.parametrize("path", [
@@ -481,7 +481,7 @@ def test_a_row_or_day_is_not_named_by_a_column_that_the_tables_beside_have_of_th
     with pytest.raises(DeclarationError) as refused:
         enrichment(input=Input(path="data/raw", **given))
     assert str(refused.value).endswith(
-        f"input: {where}: {name!r} is a column of the audit table or the dead letters; call it otherwise."
+        f"input: {where}: {name!r} is a column of the audit table or the dead letters; rename it."
     )
 
 

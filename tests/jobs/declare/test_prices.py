@@ -50,7 +50,7 @@ def test_a_price_is_never_part_of_a_fingerprint():
         (lambda: [Price(0.004)], "price: amount is 0.004"),
         (lambda: [Price("-1 USD")], "price: amount is '-1 USD'"),
         (lambda: [Price("1 USD", per="0 items")], "per is '0 items'; it must be item, request, a unit"),
-        (lambda: [Price("1 USD", per="token")], "its service has a price per token, which only a coroutine can tell"),
+        (lambda: [Price("1 USD", per="token")], "its service has a price per token, which only a coroutine can report"),
         (lambda: [Price("1 USD"), Price("2 USD", per="request", since="2026-12-01")], "all must be .* same unit"),
         (lambda: [Price("1 USD", since="2026-12-1")], "since is '2026-12-1'; it must be a date"),
         (lambda: [Price("1 USD"), Price("1 EUR", since="2026-12-01")], "geo: prices: all must be in one currency"),

@@ -42,12 +42,12 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "give a table or a select, one of them."),
-        ({"table": "planes", "select": "SELECT 1"}, "give a table or a select, one of them."),
+        ({}, "declare either a table or a select."),
+        ({"table": "planes", "select": "SELECT 1"}, "declare either a table or a select."),
         ({"table": "a.b.c"}, "table is 'a.b.c'; it must be table or schema.table, as \"fleet.planes\"."),
         ({"select": "SELECT seats FROM planes"}, "select: 'tailnum' is in keys, but the select does not use it."),
-        ({"select": "SELECT seats FROM p WHERE t = :tailnum AND m = :m"}, "'m' is in the select, but is no key."),
-        ({"select": "SELECT wings FROM p WHERE t = :tailnum"}, "returns: 'seats' is no column of the select."),
+        ({"select": "SELECT seats FROM p WHERE t = :tailnum AND m = :m"}, "'m' is in the select, but is not a key."),
+        ({"select": "SELECT wings FROM p WHERE t = :tailnum"}, "returns: 'seats' is not a column of the select"),
         ({"select": "SELECT seats FROM p WHERE t = :tailnum; DROP TABLE p"}, "select holds 2 statements"),
         ({"select": "DELETE FROM p WHERE t = :tailnum RETURNING seats"}, "must be one SELECT that changes and locks"),
         (

@@ -54,7 +54,7 @@ def test_what_json_cannot_hold_is_refused_and_not_changed(value):
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{k", "a brace stands alone"),
+        ("{k", "a brace is unpaired"),
         ({"a": ["{k!r}"]}, "{k} has a format"),
         ({"a": float("nan")}, "body.a: nan is not valid JSON"),
         ({"a": {1, 2}}, "is not valid JSON"),

@@ -93,7 +93,7 @@ column = dataclasses.replace(flights, lookups=[wrong])
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"enrichment": "enrichments.flights:nights"}, "enrichments.flights has no Enrichment called 'nights'"),
+        ({"enrichment": "enrichments.flights:nights"}, "enrichments.flights has no Enrichment named 'nights'"),
         ({"enrichment": "no.such.module:x"}, "no.such.module cannot be loaded"),
         ({"enrichment": "wrong_things:column"}, "lookup weather: keys.origin: no column 'orign'"),
         ({"enrichment": "zero_calls:x"}, "service geo: max_concurrency is 0; it must be a whole number"),

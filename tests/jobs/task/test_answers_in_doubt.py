@@ -174,13 +174,13 @@ def test_an_echo_asks_nothing_anew():
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"echo": {"customer": "$.k"}}, "echo: 'customer' is no key; the keys are k."),
-        ({"echo": {"k": "$..k"}}, "echo: k: '$..k' may pick several values; name the one."),
+        ({"echo": {"customer": "$.k"}}, "echo: 'customer' is not a key; the keys are k."),
+        ({"echo": {"k": "$..k"}}, "echo: k: '$..k' may match several values; name one."),
         (
             {"echo": {"k": "$.k"}, "request": "POST /v", "batch": Batch(
                 max_items=5, max_wait=0.1, item={"k": "{k}"}, body={"of": "{items}"}, answers="$.of",
             )},
-            "echo: the answers of a batch are told apart by batch.match; write that.",
+            "echo: the answers of a batch are matched by batch.match; declare that.",
         ),
     ],
 )  # fmt: skip
