@@ -43,6 +43,7 @@ from jobs.task.task_ledger import TaskLedger
 ROWS_PER_BATCH = 2000  # of output
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
+TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
 LEND_EVERY = 0.02  # s; the last rows of a task are looked at so often
 
 
@@ -266,17 +267,31 @@ class PartitionRun:
             if isinstance(item, BaseException):
                 self._input_failed = True
                 raise item
-            keys = [keys_of(item, names) for names in layout.keys]
-            known = [one.find(item, of_lookup) for one, of_lookup in zip(self._known, keys, strict=True)]
+            keys, known = [], []
+            for names, outcomes in zip(layout.keys, self._known, strict=True):
+                keys.append(keys_of(item, names))
+                await self._let_calls_run()
+                known.append(outcomes.find(item, keys[-1]))
+                await self._let_calls_run()
             batch = InputBatch(item, layout, sequence, event_times, known)
             sequence += item.num_rows
             for element in self._elements.of(batch, keys):
                 if link is not None:
                     await link.room()
                 await operator.process_element(element)
-            await asyncio.sleep(0)  # known rows never fill a queue: let the calls under way run between their batches
+            await asyncio.sleep(0)
+            await self._let_calls_run()
         self._all_rows_came.set()
         await operator.end_input()
+
+    async def _let_calls_run(self) -> None:
+        """Known rows never fill a queue, and a batch of them takes as long as many answers: so let those that came
+        meanwhile be taken and the next requests be sent, which is some turns of the loop.
+        """
+        assert self._chain is not None
+        if any(operator.statistics().running for operator in self._chain.operators):
+            for _ in range(TURNS_OF_A_CALL):
+                await asyncio.sleep(0)
 
     async def _end_when_spent(self, allowance: CallBudget | None) -> None:
         if allowance is not None:
