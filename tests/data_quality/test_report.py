@@ -84,10 +84,15 @@ def test_the_page_of_a_day_counts_its_dead_letters_held_back_or_not(tmp_path):
 
 def test_the_page_of_a_day_says_which_answers_cost_no_call(tmp_path):
     made = record(dt.date(2013, 1, 1))
-    lookups = tuple(replace(lookup, from_ledger=4321, shared=1234) for lookup in made.figures.lookups)
-    render("flights_enriched", [replace(made, figures=replace(made.figures, lookups=lookups))], tmp_path)
+    outcomes = {"ok": 11_110}
+    lookups = tuple(
+        replace(lookup, outcomes=outcomes, from_ledger=4321, shared=1234) for lookup in made.figures.lookups
+    )
+    figures = replace(made.figures, lookups=lookups, job_s=2.0)
+    render("flights_enriched", [replace(made, figures=figures)], tmp_path)
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
     assert '<td class="number">4,321</td><td class="number">1,234</td>' in page
+    assert '<td class="number">50.0 %</td><td class="number">2,160</td>' in page
 
 
 def test_a_check_that_did_not_run_is_not_shown_as_passed(tmp_path):

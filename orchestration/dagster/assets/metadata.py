@@ -50,6 +50,8 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
         metadata["ledger_bytes"] = figures.ledger_bytes
     for lookup in figures.lookups:
         metadata |= {f"{lookup.name}/{key}": value for key, value in _lookup_metadata(lookup).items()}
+        if lookup.from_ledger and figures.job_s > 0:
+            metadata[f"{lookup.name}/ledger_rows_per_s"] = round(lookup.from_ledger / figures.job_s, 1)
         if lookup.oldest_answer_at is not None and record.facts.finished_at:
             metadata[f"{lookup.name}/oldest_answer_days"] = _days(lookup.oldest_answer_at, record.facts.finished_at)
     return metadata
@@ -104,6 +106,7 @@ def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
         "requests_throttled": lookup.throttled if sent is None else sent.throttled,
     }
     metadata |= {"answers_from_ledger": lookup.from_ledger, "answers_shared": lookup.shared}
+    metadata["rows_known_share"] = round(lookup.known_share, 4)
     if lookup.stored is not None:
         metadata["answers_stored"] = lookup.stored
     metadata |= {"wall_s": round(lookup.wall_s, 3), "limit_s": round(lookup.limit_s, 3)}
