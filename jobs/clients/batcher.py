@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -89,6 +90,16 @@ class Batching:
         self._max_requests = requests
         if self._waiting or self._halves:
             self._send_what_is_due()
+
+    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Enter this context around each request from now on."""
+        send = self._send
+
+        async def within(keys: Sequence[Key]) -> Sequence[Any]:
+            async with around():
+                return await send(keys)
+
+        self._send = within
 
     def leaving(self) -> int:
         """Requests still at the service of which nobody waits for any item."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
 from jobs.declare.lookup import Key
@@ -45,6 +46,14 @@ class Requesting(Protocol):
 
     def leaving(self) -> int:
         """Requests still in flight that no call waits for any more: they are cancelled, which may take a while."""
+
+
+@runtime_checkable
+class Enclosing(Protocol):
+    """A caller that can enter a context around each of its requests, where these are not its calls."""
+
+    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
+        """Whether it does so from now on; else each of its calls is a request."""
 
 
 @runtime_checkable

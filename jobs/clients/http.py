@@ -26,6 +26,8 @@ from jobs.declare.templates import JsonTemplate, as_text, placeholders
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from jobs.declare.http_lookup import HttpLookup
 
 NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and with .. what stands before it
@@ -146,6 +148,12 @@ class HttpClient:
     def allow(self, requests: int) -> None:
         if self._batching is not None:
             self._batching.allow(requests)
+
+    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
+        if self._batching is None:
+            return False
+        self._batching.each_within(around)
+        return True
 
     def leaving(self) -> int:
         return 0 if self._batching is None else self._batching.leaving()

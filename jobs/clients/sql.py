@@ -21,6 +21,8 @@ from jobs.declare.sql_lookup import BATCHING
 from jobs.errors import DeclarationError, TidegateError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from jobs.declare.sql_lookup import SqlLookup
 
 
@@ -66,6 +68,12 @@ class SqlClient:
     def allow(self, requests: int) -> None:
         if self._batching is not None:
             self._batching.allow(requests)
+
+    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
+        if self._batching is None:
+            return False
+        self._batching.each_within(around)
+        return True
 
     def leaving(self) -> int:
         return 0 if self._batching is None else self._batching.leaving()

@@ -144,6 +144,10 @@ class CoroutineLookup(Lookup):
             raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
 
     @property
+    def longest_call(self) -> float | None:
+        return self.timeout or self.attempt_timeout  # it may make several requests
+
+    @property
     def concurrency(self) -> int:
         return self.service.max_concurrency
 

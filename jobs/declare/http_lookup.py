@@ -204,6 +204,10 @@ class HttpLookup(Lookup):
         return self.request.partition(" ")[2]
 
     @property
+    def longest_call(self) -> float | None:
+        return self.attempt_timeout or self.timeout
+
+    @property
     def concurrency(self) -> int:
         return self.service.max_concurrency
 

@@ -154,6 +154,11 @@ class Lookup:
         raise NotImplementedError
 
     @property
+    def longest_call(self) -> float | None:
+        """Seconds that one call takes at most; None where nothing ends it."""
+        return self.timeout
+
+    @property
     def batch_size(self) -> int:
         """Highest number of keys of one call."""
         return 1
@@ -257,3 +262,9 @@ def named_column(expression: str) -> str | None:
     """
     tree = sqlglot.parse_one(expression, read="spark")
     return tree.name if isinstance(tree, exp.Column) and len(tree.parts) == 1 else None
+
+
+def service_of(lookup: Lookup) -> str:
+    """The same for lookups, of whatever run, that ask one service."""
+    kind, name = lookup.service_key
+    return f"{kind} {name} at {lookup.address}" if lookup.address else f"{kind} {name}"

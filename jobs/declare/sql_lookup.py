@@ -125,6 +125,10 @@ class SqlLookup(Lookup):
         return self.table or "the select"
 
     @property
+    def longest_call(self) -> float | None:
+        return self.attempt_timeout or self.timeout
+
+    @property
     def concurrency(self) -> int:
         return self.max_concurrency
 

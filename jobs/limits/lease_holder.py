@@ -38,7 +38,7 @@ class LeaseHolder:
         claims = {}
         for name, limit in self.limits.items():
             share = self.shares.get(name, NOTHING)
-            keeps = max(in_use.get(name, 0), min(share.has, share.target))
+            keeps = max(in_use.get(name, 0), min(share.has, share.target, wants.get(name, 0)))
             self.shares[name] = Share(min(share.has, keeps), share.target)
             claims[name] = Claim(limit, keeps, wants.get(name, 0))
         return claims

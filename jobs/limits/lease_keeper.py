@@ -11,29 +11,22 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jobs.limits.lease_book import CLOSED, OPEN, Answer, Claim, LeaseBook, Limit
+from jobs.limits.lease_book import CLOSED, OPEN, Answer, Claim, LeaseBook
 from jobs.limits.lease_holder import NOTHING, LeaseHolder
 from jobs.limits.store import StoreLost
 
 if TYPE_CHECKING:
+    from jobs.limits.limits_plan import ServiceLimits
     from jobs.limits.store import LimitStore
 
 EVERY = 1.0  # s between heartbeats
+EVERY_WAITING = 0.25  # s, while others are to give back what is this run's part
 SOONEST = 0.1  # s between two, where there is something to give back or to ask for
 SLACK = 10.0  # s for which calls still start after the last heartbeat that was answered
 TTL_OF_TASKS = 30.0  # s of a task's part, where no store sets an end to it
-
-
-@dataclass(frozen=True)
-class ServiceLimits:
-    """What one run declares of one service, and for how long one of its calls may take at most, in seconds."""
-
-    service: str
-    limits: Mapping[str, Limit]
-    longest_call: float
 
 
 @dataclass
@@ -75,6 +68,12 @@ class LeaseKeeper:
     def ttl(self) -> float:
         """Seconds of the run's lease: no call outlives it that starts within SLACK after a heartbeat."""
         return self.declared.longest_call + SLACK
+
+    def declare(self, limits: ServiceLimits) -> None:
+        """Other lookups of the run have the same service: the longest of their calls counts."""
+        with self._lock:
+            longest = max(self.declared.longest_call, limits.longest_call)
+            self.declared = replace(self.declared, longest_call=longest)
 
     # -- the tasks' side -----------------------------------------------------------------------------------------------
 
@@ -123,7 +122,7 @@ class LeaseKeeper:
         """Whether there is something to give back, or more to ask for."""
         for name, limit in self.declared.limits.items():
             share = self.holder.shares.get(name, NOTHING)
-            gives = share.has > max(share.target, self.tasks.held(name))
+            gives = share.has > max(min(share.target, self.tasks.wanted(name)), self.tasks.held(name))
             if gives or min(limit.amount, self.tasks.wanted(name)) > min(limit.amount, self._asked.get(name, 0)):
                 return True
         return False
@@ -131,7 +130,7 @@ class LeaseKeeper:
     # -- the store's side ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew the lease until cancelled; then give it back."""
+        """Renew the lease until cancelled, while there is a task that wants some of it, or something to give back."""
         assert self.store is not None
         self._loop, self._soon = asyncio.get_running_loop(), asyncio.Event()
         try:
@@ -139,10 +138,17 @@ class LeaseKeeper:
                 self._soon.clear()
                 await self.beat()
                 await asyncio.sleep(SOONEST)
+                at_most = None if self._is_idle() else max(0.0, min(EVERY, self._pause) - SOONEST)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._soon.wait(), max(0.0, min(EVERY, self._pause) - SOONEST))
+                    await asyncio.wait_for(self._soon.wait(), at_most)
         finally:
             self._soon = None
+
+    def _is_idle(self) -> bool:
+        with self._lock:
+            nothing = not any(self.tasks.held(name) or self.tasks.wanted(name) for name in self.declared.limits)
+            known = self._closed is None and not self._opened and self.lost_since is None
+            return nothing and known and not any(share.has for share in self.holder.shares.values())
 
     async def beat(self) -> None:
         """One heartbeat. A store that is not reached changes nothing: the lease runs on, to its end."""
@@ -183,29 +189,21 @@ class LeaseKeeper:
                 self._closed = None
             if self._opened == opened:
                 self._opened = False
-            self._pause = EVERY
+            waits = any(share.has < share.target for share in answer.shares.values())
+            self._pause = EVERY_WAITING if waits else EVERY
             if self._closed is not None or self._opened:  # the answer does not know of it yet
                 return
             if answer.gate == OPEN:
                 self.tasks.clear_pause()
             elif answer.gate == CLOSED:
                 self.tasks.close_gate(math.inf, answer.reason, now=now)
-                self._pause = answer.closed_for
+                self._pause = min(self._pause, answer.closed_for)
             else:
                 self.tasks.end_pause(now, answer.reason)
 
     def _divide(self, now: float) -> None:
         for name in self.declared.limits:
             self.tasks.amounts[name] = self.holder.may_use(name, now)
-
-    async def give_back(self) -> None:
-        """The run ends, no call is under way. Raises StoreLost: what it has is free again at the end of its lease."""
-        assert self.store is not None
-        with self._lock:
-            keeps = {name: self.tasks.held(name) for name in self.declared.limits}
-            self.holder.shares.clear()
-            self._divide(self.clock())
-        await self.store.step(self.declared.service, lambda book, now: book.leave(self.owner, keeps, now=now))
 
     def hurry(self) -> None:
         """From any thread: have the next heartbeat at once."""

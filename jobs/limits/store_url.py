@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from jobs.declare.extras import require_extra
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
     """
     parts = urlsplit(url)
     if parts.scheme in ("postgresql", "postgres") and parts.hostname:
-        from jobs.limits.postgres_store import PostgresStore  # loads asyncpg
+        require_extra("postgres", LIMITS_URL)
+        from jobs.limits.postgres_store import PostgresStore
 
         return PostgresStore(url, patience=patience)
     if parts.scheme == "file" and not parts.netloc and len(parts.path) > 1:

@@ -14,6 +14,8 @@ The first line of a connection is the run's secret, compared before anything is 
 | `needs`: calls per lookup, `at`: µs | all its rows have come: it never has more than these in flight again |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through |
+| `pause`: service, seconds, reason | it wants to be left alone, or is down: no task is to call it |
+| `leases`: number, services | a heartbeat: what it has in use of the limits over runs, and could use |
 | `failed`: error, message | by what another attempt would not mend; at the cap on calls it waits for the others |
 
 | from the driver | |
@@ -23,6 +25,8 @@ The first line of a connection is the run's secret, compared before anything is 
 | `again` | the partition was computed before: do not begin |
 | `stop` | Spark wants the stage no more |
 | `spent` | a task is at the cap on calls: start none, and say `failed` once none is in flight |
+| `pause`: service, seconds | another task was asked to leave it alone, or finds it down |
+| `leases`: number, services | what it may use from now on, in answer to its heartbeat |
 | `failed`: error, message | a task has; no other one begins, or goes on |
 
 So what each task was allowed can be compared with its calls, whatever the clocks of the hosts.
@@ -45,12 +49,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import BudgetExhausted
+from jobs.errors import BudgetExhausted, RunStopped
+from jobs.limits.store_url import LIMITS_URL
 from jobs.run.quota import Quota
-from jobs.task.driver_link import AGAIN, FAILED, GO, LONGEST_LINE, LONGEST_READ, SHARE, SPENT, STOP, WAIT, DriverAddress
+from jobs.task.driver_link import (
+    AGAIN,
+    FAILED,
+    GO,
+    LEASES,
+    LONGEST_LINE,
+    LONGEST_READ,
+    PAUSE_OF,
+    SHARE,
+    SPENT,
+    STOP,
+    WAIT,
+    DriverAddress,
+)
+from jobs.task.service_lease import claims_of, message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from jobs.limits.lease_keeper import LeaseKeeper
 
 LOOK_EVERY = 0.25  # s, while a task is connected
 SECRET_BYTES = 32
@@ -58,7 +79,9 @@ HELLO_WITHIN = 10.0  # s from the connection to a complete hello
 MOST_STRANGERS = 64  # connections without a hello; the oldest one gives way to a new one
 LAST_WORDS = 1.0  # s for what the tasks of a job that has ended still have to say
 LOOPBACK = "127.0.0.1"
+WITHOUT_STORE = 60.0  # s for which the store of the limits is waited for
 _NOTHING: Mapping[str, Any] = {}
+_NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
 
 @dataclass
@@ -75,6 +98,7 @@ class _Frame:
     once: bool
     division: Quota | None
     progress: int | None  # number of its listener
+    keepers: Mapping[str, LeaseKeeper]  # by service, what the run holds of its limits over runs
     computed: dict[int, tuple[int, int]] = field(default_factory=dict)  # its partition -> stage and partition there
     given: list[Given] = field(default_factory=list)
     tasks: list[_Link] = field(default_factory=list)
@@ -91,6 +115,7 @@ class _Link:
     trusted: bool = False  # it knows the secret
     heard: bytes = b""
     frame: _Frame | None = None
+    name: str = ""  # of the task's attempt
     stage: int = -1
     partition: int = -1
     reported: tuple[int, ...] | None = None  # its share
@@ -123,6 +148,7 @@ class DriverCoordinator:
         self._host, self._is_active, self._cancel, self._clock = host, is_active, cancel, clock
         self._secret = secrets.token_hex(SECRET_BYTES)
         self._frames: list[_Frame] = []
+        self._attempts = 0  # of tasks so far
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._strangers: dict[_Link, None] = {}  # without a hello, the oldest first
         self._seen_active: set[int] = set()
@@ -133,7 +159,13 @@ class DriverCoordinator:
         threading.Thread(target=self._serve, name="driver-coordinator", daemon=True).start()
 
     def register(
-        self, *, once: bool, totals: Sequence[int] = (), tasks: int = 0, progress: int | None = None
+        self,
+        *,
+        once: bool,
+        totals: Sequence[int] = (),
+        tasks: int = 0,
+        progress: int | None = None,
+        keepers: Mapping[str, LeaseKeeper] = _NO_KEEPERS,
     ) -> DriverAddress:
         """A new DataFrame.
 
@@ -142,10 +174,13 @@ class DriverCoordinator:
             totals: per lookup, the calls in flight that its tasks divide; () where each keeps what it has.
             tasks: how many divide them.
             progress: number of the listener that hears its progress.
+            keepers: by service, what the run holds of its limits over runs.
         """
-        self._frames.append(_Frame(once, Quota(totals, tasks) if totals else None, progress))
+        self._frames.append(_Frame(once, Quota(totals, tasks) if totals else None, progress, keepers))
         port = self._listening.getsockname()[1]
-        return DriverAddress(self._host, port, len(self._frames) - 1, once, bool(totals), self._secret)
+        return DriverAddress(
+            self._host, port, len(self._frames) - 1, once, bool(totals), leases=bool(keepers), secret=self._secret
+        )
 
     def listen(self, heard: Callable[[dict[str, Any]], None]) -> int:
         """Give `heard` the progress messages of the DataFrames that are registered with this number."""
@@ -248,10 +283,8 @@ class DriverCoordinator:
             if kind != "hello":
                 raise ValueError(kind)
             self._welcome(link, message)
-        elif kind == "progress":
-            listener = None if link.frame.progress is None else self._listeners.get(link.frame.progress)
-            if listener is not None:
-                listener(message["progress"])
+        elif kind in ("progress", PAUSE_OF, LEASES):
+            self._take_report(link, link.frame, message)
         elif kind == "since":
             link.unanswered.popleft().since = int(message["since"])
         elif kind == "needs":
@@ -267,6 +300,14 @@ class DriverCoordinator:
         else:
             raise ValueError(kind)
 
+    def _take_report(self, link: _Link, frame: _Frame, message: dict[str, Any]) -> None:
+        if message["kind"] == PAUSE_OF:
+            self._pause(link, frame, str(message["service"]), float(message["seconds"]), str(message["reason"]))
+        elif message["kind"] == LEASES:
+            self._renew(link, frame, int(message["number"]), message["services"])
+        elif frame.progress is not None and (listener := self._listeners.get(frame.progress)) is not None:
+            listener(message["progress"])
+
     def _welcome(self, link: _Link, message: dict[str, Any]) -> None:
         frame = self._frames[message["frame"]]
         if frame.failed is not None:  # Spark tries a task again whatever it died of
@@ -281,6 +322,8 @@ class DriverCoordinator:
             return
         self._strangers.pop(link, None)
         link.frame, link.stage = frame, task[0]
+        self._attempts += 1
+        link.name = f"{message['frame']}-{link.partition}-{self._attempts}"
         frame.tasks.append(link)
         link.drained = bool(frame.spent)  # it begins no more
         if frame.division is not None:
@@ -334,6 +377,38 @@ class DriverCoordinator:
                     self._tell(link, SPENT)
         self._fail_when_drained(frame)
 
+    # -- limits over runs ----------------------------------------------------------------------------------------------
+
+    def _pause(self, sender: _Link, frame: _Frame, service: str, seconds: float, reason: str) -> None:
+        """One task was asked to leave the service alone: no other one calls it."""
+        if service in frame.keepers:
+            frame.keepers[service].close_gate(seconds, reason)
+        for link in list(frame.tasks):
+            if link is not sender:
+                self._tell(link, PAUSE_OF, {"service": service, "seconds": seconds})
+
+    def _renew(self, link: _Link, frame: _Frame, number: int, services: Mapping[str, Any]) -> None:
+        answers = {}
+        for service, message in services.items():
+            keeper = frame.keepers[service]
+            if message["probed"]:
+                keeper.probed(link.name)
+            answers[service] = message_of(keeper.heartbeat(link.name, claims_of(message, keeper.declared)))
+        self._tell(link, LEASES, {"number": number, "services": answers})
+
+    def _fail_without_store(self, frame: _Frame) -> None:
+        """No call may start any more, and the store has not come back."""
+        for service, keeper in frame.keepers.items():
+            lost = keeper.lost_since
+            if frame.tasks and frame.failed is None and lost is not None and self._clock() - lost > WITHOUT_STORE:
+                message = (
+                    f"The store of the limits ({LIMITS_URL}) has not answered for {WITHOUT_STORE:.0f} s, so no call of "
+                    f"{service} may start: what was answered is kept, nothing is published; run the day again."
+                )
+                self._fail(frame.tasks[0], frame, RunStopped.__name__, message)
+                for link in list(frame.tasks):
+                    self._tell(link, FAILED, frame.failed or _NOTHING)
+
     def _fail_when_drained(self, frame: _Frame) -> None:
         """A task that dies or ends meanwhile is not waited for, nor is one that has not begun."""
         if frame.spent and frame.failed is None and frame.tasks and all(link.drained for link in frame.tasks):
@@ -348,7 +423,10 @@ class DriverCoordinator:
         self._cancel(failed.stage, f"{BudgetExhausted.__module__}.{error}: {message}\n")
 
     def _look(self) -> None:
-        """Tell the tasks of every stage that was active and is no more."""
+        """Tell the tasks of every stage that was active and is no more; and those that wait for the store in vain."""
+        for frame in self._frames:
+            if frame.keepers:
+                self._fail_without_store(frame)
         tasks = [key.data for key in self._selector.get_map().values() if key.data and key.data.frame]
         for stage in {link.stage for link in tasks}:
             if self._is_active(stage):
@@ -377,6 +455,9 @@ class DriverCoordinator:
         if frame is None:
             return
         frame.tasks.remove(link)
+        if link.ended_at is not None:  # else it may have calls under way until its leases end
+            for keeper in frame.keepers.values():
+                keeper.leave(link.name)
         self._fail_when_drained(frame)
         if frame.division is None:
             return

@@ -17,6 +17,7 @@ from jobs.run.coordinator import Given, coordinator_of
 from jobs.run.keyed_rows import written_schema
 from jobs.run.planner import plan_tasks
 from jobs.run.preflight import check_columns
+from jobs.run.run_leases import limits_of, run_leases
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.driver_link import PARTITION_OF_FRAME
 from jobs.task.output_files import NAMED, TaskFiles
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.declare.enrichment import Enrichment
+    from jobs.limits.lease_keeper import LeaseKeeper
     from jobs.run.request_metrics import RequestMetricsCollector
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
@@ -133,8 +135,13 @@ def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = F
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
     coordinator = coordinator_of(prepared.sparkSession)
-    address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress)
-    return replace(plan, driver=address)
+    limits = limits_of(plan.lookups)
+    keepers: dict[str, LeaseKeeper] = {}
+    if limits:
+        leases = run_leases(str(prepared.sparkSession.sparkContext.appName))
+        keepers = leases.keepers(one for one in limits if one is not None)
+    address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
+    return replace(plan, driver=address, limits=limits)
 
 
 def _by_tasks(prepared: DataFrame, task: Task, gives: T.StructType | str) -> DataFrame:

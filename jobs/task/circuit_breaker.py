@@ -24,13 +24,22 @@ class CircuitBreaker:
     """
 
     def __init__(
-        self, rule: Outage, service: str, gate: Gate, now_us: Callable[[], int], *, batch_size: int = 1
+        self,
+        rule: Outage,
+        service: str,
+        gate: Gate,
+        now_us: Callable[[], int],
+        *,
+        batch_size: int = 1,
+        on_pause: Callable[[float, str], None] = lambda _seconds, _reason: None,
     ) -> None:
+        """on_pause: told of each closure of the gate: for how many s, and why."""
         self._rule = rule
         # a batch that fails is as many rows: one alone is no outage
         self._after = rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
         self._service = service
         self._gate = gate
+        self._on_pause = on_pause
         self.is_degraded = False  # no success since it failed, or asked for patience
         self._now_us = now_us
         self._in_a_row = 0
@@ -79,7 +88,7 @@ class CircuitBreaker:
                 f"{self._service} has been throttling us since {since:%H:%M:%S} UTC ({reason}), "
                 f"now for {seconds:.0f} s more; waited {waited:.0f} s, gave up."
             )
-        self._gate.close(seconds)
+        self._close(seconds, reason)
 
     def redirected(self, reason: str) -> None:
         """The service sent us elsewhere. Raises AccessRefused after as many in a row as make an outage: each row would
@@ -118,4 +127,9 @@ class CircuitBreaker:
                 f"{self._service} stopped answering at {since:%H:%M:%S} UTC ({reason}); "
                 f"gate closed, waited {waited:.0f} s, gave up."
             )
-        self._gate.close(min(self._rule.probe_every.total_seconds(), left))
+        self._close(min(self._rule.probe_every.total_seconds(), left), reason)
+
+    def _close(self, seconds: float, reason: str) -> None:
+        self._gate.close(seconds)
+        if seconds > 0:
+            self._on_pause(seconds, reason)

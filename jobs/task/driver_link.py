@@ -11,7 +11,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LONGEST_LINE = 64 << 10  # bytes
 LONGEST_READ = 16 << 10  # bytes
 GO, SHARE, WAIT, STOP, AGAIN, FAILED, SPENT = "go", "share", "wait", "stop", "again", "failed", "spent"
+PAUSE_OF, LEASES = "pause", "leases"
+KINDS = (GO, SHARE, WAIT, STOP, AGAIN, FAILED, SPENT, PAUSE_OF, LEASES)  # of messages from the driver
 PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, whatever Spark puts into one stage
 PATIENCE = 5.0  # s for the driver's first answer
 TRIES = 5  # a flood of other connections may push out one that has not said hello yet
@@ -48,6 +50,7 @@ class DriverAddress:
     frame: int  # number of the DataFrame
     once: bool  # a second computation would call the services again
     divides: bool = False  # what a task leaves of the calls in flight goes to the others: it says when it has ended
+    leases: bool = False  # what the tasks may call is leased: without the driver they may call nothing
     secret: str = field(default="", repr=False)
 
 
@@ -69,6 +72,12 @@ class Stoppable(Protocol):
 
     def go_alone(self) -> None:
         """The driver is not reached: so many as each task has at first."""
+
+    def pause(self, service: str, seconds: float) -> None:
+        """Another task was asked to leave a service alone for so long, or finds it down."""
+
+    def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
+        """What the task may use from now on, by service; the answer to what it said with this number."""
 
     def now_us(self) -> int: ...
 
@@ -96,6 +105,16 @@ class ToDriver:
         """All rows are through, and no call is under way: what this task had may go to others."""
         if self._link is not None:
             self._link.say_ended()
+
+    def say_pause(self, service: str, seconds: float, reason: str) -> None:
+        """The service wants to be left alone for so long, or is down: no task is to call it."""
+        if self._link is not None:
+            self._link.say(PAUSE_OF, service=service, seconds=seconds, reason=one_line(reason))
+
+    def say_leases(self, number: int, services: Mapping[str, Any]) -> None:
+        """What this task has in use of the limits that hold over runs, and could use."""
+        if self._link is not None:
+            self._link.say(LEASES, number=number, services=services)
 
     def say_failed(self, error: BaseException) -> None:
         """By what another attempt would not mend: none is to call for it, and the other tasks are to stop."""
@@ -129,6 +148,11 @@ def with_driver(
                 reported = True
                 partition = batch.column(PARTITION_OF_FRAME)[0].as_py()
                 link = connected(address, run, partition=partition, stage=stage, task=number)
+                if link is None and address.leases:
+                    raise TaskFailed(
+                        f"the driver at {address.host}:{address.port} is not reached, and without it no call may "
+                        "start, as limits hold over runs; let executors reach the driver's address."
+                    )
                 if link is None and address.divides:
                     run.go_alone()
                 driver.connect(link)
@@ -136,9 +160,9 @@ def with_driver(
 
     try:
         yield from run.run(reporting(), driver)
-        if address.divides:
-            if not reported:
-                driver.connect(connected(address, run, partition=number, stage=stage, task=number, waits=False))
+        if address.divides and not reported:
+            driver.connect(connected(address, run, partition=number, stage=stage, task=number, waits=False))
+        if address.divides or address.leases:
             driver.say_ended()
     finally:
         driver.close()
@@ -231,7 +255,7 @@ class Lines:
 def _message(line: bytes) -> dict[str, Any]:
     """Raises ValueError for what no driver says."""
     message = json.loads(line)
-    if not isinstance(message, dict) or message.get("kind") not in (GO, SHARE, WAIT, STOP, AGAIN, FAILED, SPENT):
+    if not isinstance(message, dict) or message.get("kind") not in KINDS:
         raise ValueError(line)
     return message | {"share": [*map(int, message.get("share", ()))]}
 
@@ -297,6 +321,10 @@ class DriverLink:
             self._thread.join()
         self._socket.close()
 
+    def say(self, kind: str, **facts: Any) -> None:
+        """A message without an order among the others'."""
+        self._say(kind=kind, **facts)
+
     def _say(self, **facts: Any) -> None:
         with self._saying:
             self._unsent += json.dumps(facts).encode() + b"\n"
@@ -326,6 +354,10 @@ class DriverLink:
                 return True
             elif message["kind"] == SPENT:
                 self._run.end_calls()
+            elif message["kind"] == PAUSE_OF:
+                self._run.pause(str(message["service"]), float(message["seconds"]))
+            elif message["kind"] == LEASES:
+                self._run.take_leases(int(message["number"]), message["services"])
         if not messages and not self._closed.is_set():
             self._run.stop(DRIVER_GONE)
         return not messages

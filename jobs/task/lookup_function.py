@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import CallFailed, Client, Redirected, Throttled
+from jobs.clients.client import CallFailed, Client, Enclosing, Redirected, Throttled
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
 from jobs.task.lookup_state import LookupState, Row
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobs.task.call_budget import CallBudget
     from jobs.task.circuit_breaker import CircuitBreaker
     from jobs.task.progress import AttemptCounts
+    from jobs.task.service_lease import ServiceLease
     from jobs.task.task_ledger import TaskLedger
 
 
@@ -50,6 +51,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         attempts: AttemptCounts,
         ledger: TaskLedger | None = None,
         allowance: CallBudget | None = None,
+        lease: ServiceLease | None = None,
     ) -> None:
         self._lookup = lookup
         self._retries = lookup.retry.retries
@@ -64,7 +66,10 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._ledger = ledger
         self._allowance = allowance
         marks = ledger is not None and not lookup.idempotent
-        self._ask = self._within_limits if marks or allowance is not None else caller.call  # one attempt at the service
+        requests_wait = lease is not None and isinstance(caller, Enclosing) and caller.each_within(lease.call)
+        self._lease = None if requests_wait else lease
+        limited = marks or allowance is not None or self._lease is not None
+        self._ask = self._within_limits if limited else caller.call  # one attempt at the service
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
         self._gate.subscribe(self)
@@ -143,7 +148,13 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._ledger.expire(keys)
 
     async def _within_limits(self, key: Key) -> Any | None:
-        """Within what may be spent, and marked before where it must not be asked twice."""
+        """Within what the run holds of the service, and what may be spent; marked before, if it is to be asked once."""
+        if self._lease is None:
+            return await self._within_budget(key)
+        async with self._lease.call():
+            return await self._within_budget(key)
+
+    async def _within_budget(self, key: Key) -> Any | None:
         if self._allowance is not None:
             await self._allowance.spend(self._place)
         try:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.clients.client import Client, Doubting, Requesting
 from jobs.clients.registry import client_for
+from jobs.declare.lookup import Lookup, service_of
 from jobs.task.call_budget import CallBudget
 from jobs.task.chain import Link
 from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.task.lookup_function import LookupFunction, needs_retry
 from jobs.task.row_elements import order_key_of
+from jobs.task.service_lease import ServiceLease
 from jobs.task.single_flight import SingleFlightLookupFunction
 
 if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
+    from jobs.limits.limits_plan import ServiceLimits
     from jobs.task.plan import PartitionPlan
     from jobs.task.progress import AttemptCounts
     from jobs.task.task_ledger import TaskLedger
@@ -43,6 +46,8 @@ class Surroundings:
     now_us: Callable[[], int]
     attempts: AttemptCounts
     client_for: Callable[[Lookup, int], Client] = client_for
+    on_pause: Callable[[str, float, str], None] = lambda _service, _seconds, _reason: None  # a gate was closed
+    ask_soon: Callable[[], None] = lambda: None  # for a share of what the run holds
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class Chain:
     links: list[Link]
     sharing: list[SingleFlightLookupFunction]
     watches: list[CircuitBreaker]  # in the order of the lookups; lookups of one service share one
+    gates: dict[str, Gate]  # by service
+    leases: list[ServiceLease | None]  # in the order of the lookups; lookups of one service share one
 
     async def finish(self) -> None:
         """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept, and for what
@@ -74,8 +81,18 @@ class Chain:
             before += figures.queued + waiting
         return found
 
-    def grow(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
-        """So many calls in flight from now on, per lookup; no fewer than before."""
+    def wants(self, shares: Sequence[int]) -> dict[str, int]:
+        """Of each service whose limit holds over runs: how many calls could be in flight, within these shares."""
+        found: dict[str, int] = {}
+        for operator, caller, lease, share in zip(self.operators, self.callers, self.leases, shares, strict=True):
+            if lease is not None:
+                leaving = caller.leaving() if isinstance(caller, Requesting) else 0
+                could = min(share, operator.statistics().outstanding + leaving)
+                found[lease.service] = found.get(lease.service, 0) + could
+        return found
+
+    def resize(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
+        """So many calls in flight from now on, per lookup; those under way end by themselves."""
         for operator, caller, lookup, share in zip(self.operators, self.callers, lookups, shares, strict=True):
             if isinstance(caller, Requesting):
                 caller.allow(share)
@@ -86,17 +103,17 @@ class Chain:
 def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
     """One operator per lookup; what the last one lets out goes to `output`."""
     plan = task.plan
-    watched: dict[tuple[str, str], tuple[Gate, CircuitBreaker]] = {}
-    for lookup in plan.lookups:  # lookups of one service share its gate
-        gate = Gate()
-        called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
-        batch_size = max(other.batch_size for other in plan.lookups if other.service_key == lookup.service_key)
-        watch = CircuitBreaker(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size)
-        watched.setdefault(lookup.service_key, (gate, watch))
-    made = Chain([], [], [], [], [watched[lookup.service_key][1] for lookup in plan.lookups])
+    watched: dict[str, tuple[Gate, CircuitBreaker, ServiceLease | None]] = {}
+    limits = plan.limits or (None,) * len(plan.lookups)
+    for lookup, of_service in zip(plan.lookups, limits, strict=True):  # lookups of one service share its gate
+        if (service := service_of(lookup)) not in watched:
+            gate = Gate()
+            watched[service] = gate, _watch(task, lookup, gate), _lease(task, of_service, gate)
+    services = [watched[service_of(lookup)] for lookup in plan.lookups]
+    gates = {service: gate for service, (gate, _, _) in watched.items()}
+    made = Chain([], [], [], [], [watch for _, watch, _ in services], gates, [lease for *_, lease in services])
     for place, lookup in reversed(list(enumerate(plan.lookups))):
-        gate, watch = watched[lookup.service_key]
-        operator, asking, caller = _operator(task, place, gate, watch, output)
+        operator, asking, caller = _operator(task, place, watched[service_of(lookup)], output)
         made.operators.insert(0, operator)
         made.callers.insert(0, caller)
         if isinstance(asking, SingleFlightLookupFunction):
@@ -107,10 +124,25 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
     return made
 
 
+def _watch(task: Surroundings, lookup: Lookup, gate: Gate) -> CircuitBreaker:
+    called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
+    batch_size = max(other.batch_size for other in task.plan.lookups if other.service_key == lookup.service_key)
+    on_pause = partial(task.on_pause, service_of(lookup))
+    return CircuitBreaker(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size, on_pause=on_pause)
+
+
+def _lease(task: Surroundings, limits: ServiceLimits | None, gate: Gate) -> ServiceLease | None:
+    return None if limits is None else ServiceLease(limits, gate, task.ask_soon)
+
+
 def _operator(
-    task: Surroundings, place: int, gate: Gate, watch: CircuitBreaker, output: Callable[[StreamElement], None]
+    task: Surroundings,
+    place: int,
+    service: tuple[Gate, CircuitBreaker, ServiceLease | None],
+    output: Callable[[StreamElement], None],
 ) -> tuple[AsyncWaitOperator, LookupFunction, Client]:
     lookup, share = task.plan.lookups[place], task.shares[place]
+    gate, watch, lease = service
     caller, ledger = _caller(task, place), task.ledgers[place]
     facts: dict[str, Any] = {
         "place": place,
@@ -120,6 +152,7 @@ def _operator(
         "attempts": task.attempts,
         "ledger": ledger,
         "allowance": task.allowance,
+        "lease": lease,
     }
     rows = rows_at_once(lookup, share)
     shared = None if lookup.cache is None else SingleFlightLookupFunction(lookup, caller, cache=lookup.cache, **facts)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import CallCap, LedgerPlan
+    from jobs.limits.limits_plan import ServiceLimits
     from jobs.task.arrow_batches import BatchLayout
     from jobs.task.asked_once import AskedFile
     from jobs.task.driver_link import DriverAddress
@@ -27,6 +28,7 @@ class PartitionPlan:
     may_call: bool = True  # False: a key without an answer leaves as not_asked
     cap: CallCap | None = None
     driver: DriverAddress | None = None  # where a task asks before it works
+    limits: tuple[ServiceLimits | None, ...] = ()  # per lookup, those that hold over runs; none: within this run only
     unit: str = "rows"  # for people: what goes through, "keys" while they are asked before the rows
 
     @property

@@ -11,8 +11,9 @@ import gc
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,12 +39,14 @@ from jobs.task.plan import PartitionPlan
 from jobs.task.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.task.read_ahead import InputQueue, InputWindow
 from jobs.task.row_elements import RowElements
+from jobs.task.service_lease import answer_of
 from jobs.task.task_ledger import TaskLedger
 
 ROWS_PER_BATCH = 2000  # of output
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
 TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
+ASK_EVERY = 0.02  # s; between two heartbeats of a task that waits for a lease, at least
 LEND_EVERY = 0.02  # s; the last rows of a task are looked at so often
 
 
@@ -97,6 +100,9 @@ class PartitionRun:
         self._driver: ToDriver
         self._all_rows_came = asyncio.Event()
         self._spent = asyncio.Event()  # another task is at the cap on calls
+        self._asking_soon = False
+        self._asked_for_leases = 0  # so often
+        self._asked_at: dict[int, float] = {}  # by the loop's time: the latest ones
         self._left = False
         self._stopped: Exception | None = None  # what to raise, when it was not Spark's thread that left
         self._input_failed = False
@@ -131,6 +137,14 @@ class PartitionRun:
         now = self.now_us()
         self._call_soon(self._widen, shares)
         return now
+
+    def pause(self, service: str, seconds: float) -> None:
+        """From any thread: another task was asked to leave the service alone for so many seconds."""
+        self._call_soon(self._pause, service, seconds)
+
+    def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
+        """From any thread: what the driver answers to the heartbeat with this number."""
+        self._call_soon(self._take_leases, number, answers)
 
     def go_alone(self) -> None:
         """From any thread: no driver says what this task may have; the least that each has at first."""
@@ -195,8 +209,60 @@ class PartitionRun:
     def _widen(self, shares: Sequence[int]) -> None:
         self._shares = [*map(max, self._shares, shares)]
         self._window.grow(self._rows_ahead())
-        if self._chain is not None:
-            self._chain.grow(self._plan.lookups, self._shares)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Have the operators make as many calls at once as this task may: its share of the run, and of what that has.
+
+        One of them waits for its lease where there is none, so that it is asked for.
+        """
+        if self._chain is None:
+            return
+        at_most = [share if lease is None else min(share, max(1, lease.calls))
+                   for share, lease in zip(self._shares, self._chain.leases, strict=True)]  # fmt: skip
+        self._chain.resize(self._plan.lookups, at_most)
+
+    def _pause(self, service: str, seconds: float) -> None:
+        if self._chain is not None and service in self._chain.gates:
+            self._chain.gates[service].close(seconds)
+            self._note_pause(service, seconds)
+
+    def _say_pause(self, service: str, seconds: float, reason: str) -> None:
+        self._note_pause(service, seconds)
+        self._driver.say_pause(service, seconds, reason)
+
+    def _note_pause(self, service: str, seconds: float) -> None:
+        for lease in self._chain.leases if self._chain is not None else ():
+            if lease is not None and lease.service == service:
+                lease.others_close(seconds)
+
+    # -- leases over runs ----------------------------------------------------------------------------------------------
+
+    def _ask_soon(self) -> None:
+        if not self._asking_soon:
+            self._asking_soon = True
+            asyncio.get_running_loop().call_later(ASK_EVERY, self._ask_for_leases)
+
+    def _ask_for_leases(self) -> None:
+        """A heartbeat: what this task has in use of the limits that hold over runs, and could use."""
+        self._asking_soon = False
+        if self._chain is None or not any(self._chain.leases):
+            return
+        wants = self._chain.wants(self._shares)
+        self._asked_for_leases += 1
+        self._asked_at = {number: at for number, at in self._asked_at.items() if number > self._asked_for_leases - 20}
+        self._asked_at[self._asked_for_leases] = asyncio.get_running_loop().time()
+        leases = {lease.service: lease for lease in self._chain.leases if lease is not None}
+        claims = {service: lease.claims(wants[service]) for service, lease in leases.items()}
+        self._driver.say_leases(self._asked_for_leases, claims)
+
+    def _take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
+        asked_at = self._asked_at.get(number)
+        if self._chain is None or asked_at is None or number < self._asked_for_leases:
+            return  # a later one has said what this task keeps
+        for lease in {lease.service: lease for lease in self._chain.leases if lease is not None}.values():
+            lease.take(answer_of(answers[lease.service]), asked_at=asked_at)
+        self._fit()
 
     def _leave(self) -> None:
         self._left = True
@@ -243,7 +309,10 @@ class PartitionRun:
                 ledger.open()
                 if allowance is not None:
                     allowance.spent_before(place, ledger.earlier_answers)
-        return Surroundings(plan, self._shares, self._ledgers, allowance, self.now_us, self._attempts, self._client_for)
+        return Surroundings(
+            plan, self._shares, self._ledgers, allowance, self.now_us, self._attempts, self._client_for,
+            on_pause=self._say_pause, ask_soon=self._ask_soon,
+        )  # fmt: skip
 
     def _known_outcomes(self, place: int, caller: Client) -> KnownOutcomes:
         """What is known before any call at one lookup: as its keys were asked first, else as the ledger has it."""
@@ -343,6 +412,7 @@ class PartitionRun:
             await asyncio.sleep(EVERY)
             self._flush()
             self._tell(operators)
+            self._ask_for_leases()
 
     def _tell(self, operators: list[AsyncWaitOperator]) -> None:
         progress = self._progress

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from jobs.limits.lease_book import CLOSED, OPEN, PROBE, LeaseBook, Limit
 from jobs.limits.lease_holder import LeaseHolder
-from jobs.limits.lease_keeper import LeaseKeeper, ServiceLimits
+from jobs.limits.lease_keeper import LeaseKeeper
+from jobs.limits.limits_plan import ServiceLimits
 from jobs.limits.store import StoreLost
 
 CALL_LIMIT = 2.0  # s, the longest call
@@ -79,7 +80,7 @@ class Task:
         self.holder = LeaseHolder({"calls": Limit(wants)})
         self.running = 0
         self.probing = False
-        self._beat_scheduled = False
+        self._calls = set()  # the loop itself forgets a task that nobody else knows
         self._loop = asyncio.get_running_loop()
         self._loop.call_later(service.draw.uniform(0, BEAT), self.tick)
 
@@ -108,7 +109,9 @@ class Task:
             self.probing = self.probing or may > self.running
         while self.running < may:
             self.running += 1
-            self._loop.create_task(self.call())
+            call = self._loop.create_task(self.call())
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
 
     async def call(self):
         probe = self.probing
@@ -188,7 +191,7 @@ async def fleet(*, runs, tasks, limit, seconds, draw, wants=8, store=None, meanw
     if meanwhile is not None:
         asyncio.get_running_loop().create_task(meanwhile(found, store, service))
     await asyncio.sleep(settle)
-    busy, answered = service.busy, dict(service.answered)
+    busy, answered, store.steps = service.busy, dict(service.answered), 0
     await asyncio.sleep(seconds)
     use = (service.busy - busy) / seconds / limit
     each = [service.answered.get(run.name, 0) - answered.get(run.name, 0) for run in found]

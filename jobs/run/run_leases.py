@@ -1,0 +1,134 @@
+"""This driver's leases over runs, where TIDEGATE_LIMITS_URL is set: one keeper per service, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from jobs.declare.lookup import Lookup, service_of
+from jobs.errors import DeclarationError, RunStopped
+from jobs.limits.lease_book import Limit
+from jobs.limits.lease_keeper import LeaseKeeper
+from jobs.limits.limits_plan import CALLS, ServiceLimits
+from jobs.limits.store import LimitStore, StoreLost
+from jobs.limits.store_url import LIMITS_URL, open_store
+
+TOKEN_BYTES = 8
+FOLLOW_AGAIN = 0.5  # s after the connection that tells of gates was lost
+
+
+class RunLeases:
+    """All leases of one driver process.
+
+    Args:
+        store: Where runs meet; it is used on this object's own loop only.
+        name: Of the run, for people.
+        token: Makes what no other driver has.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        store: LimitStore,
+        name: str,
+        *,
+        token: Callable[[int], str] = secrets.token_hex,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._owner = f"{socket.gethostname()}-{os.getpid()}-{token(TOKEN_BYTES)}"
+        self._clock = clock
+        self._keepers: dict[str, LeaseKeeper] = {}
+        self._lock = threading.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself forgets those that nobody else knows
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="tidegate-leases", daemon=True).start()
+
+    def check(self) -> None:
+        """Raises RunStopped when the store is not reached: then no call could start."""
+        try:
+            asyncio.run_coroutine_threadsafe(self._store.books(), self._loop).result()
+        except StoreLost as lost:
+            raise RunStopped(
+                f"{lost}, and no call may start without it ({LIMITS_URL}); start it, or unset that."
+            ) from lost
+        with self._lock:
+            if not self._tasks:
+                asyncio.run_coroutine_threadsafe(self._begin(self._follow()), self._loop).result()
+
+    def keepers(self, declared: Iterable[ServiceLimits]) -> dict[str, LeaseKeeper]:
+        """The keeper of each service, renewed from now on while tasks want some of it."""
+        found = {}
+        for limits in declared:
+            with self._lock:
+                keeper = self._keepers.get(limits.service)
+                if keeper is None:
+                    keeper = LeaseKeeper(limits, self._owner, self._name, self._store, self._clock)
+                    self._keepers[limits.service] = keeper
+                    asyncio.run_coroutine_threadsafe(self._begin(keeper.run()), self._loop).result()
+                else:
+                    keeper.declare(limits)
+            found[limits.service] = keeper
+        return found
+
+    async def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.get_running_loop().create_task(work))
+
+    async def _follow(self) -> None:
+        """Have the next heartbeat at once wherever somebody closed or opened a gate."""
+        while True:
+            try:
+                async for service in self._store.changes():
+                    if (keeper := self._keepers.get(service)) is not None:
+                        keeper.hurry()
+            except StoreLost:
+                await asyncio.sleep(FOLLOW_AGAIN)
+
+
+def limits_of(lookups: Sequence[Lookup]) -> tuple[ServiceLimits | None, ...]:
+    """Per lookup, the limits of its service that hold over runs; () where no store is named.
+
+    Raises:
+        DeclarationError: A lookup has no time limit, so that its calls could outlive any lease.
+    """
+    if not os.environ.get(LIMITS_URL):
+        return ()
+    longest: dict[str, float] = {}
+    for lookup in lookups:
+        seconds = lookup.longest_call
+        if seconds is None:
+            raise DeclarationError(
+                f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and with {LIMITS_URL} no call may "
+                "outlive its run's lease; declare one of them."
+            )
+        service = service_of(lookup)
+        longest[service] = max(longest.get(service, 0.0), seconds)
+    return tuple(
+        ServiceLimits(service_of(one), {CALLS: Limit(one.concurrency)}, longest[service_of(one)]) for one in lookups
+    )
+
+
+_leases: RunLeases | None = None
+_opening = threading.Lock()
+
+
+def run_leases(name: str) -> RunLeases:
+    """This driver's, opened when they are first wanted.
+
+    Raises:
+        DeclarationError: The environment names a store that is none.
+        RunStopped: The store is not reached.
+    """
+    global _leases  # noqa: PLW0603  # one per process, as its tasks are of one run
+    with _opening:
+        if _leases is None:
+            _leases = RunLeases(open_store(os.environ[LIMITS_URL]), name)
+    _leases.check()
+    return _leases

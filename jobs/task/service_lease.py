@@ -1,0 +1,152 @@
+"""A task's part of what its run holds of one service, where the limit holds over runs (jobs/limits).
+
+Every call enters here and leaves. None starts beyond the task's part, none that could outlive the lease, and none while
+the service wants to be left alone. Meanwhile the service's gate is closed, so that no record's clock runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from jobs.clients.client import CallFailed
+from jobs.limits.lease_book import CLOSED, PROBE, Answer, Claim, Share
+from jobs.limits.lease_holder import LeaseHolder
+from jobs.limits.limits_plan import CALLS
+
+if TYPE_CHECKING:
+    from asyncio_core import Gate
+    from jobs.limits.limits_plan import ServiceLimits
+
+CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
+
+
+class ServiceLease:
+    """Lives on the event loop of one task.
+
+    Args:
+        limits: What the run declares of the service.
+        gate: The service's, in this task.
+        ask_soon: Has the driver asked for a share before the next regular heartbeat.
+    """
+
+    def __init__(self, limits: ServiceLimits, gate: Gate, ask_soon: Callable[[], None]) -> None:
+        self.service = limits.service
+        self.running = 0
+        self._longest_call = limits.longest_call
+        self._holder = LeaseHolder(limits.limits)
+        self._gate = gate
+        self._ask_soon = ask_soon
+        self._clock = asyncio.get_running_loop().time
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed = False  # the gate, by this lease
+        self._others_close_until = 0.0  # the gate, by the loop's time
+        self._probing = False  # a call is under way that finds out whether the service is back
+        self.probed = False  # it was answered, and the driver does not know yet
+
+    @property
+    def calls(self) -> int:
+        """Calls in flight that it should have now."""
+        return self._holder.may_use(CALLS, self._clock())
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[None]:
+        """Around one call: waits until it may start, and ends it with CallFailed before the lease could end."""
+        while not self._may_start():
+            self._hold_back()
+            self._ask_soon()
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._wake()  # it may have been this one's turn
+                raise
+        probes = self._holder.gate == PROBE
+        self._probing = self._probing or probes
+        self.running += 1
+        answered = False
+        try:
+            async with asyncio.timeout(self._longest_call):
+                yield
+            answered = True
+        except TimeoutError as error:
+            raise CallFailed(f"no answer within {self._longest_call} s", passing=True) from error
+        except CallFailed as error:
+            answered = not error.passing
+            raise
+        finally:
+            self.running -= 1
+            if probes:
+                self._probing = False
+                self.probed = self.probed or answered
+                self._ask_soon()
+            self._wake()
+
+    def _may_start(self) -> bool:
+        now, holder = self._clock(), self._holder
+        if now + self._longest_call > holder.until or holder.gate == CLOSED:
+            return False
+        if holder.gate == PROBE and (self._probing or self.probed):
+            return False
+        return self.running < holder.may_use(CALLS, now)
+
+    def _hold_back(self) -> None:
+        """Stop the records' clocks where it is not this task's own calls that are waited for."""
+        if self._holder.gate == CLOSED or self._probing or not self.running:
+            self._closed = True
+            self._gate.close(CLOSED_FOR)
+
+    def others_close(self, seconds: float) -> None:
+        """The gate is closed for so long, whatever this lease allows."""
+        self._others_close_until = max(self._others_close_until, self._clock() + seconds)
+
+    def _wake(self) -> None:
+        """Let those go on that may start now; each looks again by itself."""
+        free = max(1, self.calls - self.running) if self._may_start() else 0
+        while free and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                free -= 1
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
+
+    def claims(self, wants: int) -> dict[str, Any]:
+        """What to say to the driver. wants: calls that could be in flight."""
+        found = self._holder.ask({CALLS: self.running}, {CALLS: wants})
+        probed, self.probed = self.probed, False
+        return {"claims": {name: [one.keeps, one.wants] for name, one in found.items()}, "probed": probed}
+
+    def take(self, answer: Answer, *, asked_at: float) -> None:
+        """The driver's answer. asked_at: this task's clock before it asked."""
+        self._holder.take(answer, asked_at=asked_at)
+        if self._may_start():
+            if self._closed and self._clock() >= self._others_close_until:
+                self._gate.open()
+            self._closed = False
+            self._wake()
+        elif self._waiting:
+            self._hold_back()
+
+
+def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
+    """What a task said, as the driver's book takes it. Raises KeyError, TypeError or ValueError for anything else."""
+    return {name: Claim(limit, *map(int, message["claims"][name])) for name, limit in limits.limits.items()}
+
+
+def message_of(answer: Answer) -> dict[str, Any]:
+    """The book's answer for the driver link."""
+    shares = {name: [share.has, share.target] for name, share in answer.shares.items()}
+    return {"shares": shares, "ttl": answer.ttl, "gate": answer.gate, "reason": answer.reason}
+
+
+def answer_of(message: Mapping[str, Any]) -> Answer:
+    """From the driver link. Raises KeyError, TypeError or ValueError for what no driver says."""
+    shares = {str(name): Share(*map(int, share)) for name, share in message["shares"].items()}
+    return Answer(shares, float(message["ttl"]), str(message["gate"]), reason=str(message["reason"]))

@@ -1,0 +1,253 @@
+"""Two runs at once, each with its driver and its tasks: over real links and a real store, one limit holds for both."""
+
+import asyncio
+import dataclasses
+import threading
+import types
+
+import pyarrow as pa
+import pytest
+from aiohttp import web
+
+from jobs.clients.client import Throttled
+from jobs.declare.lookup import service_of
+from jobs.errors import DeclarationError, RunStopped
+from jobs.limits.lease_book import Claim, Limit
+from jobs.limits.store import StoreLost
+from jobs.limits.store_url import LIMITS_URL, open_store
+from jobs.run import coordinator as coordinating
+from jobs.run import run_leases
+from jobs.run.coordinator import DriverCoordinator
+from jobs.run.enrich import enrich
+from jobs.run.run_leases import RunLeases, limits_of
+from jobs.task.driver_link import PARTITION_OF_FRAME, with_driver
+from jobs.task.runner import PartitionRun
+from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
+from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Service
+from tidegate.__main__ import main
+
+pytestmark = pytest.mark.slow
+LIMIT = 6
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    url = f"file://{tmp_path}/limits.sqlite"
+    monkeypatch.setenv(LIMITS_URL, url)
+    return url
+
+
+def hold(url, declared, calls):
+    """Another run says that it uses so many, for ten minutes."""
+    claim = {"calls": Claim(Limit(LIMIT), calls, calls)}
+    step = open_store(url).step
+
+    def beat(book, now):
+        return book.heartbeat("another", claim, now=now, ttl=600, name="another run")
+
+    return asyncio.run(step(service_of(declared), beat)).shares["calls"].has
+
+
+class Run:
+    """One run in threads of its own: a driver, two tasks."""
+
+    def __init__(self, url, declared, *, tasks=2, name="a run"):
+        limits, keepers = limits_of([declared]), {}
+        if url:
+            leases = RunLeases(open_store(url), name)
+            leases.check()
+            keepers = leases.keepers(limits)
+            (self.keeper,) = keepers.values()
+        self.driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
+        address = self.driver.register(once=False, keepers=keepers)
+        planned = plan(declared, share=LIMIT)
+        self.plan = dataclasses.replace(planned, driver=address, limits=limits)
+        self.tasks = tasks
+        self.found, self.threads, self.errors = [], [], []
+
+    def task(self, number, rows):
+        run = PartitionRun(self.plan, number, 0)
+        context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number)
+        column = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in rows)
+        try:
+            self.found += list(with_driver(run, column, self.plan.driver, context))
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.errors.append(error)
+
+    def start(self, rows):
+        self.threads = [threading.Thread(target=self.task, args=(n, batches(rows))) for n in range(self.tasks)]
+        for thread in self.threads:
+            thread.start()
+
+    def join(self):
+        for thread in self.threads:
+            thread.join()
+        return sum(batch.num_rows for batch in self.found)
+
+
+@pytest.mark.parametrize("cache", [None, Cache()])
+def test_two_runs_have_no_more_calls_in_flight_than_one_may_have(url, cache):
+    function = Function(seconds=lambda key: 0.02)
+    declared = lookup(function, max_concurrency=LIMIT, cache=cache)
+    runs = [Run(url, declared, name=f"run {number}") for number in range(2)]
+
+    def both():
+        for run in runs:
+            run.start(150)
+        return [run.join() for run in runs]
+
+    assert in_time(both) == [300, 300]
+    assert function.highest == LIMIT
+    assert not runs[0].errors
+
+
+def test_a_run_alone_has_the_whole_limit_and_gives_it_back_at_its_end(url, wait_for):
+    function = Function(seconds=lambda key: 0.01)
+    run = Run(url, lookup(function, max_concurrency=LIMIT), tasks=1)
+    run.start(300)
+    assert in_time(run.join) == 300
+    assert function.highest == LIMIT
+
+    def held():
+        books, _ = asyncio.run(open_store(url).books())
+        return sum(book.held("calls") for book in books.values())
+
+    wait_for(lambda: held() == 0)
+
+
+def test_what_another_run_holds_is_not_used_and_what_it_leaves_is(url):
+    function = Function(seconds=lambda key: 0.01)
+    declared = lookup(function, max_concurrency=LIMIT)
+    other = Run(url, declared)
+
+    assert [hold(url, declared, 4) for _ in range(2)] == [4, 4]
+    other.start(100)
+    assert in_time(other.join) == 200
+    assert function.highest == LIMIT - 4
+
+
+def test_one_refusal_stops_all_tasks_of_both_runs_until_the_pause_ends(url):
+    began, lock = [], threading.Lock()
+    refused = threading.Event()
+
+    class Refusing(Function):
+        async def async_invoke(self, value):
+            loop = asyncio.get_running_loop()
+            with lock:
+                began.append(loop.time())
+                refuses = len(began) > 40 and not refused.is_set()
+                if refuses:
+                    refused.set()
+                    began.append("refused")
+            if refuses:
+                raise Throttled("429", 2.0)
+            return await super().async_invoke(value)
+
+    function = Refusing(seconds=lambda key: 0.05)
+    declared = lookup(function, max_concurrency=LIMIT)
+    runs = [Run(url, declared, name=f"run {number}") for number in range(2)]
+
+    def both():
+        for run in runs:
+            run.start(60)
+        return [run.join() for run in runs]
+
+    assert in_time(both) == [120, 120]
+    at = began.index("refused")
+    paused = began[at - 1]
+    after = sorted(one for one in began[at + 1 :] if one > paused + 1.0)
+    assert after[0] >= paused + 2.0
+    assert after[1] >= after[0] + 0.05, "one call probes"
+
+
+def test_without_the_store_the_run_stops_in_one_sentence(url, monkeypatch):
+    monkeypatch.setattr(coordinating, "WITHOUT_STORE", 0.5)
+    function = Function(seconds=lambda key: 0.05)
+    run = Run(url, lookup(function, max_concurrency=LIMIT), tasks=1)
+
+    class Gone:
+        async def step(self, service, decide):
+            raise StoreLost("gone")
+
+    run.keeper.store = Gone()
+    run.start(1000)
+    in_time(run.join)
+    assert [type(error) for error in run.errors] == [RunStopped]
+    assert "The store of the limits (TIDEGATE_LIMITS_URL) has not answered for" in str(run.errors[0])
+
+
+def test_a_lookup_whose_calls_nothing_ends_is_refused(url):
+    with pytest.raises(DeclarationError, match="it has no timeout and no attempt_timeout"):
+        limits_of([lookup(Function(), timeout=None)])
+
+
+def test_a_store_that_is_not_there_is_said_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(run_leases, "_leases", None)
+    monkeypatch.setenv(LIMITS_URL, "postgresql://nobody@127.0.0.1:9/none")
+    with pytest.raises(RunStopped, match="the store of the limits is not reached"):
+        run_leases.run_leases("a run")
+
+
+def test_with_no_store_named_nothing_is_leased(monkeypatch):
+    monkeypatch.delenv(LIMITS_URL, raising=False)
+    assert limits_of([lookup(Function())]) == ()
+
+
+def test_a_pause_of_one_task_is_that_of_all_tasks_of_its_run(monkeypatch):
+    monkeypatch.delenv(LIMITS_URL, raising=False)
+    began, refused = [], threading.Event()
+
+    class Refusing(Function):
+        async def async_invoke(self, value):
+            now = asyncio.get_running_loop().time()
+            if len(began) > 40 and not refused.is_set():
+                refused.set()
+                began.append(("refused", now))
+                raise Throttled("429", 1.0)
+            began.append(("began", now))
+            return await super().async_invoke(value)
+
+    run = Run(None, lookup(Refusing(seconds=lambda key: 0.05), max_concurrency=LIMIT))
+    run.start(100)
+    assert in_time(run.join) == 200
+    (paused,) = [when for what, when in began if what == "refused"]
+    assert next(when for what, when in began if when > paused + 0.2) >= paused + 0.99
+
+
+@pytest.mark.spark
+def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch):
+    monkeypatch.setattr(run_leases, "_leases", None)
+
+    async def answer(_request):
+        await asyncio.sleep(0.05)
+        return web.json_response({"x": 1.5})
+
+    service.answer = answer
+    geo = HttpLookup(
+        name="geo", service=Service(name="geo", url=service.url, max_concurrency=LIMIT), request="GET /{k}",
+        keys={"k": "id"}, returns="x DOUBLE", timeout=5.0,
+    )  # fmt: skip
+    assert [hold(url, geo, 4) for _ in range(2)] == [4, 4]
+    declared = Enrichment(
+        name="things", input=Input(path="in", row_id=["id"]), lookups=[geo], output=Output(path="out")
+    )
+    rows = enrich(spark.range(40).repartition(2), declared).collect()
+    assert [row.geo_status for row in rows] == ["ok"] * 40
+    assert service.highest_in_flight == LIMIT - 4
+
+
+def test_limits_shows_who_holds_what_and_who_waits(url, capsys, monkeypatch):
+    declared = lookup(Function(), max_concurrency=LIMIT)
+    assert main(["limits"]) == 0
+    assert capsys.readouterr().out == "No run holds or wants anything.\n"
+    hold(url, declared, 4)
+    step = open_store(url).step
+    asyncio.run(step(service_of(declared), lambda book, now: book.close_gate(30.0, "429 Too Many Requests", now=now)))
+    assert main(["limits"]) == 0
+    pause, headings, line = capsys.readouterr().out.splitlines()
+    assert pause == "function first: nobody calls it for 30 s more (429 Too Many Requests)"
+    assert headings.split() == ["service", "limit", "run", "holds", "due", "wants", "ends", "in"]
+    assert line.split() == ["function", "first", "calls", "of", "6", "another", "run", "4", "4", "4", "600", "s"]
+    monkeypatch.delenv(LIMITS_URL)
+    assert main(["limits"]) == 2
+    assert "TIDEGATE_LIMITS_URL is not set" in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""`tidegate limits`: who holds how much of each limit over runs, and who waits."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from jobs.errors import DeclarationError
+from jobs.limits.store_url import LIMITS_URL
+from tidegate.commands.command import RIGHT, Command
+
+HEADINGS = ("service", "limit", "run", "holds", "due", "wants", "ends in")
+
+
+def _add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """It has none."""
+
+
+def _run(_options: argparse.Namespace) -> int:
+    url = os.environ.get(LIMITS_URL)
+    if not url:
+        raise DeclarationError(
+            f"{LIMITS_URL} is not set: limits hold within each run only. It names the store where runs meet."
+        )
+    from jobs.commands.limits import holders_and_pauses
+
+    holders, pauses = holders_and_pauses(url)
+    for pause in pauses:
+        print(f"{pause.service}: nobody calls it for {pause.seconds:.0f} s more ({pause.reason})")
+    if not holders:
+        print("No run holds or wants anything.")
+        return RIGHT
+    lines = [HEADINGS] + [
+        (one.service, f"{one.limit} of {one.amount:,}", one.run, f"{one.holds:,}", f"{one.due:,}", f"{one.wants:,}",
+         f"{one.expires_in:.0f} s")
+        for one in holders
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    return RIGHT
+
+
+COMMAND = Command("limits", "who holds how much of each limit over runs, and who waits", _add_arguments, _run)
