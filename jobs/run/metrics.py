@@ -125,7 +125,7 @@ def _of_lookup(rows: pa.Table, lookup: LookupFacts) -> _LookupCounts:
         spent=pc.sum(pc.subtract(end, start)).as_py() or 0,
         first=pc.min(start).as_py() or FOR_EVER,
         last=pc.max(end).as_py() or 0,
-        oldest=pc.min(answered_at.cast(pa.int64())).as_py() or FOR_EVER,
+        oldest=pc.min(_in_micros(answered_at)).as_py() or FOR_EVER,
         latencies=latency.filter(is_answered).drop_null().to_numpy(),
         called=_keys(rows, key, pc.greater(counts, 0)) if has_key and lookup.asks_once else _NO_KEYS,
         known=_keys(rows, key, is_known) if has_key and _is_priced(lookup) else _NO_KEYS,
@@ -193,6 +193,11 @@ def _nearest_ranks(values: npt.NDArray[np.float64], shares: Sequence[float]) -> 
     places = [max(0, math.ceil(share * len(values)) - 1) for share in shares]
     ordered = np.partition(values, places)
     return [float(ordered[place]) for place in places]
+
+
+def _in_micros(moments: pa.Array) -> pa.Array:
+    """Timestamps as µs since the epoch; Arrow reads files of Spark's own writer in ns."""
+    return moments.cast(pa.timestamp("us", moments.type.tz), safe=False).cast(pa.int64())
 
 
 def _moment(micros: int) -> str:
