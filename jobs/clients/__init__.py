@@ -1,1 +1,1 @@
-"""Outside systems, asked: each error of theirs becomes one of ours here."""
+"""Clients of outside systems, which translate their errors into Tidegate's."""

@@ -1,4 +1,4 @@
-"""The body of an answer: JSON, in the charset that the service names; and what of an error's body may be shown."""
+"""The body of an answer, as JSON in the service's charset, and the displayed part of an error's body."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 
 import aiohttp
 
-SHOWN = 500  # characters of an error's body
-READ = 8_192  # bytes of it
-AT_MOST = 2.0  # s that it is waited for: the status says enough
-LONGEST_SECRET = 1_000  # characters; where a body is cut, half a secret may stand
+SHOWN = 500  # displayed characters of an error's body
+READ = 8_192  # bytes read of an error's body
+AT_MOST = 2.0  # s to wait for it: the status alone would do
+LONGEST_SECRET = 1_000  # characters; a cut body may end in half a secret
 TAG = re.compile(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>")
-BEGUN = re.compile(r"[-.]?|[eE][-+]?|\\?u?[0-9a-fA-F]{0,4}")  # of a number, of an escape
+BEGUN = re.compile(r"[-.]?|[eE][-+]?|\\?u?[0-9a-fA-F]{0,4}")  # the start of a number or of an escape
 
 
 class BrokenOff(ValueError):  # noqa: N818  # says what is wrong with it
-    """The body ends before its JSON does."""
+    """The body ends inside its JSON."""
 
 
 def loaded(body: bytes, charset: str | None = None) -> Any:
-    """The JSON. charset: as Content-Type names it; None: what JSON's own rule finds.
+    """The JSON. charset: from Content-Type; None: by JSON's own rule.
 
-    Raises ValueError for what is none, for NaN and infinity, written as 1e999 too; BrokenOff where the rest is missing.
+    Raises ValueError for invalid JSON, NaN and infinity (also as 1e999), and BrokenOff for a truncated body.
     """
     text = _text(body, charset)
     try:
@@ -69,11 +69,11 @@ def _finite(digits: str) -> float:
     return number
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # json.loads makes one each time
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # json.loads creates one per call
 
 
 def is_whole(response: aiohttp.ClientResponse) -> bool:
-    """Whether HTTP itself says where the body ends: else a connection that broke looks like the end, and so does a
+    """Whether HTTP marks the end of the body. Otherwise a broken connection looks like the end, and so does a
     compressed body that was cut before it was sent.
     """
     headers = response.headers
@@ -82,7 +82,7 @@ def is_whole(response: aiohttp.ClientResponse) -> bool:
 
 
 async def error_text(response: aiohttp.ClientResponse) -> str:
-    """The begin of an error's body, without HTML's tags; empty when there is none, or it does not come soon."""
+    """The start of an error's body without HTML tags; empty if it has none, or if it does not arrive in time."""
     body, content = bytearray(), response.content
     with suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(AT_MOST):

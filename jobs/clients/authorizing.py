@@ -1,6 +1,6 @@
-"""Authentication on an executor: the headers of each request, and one token per process, asked for one at a time.
+"""Authentication on an executor: the headers of each request, and one token per process with one request at a time.
 
-Secrets are read here, when a task starts. They leave in headers and in the request for a token, nowhere else.
+Secrets are read here when a task starts, and are sent only in headers and token requests.
 """
 
 from __future__ import annotations
@@ -25,37 +25,41 @@ from jobs.errors import AccessRefused, DeclarationError, RunStopped
 if TYPE_CHECKING:
     from jobs.clients.transport import Transport
 
-TOKEN_TIMEOUT = 30.0  # s, for one request for a token
+TOKEN_TIMEOUT = 30.0  # s, for one token request
 TOKEN_TRIES = 3
 TOKEN_PAUSE = 0.5  # s between them
-SHOWN_OF_A_SECRET = 3  # letters that a beginning may have and not be taken for one
-TOKEN_BYTES = 65_536  # more is no token
+SHOWN_OF_A_SECRET = 3  # characters; a shorter start of a secret is not masked
+TOKEN_BYTES = 65_536  # a longer answer is not a token
 
 
 class Authorizer(Protocol):
-    """Gives requests their headers. Lives on the event loop of one partition."""
+    """Adds authentication headers to requests. Bound to the event loop of one partition."""
 
-    parameter: tuple[str, str] | None  # of the query: its name, and the secret
+    parameter: tuple[str, str] | None  # query parameter: name and secret
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def headers(self) -> dict[str, str]:
-        """For one request. Raises CallFailed when there is no token just now, AccessRefused when we are refused one."""
+        """The headers of one request. Raises CallFailed if no token is available now, AccessRefused if the server
+        refuses one.
+        """
 
     def accepted(self, headers: dict[str, str]) -> None:
-        """The service took a request with these headers."""
+        """Note that the service accepted these headers."""
 
     def refused(self, headers: dict[str, str]) -> bool:
-        """The service said 401 to these headers; True when the next request will have others."""
+        """Handle a 401 to these headers; True if the next request will have new ones."""
 
     def masked(self, text: str) -> str:
-        """`text` without the secrets, should somebody else have put one there."""
+        """`text` with secrets masked."""
 
 
 def authorizer(auth: Auth | None, service: str, transport: Transport | None = None) -> Authorizer:
-    """Raises DeclarationError when a secret is not set, or cannot stand in a header. transport: how tokens come."""
+    """The authorizer of a service. Raises DeclarationError if a secret is not set or not valid in a header. transport:
+    for token requests.
+    """
     match auth:
         case None:
             return FixedHeaders({}, ())
@@ -90,7 +94,7 @@ def _base64(text: str) -> str:
 
 
 def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """`text` with *** for each secret, however it is written there."""
+    """`text` with *** for each secret in any encoding."""
     for secret in secrets:
         for written in {
             secret,
@@ -100,7 +104,7 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
             quote_plus(secret),
         }:
             text = text.replace(written, "***")
-            if "..." in text:  # a long value is cut, and may have been cut in the middle of a secret
+            if "..." in text:  # a long value may have been cut in the middle of a secret
                 for length in range(len(written) - 1, SHOWN_OF_A_SECRET, -1):
                     text = text.replace(f"{written[:length]}...", "***...")
     return text
@@ -138,24 +142,24 @@ class FixedHeaders:
 @dataclass(frozen=True, slots=True)
 class _Token:
     text: str = field(repr=False)
-    renew_at: float  # both by the monotonic clock, which is the clock of every loop
+    renew_at: float  # both by the monotonic clock, which every loop uses
     ends_at: float
 
 
-_TOKENS: dict[tuple[str, ...], _Token] = {}  # by who asked where for what; in memory only, of this process
+_TOKENS: dict[tuple[str, ...], _Token] = {}  # by client, address and scope; only in this process's memory
 
 
 def forget_tokens() -> None:
-    """The next task fetches its own."""
+    """Forget all tokens, so that the next task fetches its own."""
     _TOKENS.clear()
 
 
 class TokenHeaders:
-    """OAuth 2 client credentials: a token for all requests of a partition, and of those after it in this process.
+    """OAuth 2 client credentials: a token for all requests of a partition, and of later ones in this process.
 
-    Spark runs the tasks of one slot one after the other in one process: what it fetches is a token per slot, not per
-    task. It is renewed in the background before it runs out, and once after a 401; one request for it at a time,
-    whoever needs it. Calls wait only while there is no token that holds.
+    Spark runs the tasks of a slot in one process, so a run fetches a token per slot, not per task. It is renewed in the
+    background before it expires, and once after a 401, by one request at a time. Calls wait only while no token is
+    valid.
     """
 
     parameter: tuple[str, str] | None = None
@@ -170,14 +174,14 @@ class TokenHeaders:
         self._id, self._secret = _read(auth.client_id), _read(auth.client_secret)
         self._kept_as = (self._url, auth.client_auth, auth.scope or "", self._id, self._secret)
         self._headers: dict[str, str] = {}
-        self._tokens: tuple[str, ...] = ()  # the last two: a late answer may speak of the one before
+        self._tokens: tuple[str, ...] = ()  # the last two, because a late answer may be about the previous one
         self._renew_at = self._ends_at = 0.0
-        self._taken = False  # the service has taken this token
-        self._after_refusal = False  # it was fetched because the one before got a 401
+        self._taken = False  # the service accepted this token
+        self._after_refusal = False  # fetched because the previous one got a 401
         self._fetching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """The first token, before any clock starts. Raises RunStopped when there is none to be had."""
+        """Fetch the first token, before any clock starts. Raises RunStopped if that fails."""
         if self._takes_kept(asyncio.get_running_loop().time()):
             return
         for attempt in range(1, TOKEN_TRIES + 1):
@@ -206,7 +210,7 @@ class TokenHeaders:
 
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
-        if not task.cancelled() and task.exception() is not None:  # whoever waits raises it; else the next one tries
+        if not task.cancelled() and task.exception() is not None:  # a waiting call raises it, or the next one retries
             self._renew_at = asyncio.get_running_loop().time() + TOKEN_PAUSE
 
     def accepted(self, headers: dict[str, str]) -> None:
@@ -215,7 +219,7 @@ class TokenHeaders:
 
     def refused(self, headers: dict[str, str]) -> bool:
         if headers is not self._headers:
-            return True  # renewed meanwhile
+            return True  # already renewed
         kept = _TOKENS.get(self._kept_as)
         if kept is not None and kept.text == self._tokens[0]:
             del _TOKENS[self._kept_as]
@@ -233,7 +237,7 @@ class TokenHeaders:
         return without_secrets(text, (self._secret, pair, *tokens))
 
     async def _fetch(self) -> None:
-        """A new token. Raises CallFailed when that may go better next time, AccessRefused when we are refused."""
+        """A new token. Raises CallFailed for a transient failure, AccessRefused if the server refuses."""
         auth = self._auth
         form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
         headers = {"Accept": "application/json"}
@@ -257,7 +261,7 @@ class TokenHeaders:
         if status == 429 or status >= 500:
             raise CallFailed(f"{self._shown_url} gave no token: {status}", passing=True)
         if status != 200:
-            raise AccessRefused(f"{self._service}: {self._shown_url} refuses us a token: {status}{_reason(body)}.")
+            raise AccessRefused(f"{self._service}: {self._shown_url} refuses a token: {status}{_reason(body)}.")
         self._keep(body)
 
     def _reached(self) -> dict[str, Any]:
@@ -266,14 +270,14 @@ class TokenHeaders:
     def _keep(self, body: bytes) -> None:
         token, life = _token(body)
         if token is None:
-            raise AccessRefused(f"{self._service}: {self._shown_url} gave something else than a bearer token.")
+            raise AccessRefused(f"{self._service}: {self._shown_url} gave no bearer token.")
         now = asyncio.get_running_loop().time()
         fetched = _Token(token, now + max(life - self._auth.refresh_before.total_seconds(), life / 2), now + life)
         _TOKENS[self._kept_as] = fetched
         self._use(fetched)
 
     def _takes_kept(self, now: float) -> bool:
-        """Use the token that another one of this process has fetched meanwhile, if it is good for a while."""
+        """Use a token that this process fetched meanwhile, if it stays valid long enough."""
         kept = _TOKENS.get(self._kept_as)
         if kept is None or kept.text in self._tokens or now >= kept.renew_at:
             return False
@@ -288,7 +292,7 @@ class TokenHeaders:
 
 
 class _TokenConnector(WatchedConnector):
-    """For one request, whose answer is not believed when another one comes after it."""
+    """A connector for one request, whose answer is rejected if another one follows it."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(lambda: QUIET_AT_LEAST, lambda _: None, **options)
@@ -301,7 +305,7 @@ class _TokenConnector(WatchedConnector):
         return connection
 
     async def brought_one(self) -> bool:
-        """Whether nothing came behind the answer for a while."""
+        """Whether no data followed the answer for a while."""
         assert self._used is not None
         self._used.brought([()])
         await self.settle()
@@ -309,7 +313,7 @@ class _TokenConnector(WatchedConnector):
 
 
 async def _read_whole(content: aiohttp.StreamReader) -> bytes:
-    """The body, which may come in pieces; of one that is too long for a token, not all."""
+    """The body, which may arrive in pieces; cut if it is too long for a token."""
     body = b""
     while len(body) < TOKEN_BYTES and not content.at_eof():
         body += await content.readany()
@@ -317,7 +321,7 @@ async def _read_whole(content: aiohttp.StreamReader) -> bytes:
 
 
 def _token(body: bytes) -> tuple[str | None, float]:
-    """The bearer token in an answer, if it is one, and how many seconds it lives."""
+    """The bearer token in an answer, if there is one, and its lifetime in seconds."""
     try:
         answer = json.loads(body)
         token, life = answer["access_token"], answer.get("expires_in")
@@ -329,7 +333,7 @@ def _token(body: bytes) -> tuple[str | None, float]:
 
 
 def _reason(body: bytes) -> str:
-    """The error code of RFC 6749, section 5.2, if it is one; nothing else of what came back."""
+    """The error code of RFC 6749, section 5.2, if there is one; nothing else of the body."""
     try:
         code = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""A batch on the wire: keys become the items of one request, and its answer an outcome for each of them."""
+"""Batches on the wire: keys become items of one request, and its answer an outcome for each key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What one request asks for. of_key: for each key the place of its item, or why it has none."""
+    """The items of one request. of_key: for each key the index of its item, or why it has none."""
 
     ids: list[str]
     asked: list[Any]
@@ -33,7 +33,7 @@ class Items:
 
 
 class ItemRequests:
-    """One lookup's batches. An item is known again by its id, or by its place; an answer for no item is left aside."""
+    """One lookup's batches. Answers are matched to items by id or by place; an answer without an item is ignored."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class ItemRequests:
 
     @property
     def answers_name_keys(self) -> bool:
-        """Whether an answer is known by its key, and not by its place or by an id that other requests have too."""
+        """Whether answers are matched by key, not by place or by an id that is reused."""
         return self._by_key
 
     def items(self, keys: Sequence[Key]) -> Items:
-        """An item for each key; one for all equal keys where the key itself is what an answer is known by."""
+        """An item for each key; one for all equal keys if answers are matched by key."""
         ids: list[str] = []
         asked: list[Any] = []
         of_key: list[int | CallFailed] = []
@@ -72,7 +72,7 @@ class ItemRequests:
             if made not in places:
                 try:
                     item = self._item.filled({ID: made, **dict(zip(self._names, key, strict=True))})
-                    dumped(item)  # what cannot be written fails its own key only
+                    dumped(item)  # an unwritable item fails only its key
                 except ValueError as error:
                     of_key.append(CallFailed(str(error), passing=False))
                     continue
@@ -86,13 +86,13 @@ class ItemRequests:
         return dumped(self._body.filled({ITEMS: items.asked}))
 
     def outcomes(self, items: Items, response: Response) -> list[Any]:
-        """For each key its answer, None for a miss, or the exception that stands for it.
+        """For each key its answer, None for a miss, or its exception.
 
-        Raises CallFailed when the answers cannot be told apart, Throttled when the whole answer says "not now".
+        Raises CallFailed if answers cannot be matched, Throttled if the whole answer is throttling.
         """
         found = self._answers.value(response.content)
         is_list = isinstance(found, list)
-        if not (is_list and found) and self._throttles.hold_for(response.content):  # "not now" beside an empty list too
+        if not (is_list and found) and self._throttles.hold_for(response.content):  # throttling with an empty list too
             raise Throttled("throttled, by the answer", response.retry_after)
         if not is_list:
             shown = one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
@@ -105,7 +105,7 @@ class ItemRequests:
         if len(answers) != len(items.asked):
             raise CallFailed(
                 f"the service gave {len(answers)} answers for {len(items.asked)} items, and without batch.match they "
-                "cannot be told apart",
+                "cannot be matched",
                 passing=False,
             )
         return answers
@@ -123,7 +123,7 @@ class ItemRequests:
         if unknown and not any(given.values()):
             if self._by_key and response.connection is not None:
                 response.connection.distrust()
-            raise CallFailed("all answers have an id that was not asked for: they are another request's", passing=True)
+            raise CallFailed("all answers have an unknown id: they belong to another request", passing=True)
         return [self._only(given[made], unknown) for made in items.ids]
 
     def _only(self, answers: list[Any], unknown: int) -> Any:
@@ -135,7 +135,7 @@ class ItemRequests:
             return answers[0]
         if self._left_out == "miss":
             return None
-        beside = f"; {unknown} of its answers have an id that was not asked for" if unknown else ""
+        beside = f"; {unknown} of its answers have an unknown id" if unknown else ""
         return CallFailed(f"the service left this item out of its answer{beside}", passing=False)
 
     def _judged(self, answer: Any, retry_after: float) -> Any:
@@ -152,7 +152,7 @@ class ItemRequests:
 
 
 def id_text(value: Any) -> str | None:
-    """As the id was sent, whether it comes back as text or as a number, and with how many digits."""
+    """The id as sent, if it returns as text or as a number, with any number of digits."""
     if isinstance(value, decimal.Decimal):
         value = float(value) if decimal.Decimal(str(float(value))) == value else as_text(value)
     if isinstance(value, float) and value.is_integer():
@@ -161,7 +161,7 @@ def id_text(value: Any) -> str | None:
 
 
 def dumped(value: Any) -> bytes:
-    """JSON as it goes over the wire; a Decimal with all its digits. Raises ValueError for what JSON cannot hold."""
+    """JSON for the request, with all digits of a Decimal. Raises ValueError for a value that JSON cannot represent."""
     try:
         return orjson.dumps(value, default=_number)
     except orjson.JSONEncodeError as error:

@@ -1,4 +1,4 @@
-"""Many keys in one request: those who ask wait together until a batch is full or has waited long enough."""
+"""Collects keys into requests: callers wait until a batch is full or has waited long enough."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.lookup import Key
 from jobs.errors import TidegateError
 
-EARLY = 1e-4  # s; a timer may fire that much too soon
-TURNS = 2  # of the loop, in which the next request gets to the wire: aiohttp writes it in a task of its own
-REMEMBERED = 10_000  # keys without an answer, to tell a request that asks again
+EARLY = 1e-4  # s; tolerance for a timer that fires early
+TURNS = 2  # of the loop until the next request is on the wire, because aiohttp writes it in its own task
+REMEMBERED = 10_000  # keys without an answer, to recognize repeated requests
 Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]
 
 
 class BatchRefused(CallFailed):
-    """The service took none of a batch and may mean one item of it: it is asked again in halves."""
+    """The service refused a batch, possibly for one item: it is sent again in halves."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, passing=False)
 
 
 class _Item:
-    """One key, and who waits for its outcome. Once sent it stays in its request, whoever leaves."""
+    """One key and its waiter. Once sent, it stays in its request, even without a waiter."""
 
     __slots__ = ("due", "key", "outcome", "request")
 
     def __init__(self, key: Key, due: float) -> None:
         self.key = key
-        self.due = due  # by the loop's time: when it is not to wait for others any longer
+        self.due = due  # by the loop's time: the end of its wait for others
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.request: _Request | None = None
 
@@ -48,16 +48,16 @@ class _Request:
 
 
 class Batching:
-    """Gives each key its own outcome, however the keys were asked together. Lives on one event loop.
+    """Sends keys in batches and returns each key's own outcome. Bound to one event loop.
 
-    send: asks for these keys at once, equal ones among them, and gives one outcome per key, in their order: an answer,
-    None for a miss, or the exception that stands for that key. What it raises stands for every key, but BatchRefused:
-    the batch is asked again in halves, until the bad item is alone and has the refusal for itself.
+    send: sends these keys, possibly equal ones, in one request, and returns one outcome per key in order: an answer,
+    None for a miss, or the key's exception. An exception of it applies to every key, except BatchRefused: then the
+    batch is sent again in halves, until the bad item is alone and gets the refusal.
 
     A request leaves when max_items keys wait or the first of them has waited max_wait s, with at most max_requests in
-    flight. When one ends, the next leaves before those who waited go on: for hundreds of keys that takes a while. A key
-    whose caller is cancelled before its request left is not asked; later it stays in the request, which is cancelled
-    only when nobody waits for any of its items. After "not now" no request leaves for as long as it said.
+    flight. When one ends, the next leaves before the waiters of the first continue, which takes a while for hundreds of
+    keys. A key whose caller is cancelled before its request leaves is removed; later it stays in the request, which is
+    cancelled only when no caller waits for any of its items. After throttling no request leaves for the given time.
     """
 
     def __init__(self, send: Send, *, max_items: int, max_wait: float, max_requests: int) -> None:
@@ -65,16 +65,16 @@ class Batching:
         self._max_items = max_items
         self._max_wait = max_wait
         self._max_requests = max_requests
-        self._waiting: dict[_Item, None] = {}  # in order of arrival; whoever leaves is taken out at once
+        self._waiting: dict[_Item, None] = {}  # in order of arrival; a cancelled item is removed at once
         self._halves: deque[list[_Item]] = deque()  # of refused batches; they go first
-        self._requests: set[_Request] = set()  # whose items are not all settled
+        self._requests: set[_Request] = set()  # with unsettled items
         self._at_service: set[_Request] = set()
-        self._closed_until = 0.0  # by the loop's time: the service said "not now"
+        self._closed_until = 0.0  # by the loop's time: the end of throttling
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._unanswered: dict[str, None] = {}
         self.sent = 0  # requests so far
-        self.repeated = 0  # of these, the ones with a key that an earlier one brought no answer for
+        self.repeated = 0  # requests with a key that an earlier one got no answer for
 
     @property
     def in_flight(self) -> int:
@@ -82,11 +82,11 @@ class Batching:
         return len(self._at_service)
 
     def has_sent(self, key: Key) -> bool:
-        """Whether no call of this key waits for its request to leave."""
+        """Whether no call of this key waits for its request to be sent."""
         return all(item.key != key for item in self._waiting)
 
     def allow(self, requests: int) -> None:
-        """At most so many in flight from now on; those beyond it, if there are, end as they would."""
+        """Set the highest number in flight; requests above it finish normally."""
         self._max_requests = requests
         if self._waiting or self._halves:
             self._send_what_is_due()
@@ -102,11 +102,11 @@ class Batching:
         self._send = within
 
     def leaving(self) -> int:
-        """Requests still at the service of which nobody waits for any item."""
+        """The number of requests in flight without a waiting caller."""
         return sum(all(item.outcome.done() for item in request.items) for request in self._at_service)
 
     async def call(self, key: Key) -> Any | None:
-        """The answer for this key, or None for a miss. Raises what stands for it: CallFailed, Throttled, RunStopped."""
+        """The answer for this key, or None for a miss. Raises its CallFailed, Throttled or RunStopped."""
         item = _Item(key, asyncio.get_running_loop().time() + self._max_wait)
         self._waiting[item] = None
         if self._timer is None or len(self._waiting) >= self._max_items:
@@ -118,7 +118,7 @@ class Batching:
                 self._left(item)
 
     async def close(self) -> None:
-        """Cancel the requests in flight and wait until they ended; whoever still waits is cancelled too."""
+        """Cancel the requests in flight, wait for their end, and cancel remaining callers."""
         self._closed = True
         self._set_timer(None)
         requests = [request.task for request in self._requests]
@@ -133,7 +133,7 @@ class Batching:
             await asyncio.wait(requests)
 
     def _send_what_is_due(self) -> None:
-        """Start every request that may leave now, and wake up when the next one may."""
+        """Send every request that may leave now, and set a timer for the next one."""
         self._set_timer(None)
         now = asyncio.get_running_loop().time() + EARLY
         while not self._closed and len(self._at_service) < self._max_requests:
@@ -196,7 +196,7 @@ class Batching:
         failed = {item: outcome for item, outcome in judged if isinstance(outcome, Exception)}
         self._remember(failed)
         self._closed_until = max(self._closed_until, _closed_until(failed.values()))
-        if not any(isinstance(error, TidegateError) for error in failed.values()):  # which ends the run
+        if not any(isinstance(error, TidegateError) for error in failed.values()):  # it ends the run
             await self._let_next_go(request)
         for item, outcome in zip(items, outcomes, strict=True):
             self._settle(item, outcome)
@@ -221,7 +221,7 @@ class Batching:
             await asyncio.sleep(0)
 
     def _settle(self, item: _Item, outcome: Any) -> None:
-        if item.outcome.done():  # whoever waited for it has left
+        if item.outcome.done():  # its caller was cancelled
             return
         if isinstance(outcome, Exception):
             item.outcome.set_exception(outcome)
@@ -237,7 +237,9 @@ class Batching:
         self._send_what_is_due()
 
     def _left(self, item: _Item) -> None:
-        """Whoever waited for it was cancelled: it leaves the queue, or the request if that is now for nobody."""
+        """Handle a cancelled caller: remove the item from the queue, or cancel its request if no caller waits for
+        it.
+        """
         if item in self._waiting:
             del self._waiting[item]
         elif item.request is not None and all(other.outcome.done() for other in item.request.items):
@@ -245,6 +247,6 @@ class Batching:
 
 
 def _closed_until(errors: Iterable[Exception]) -> float:
-    """By the loop's time: when requests may leave again, by what the service said of its items."""
+    """The loop's time at which requests may leave again, by the throttling of its items."""
     pauses = [error.seconds for error in errors if isinstance(error, Throttled)]
     return asyncio.get_running_loop().time() + max(pauses) if pauses else 0.0

@@ -1,4 +1,4 @@
-"""The executor's side of a lookup: one Caller per partition, and what can go wrong with a call."""
+"""The executor's side of a lookup: one client per partition, and the errors of calls."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from jobs.declare.lookup import Key
 
 
 class Client(Protocol):
-    """Asks one outside system. Lives on the event loop of one partition; `call` runs many times at once."""
+    """Calls one outside system. Bound to the event loop of one partition; `call` runs concurrently."""
 
     async def open(self) -> None:
-        """Connect what is shared by all calls. Runs before the first clock starts."""
+        """Open resources that all calls share. Runs before the first clock starts."""
 
     async def close(self) -> None:
-        """Give back what `open` took; also after a failure."""
+        """Release the resources of `open`; also runs after a failure."""
 
     async def call(self, key: Key) -> Any | None:
         """One attempt: the raw answer, or None for a miss. Raises CallFailed, Throttled or RunStopped."""
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
-        """The answer's columns, in the order of `returns`. Raises ValueError with a sentence when it does not fit."""
+        """The answer's columns, in the order of `returns`. Raises ValueError with a sentence if it does not fit."""
 
     def fallback(self, key: Key) -> Any | None:
-        """What to answer when the time limit ran out; None when there is nothing. Raises CallFailed."""
+        """The fallback answer after a timeout, or None. Raises CallFailed."""
 
 
 @runtime_checkable
 class Collecting(Protocol):
-    """A caller whose keys may wait for others, to be asked for in one request."""
+    """A client that collects keys into one request."""
 
     def has_sent(self, key: Key) -> bool:
-        """Whether a running call of this key is at the service, or still waits for others."""
+        """Whether a running call of this key is at the service, instead of waiting for others."""
 
 
 @runtime_checkable
 class Requesting(Protocol):
-    """A caller whose requests are not its calls, as one may ask for many keys: it bounds them itself."""
+    """A client whose requests differ from its calls, and which bounds them itself."""
 
     def allow(self, requests: int) -> None:
-        """At most so many in flight from now on."""
+        """Set the highest number of requests in flight."""
 
     def leaving(self) -> int:
-        """Requests still in flight that no call waits for any more: they are cancelled, which may take a while."""
+        """The number of requests in flight without a waiting call; they are being cancelled, which may take a while."""
 
 
 @runtime_checkable
@@ -58,17 +58,17 @@ class Enclosing(Protocol):
 
 @runtime_checkable
 class Doubting(Protocol):
-    """A caller that may find out later that answers which it gave are not those of their keys."""
+    """A client that may detect later that its answers belong to other keys."""
 
     def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
-        """Have `tell` called with such keys, as soon as it is known."""
+        """Register `tell`, which is called with such keys once they are known."""
 
     async def settle(self) -> None:
-        """Return when all that can be known of the answers given is known; there are no more calls."""
+        """Wait until no answer can come into doubt any more; there are no more calls."""
 
 
 class CallFailed(Exception):  # noqa: N818  # reads as what happened
-    """An attempt that gave no answer. passing: it may go better next time; the service itself may be unwell."""
+    """An attempt without an answer. passing: the failure is transient, and may be the service's."""
 
     def __init__(self, reason: str, *, passing: bool) -> None:
         super().__init__(reason)
@@ -76,8 +76,8 @@ class CallFailed(Exception):  # noqa: N818  # reads as what happened
 
 
 def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
-    """What a function of the user's has failed by, when something that it waited for was cancelled. Raises the error
-    when the call itself is cancelled.
+    """The failure of a user's function that waited for something cancelled. Raises the error if the call itself is
+    cancelled.
     """
     task = asyncio.current_task()
     if task is None or task.cancelling():
@@ -86,14 +86,14 @@ def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
 
 
 class Redirected(CallFailed):
-    """The service sends us to another address, which is not asked. An error of how it is declared, not of the key."""
+    """The service redirects, which is not followed. An error of the declaration, not of the key."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, passing=False)
 
 
 class Throttled(Exception):  # noqa: N818  # reads as what happened
-    """The service said "not now": nobody is to ask it for `seconds`. Uses up no attempt of the row."""
+    """The service throttled the call: no request for `seconds`. Uses no attempt of the row."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)

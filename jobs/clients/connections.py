@@ -1,10 +1,10 @@
-"""Connections of HTTP/1.1, watched for a response too many.
+"""HTTP/1.1 connections that detect extra responses.
 
-HTTP/1.1 matches responses to requests by their order alone. A response that nobody asked for, from a service or a proxy
-out of order, is taken for the next answer, and every answer after it on that connection is another request's. When it
-happens no client can tell; afterwards it shows, as such a connection holds one response more than it was asked for. So
-each connection counts its requests and its responses, is never used once anything came that no request is out for, is
-watched for a while when it goes out of use, and remembers whose answers it brought.
+HTTP/1.1 matches responses to requests only by order. An unrequested response of a broken service or proxy is taken for
+the next answer, and every later answer on that connection belongs to another request. No client can detect it at that
+moment; later the connection has one response more than requests. So each connection counts requests and responses, is
+not used again after data without an open request, is watched for a while after its use, and remembers the keys of its
+answers.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
     from jobs.declare.lookup import Key
 
-    Doubt = Callable[[Sequence[Key]], None]  # takes the keys whose answers may be another key's
+    Doubt = Callable[[Sequence[Key]], None]  # receives the keys whose answers may be another key's
 
-ANSWERS_WATCHED = 2_000  # on one connection; after so many it goes out of use, and is judged
-CONNECTIONS_KEPT = 100  # closed before their last answer came, with whose answers they brought
-QUIET_AT_LEAST = 0.05  # s without a byte, after which a connection counts as in order
+ANSWERS_WATCHED = 2_000  # on one connection, which is then retired and judged
+CONNECTIONS_KEPT = 100  # closed before their last answer, with the keys of their answers
+QUIET_AT_LEAST = 0.05  # s without data, after which a connection counts as sound
 QUIET_AT_MOST = 2.0  # s
-READ_AT_MOST = 1 << 20  # bytes of a connection out of use
-TURNS = 4  # of the loop, in which it reads what has arrived
-IDLE_TIMEOUT = 408  # a server's way to say that it closes an idle connection; no answer to any request
+READ_AT_MOST = 1 << 20  # bytes of a retired connection
+TURNS = 4  # turns of the loop to read arrived data
+IDLE_TIMEOUT = 408  # announces the close of an idle connection; not an answer
 GOODBYES = tuple(f"HTTP/1.{minor} {IDLE_TIMEOUT}".encode() for minor in (1, 0))
 
 _TUNNELS: contextvars.ContextVar[bool] = contextvars.ContextVar("tunnels", default=False)  # through a proxy
 
 
 class WatchedConnection(ResponseHandler):
-    """A connection that counts requests and responses, and knows whose answers it brought.
+    """A connection that counts requests and responses, and knows the keys of its answers.
 
     Args:
         loop: The running loop.
@@ -61,18 +61,18 @@ class WatchedConnection(ResponseHandler):
         self._requests = 0
         self._responses = 0
         self._payload_of_last: StreamReader | None = None
-        self._unasked = b""  # the first bytes of what came when no request was out
+        self._unasked = b""  # the first bytes that arrived without an open request
         self._keys: list[Key] = []
         self._poll: select.poll | None = None
         self._released_at = 0.0  # by the monotonic clock
         self._judging: asyncio.TimerHandle | None = None
-        self._judged: Callable[[], None] | None = None  # called once it is out of use and judged
-        self._read_since = 0  # bytes, since it went out of use
+        self._judged: Callable[[], None] | None = None  # called once it is retired and judged
+        self._read_since = 0  # bytes since it was retired
         self.in_doubt = False
 
     # -- in use --------------------------------------------------------------------------------------------------------
     async def is_usable(self) -> bool:
-        """Whether a request may leave on it. What the kernel holds is read first: an end of TLS's own is harmless."""
+        """Whether a request may use it. Buffered data is read first; the end of a TLS session is harmless."""
         for _ in range(TURNS):
             if self._unasked or self.should_close or not self.is_connected():
                 return False
@@ -93,33 +93,33 @@ class WatchedConnection(ResponseHandler):
         return self._requests == 0
 
     def refusal(self) -> aiohttp.ClientError:
-        """Why no request may leave on it although it is new."""
+        """Why no request may use it although it is new."""
         if self._unasked:
             return aiohttp.ClientConnectionError("the service answered before it was asked")
         return aiohttp.ServerDisconnectedError()
 
     def begins(self) -> None:
-        """A request is about to leave on it."""
+        """Note a request on it."""
         self._requests += 1
 
     def brought(self, keys: Sequence[Key]) -> None:
-        """The answers of these keys were read from it."""
+        """Note that it brought the answers of these keys."""
         if self.in_doubt:
             self._doubt(keys)
         elif len(keys) != 1 or self._keys[-1:] != list(keys):  # pages of one answer are one
             self._keys += keys
 
     def distrust(self) -> None:
-        """An answer that it brought is known to be another request's."""
+        """Note that one of its answers belongs to another request."""
         self._too_many()
 
     @property
     def may_be_pooled(self) -> bool:
-        """Whether it may wait for its next request, once its answer was read to the end."""
+        """Whether it may return to the pool, once its answer was read to the end."""
         unsent = self.transport is not None and self.transport.get_write_buffer_size() > 0
         return not (self.should_close or self._unasked or unsent or len(self._keys) >= ANSWERS_WATCHED)
 
-    # -- what comes ----------------------------------------------------------------------------------------------------
+    # -- received data -------------------------------------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
         self._read_since += len(data)
         if self._is_owed_nothing():
@@ -132,7 +132,9 @@ class WatchedConnection(ResponseHandler):
             self._watch_on()
 
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """Count a response as the parser finds it; an interim one (1xx) of a request is none, nor is a goodbye."""
+        """Count responses as the parser finds them, except an interim one (1xx) of a request, and the 408 of a
+        close.
+        """
         message, self._payload_of_last = data
         is_owed = self._responses < self._requests
         is_interim, is_goodbye = 100 <= message.code < 200, message.code == IDLE_TIMEOUT
@@ -143,12 +145,12 @@ class WatchedConnection(ResponseHandler):
         return self._responses == self._requests and (self._payload_of_last is None or self._payload_of_last.is_eof())
 
     def _is_out_of_step(self) -> bool:
-        """Whether what came in place of a response is none: the end of something else."""
+        """Whether the data is not the start of a response, but the rest of something else."""
         error = self.exception()
         return error is not None and isinstance(error.__cause__, BadStatusLine)
 
     def _take_unasked(self, data: bytes) -> None:
-        if self._unasked or data.strip(b"\r\n"):  # some servers end an answer with an empty line too many
+        if self._unasked or data.strip(b"\r\n"):  # some servers end an answer with an extra empty line
             self._unasked = (self._unasked + data)[:64]
             if len(self._unasked) >= len(GOODBYES[0]):
                 self._judge_unasked()
@@ -178,9 +180,9 @@ class WatchedConnection(ResponseHandler):
         self._released_at = time.monotonic()
 
     def watch(self, judged: Callable[[], None]) -> None:
-        """Read on until it was quiet for long enough, then close it; `judged` is called then, at once maybe.
+        """Read until it was quiet for long enough, then close it and call `judged`, possibly at once.
 
-        A call that was left still has its answer to come: that is waited for, too.
+        The answer of an abandoned call is awaited too.
         """
         self._judged = judged
         self._read_since = 0
@@ -190,13 +192,13 @@ class WatchedConnection(ResponseHandler):
         self._watch_on(self._patience())
 
     def _patience(self) -> float:
-        """S from now on."""
+        """The remaining wait in s."""
         if self._is_owed_nothing():
             return max(0.0, self._released_at + self._quiet() - time.monotonic())
         return QUIET_AT_MOST
 
     def _watch_on(self, seconds: float | None = None) -> None:
-        """Something came, or `watch` begins."""
+        """Restart the wait after new data, or at the start of `watch`."""
         if self.in_doubt or self._read_since > READ_AT_MOST:
             self.end_watch()
             return
@@ -210,12 +212,12 @@ class WatchedConnection(ResponseHandler):
             self._judging = self._loop.call_later(seconds, self.end_watch)
 
     def _drop_payload(self) -> None:
-        """Nobody reads what comes: without this the parser stops reading after a while."""
+        """Discard payload, because the parser would stop reading otherwise."""
         if self._payload_of_last is not None and not self._payload_of_last.is_eof():
             self._payload_of_last._read_nowait(-1)  # noqa: SLF001  # read_nowait raises what the reader was left with
 
     def end_watch(self) -> None:
-        """Close it if it is watched, judged by what has come until now."""
+        """Close it if it is watched, and judge it by the data so far."""
         if self._judging is not None:
             self._judging.cancel()
             self._judging = None
@@ -225,7 +227,7 @@ class WatchedConnection(ResponseHandler):
             judged()
 
     def end(self) -> None:
-        """Close it, judged by what has come. Whose answers it brought is left to tell where one is still to come."""
+        """Close it and judge it by the data so far; if an answer is outstanding, report its keys as unjudged."""
         self._judge_unasked()
         keys, self._keys = self._keys, []
         if keys and not self._is_owed_nothing():
@@ -234,7 +236,7 @@ class WatchedConnection(ResponseHandler):
 
 
 class WatchedConnector(aiohttp.TCPConnector):
-    """A pool whose connections are watched.
+    """A pool of watched connections.
 
     Args:
         quiet: As of WatchedConnection.
@@ -246,15 +248,17 @@ class WatchedConnector(aiohttp.TCPConnector):
         super().__init__(**options)
         self._doubt = doubt
         self._has_doubted = False
-        self._not_judged: deque[Sequence[Key]] = deque(maxlen=CONNECTIONS_KEPT)  # answers of connections closed so
+        self._not_judged: deque[Sequence[Key]] = deque(maxlen=CONNECTIONS_KEPT)  # keys of connections closed like this
         self._factory = functools.partial(  # type: ignore[assignment]
             WatchedConnection, quiet=quiet, doubt=self._doubt_all, unjudged=self._keep_unjudged, loop=self._loop
         )
-        self._leaving: dict[WatchedConnection, None] = {}  # out of use, not judged yet; the oldest first
+        self._leaving: dict[WatchedConnection, None] = {}  # retired, not judged yet; the oldest first
         self._all_judged: asyncio.Future[None] | None = None
 
     def _doubt_all(self, keys: Sequence[Key]) -> None:
-        """One brought too many: then one that was closed before its last answer came may have brought too many, too."""
+        """Doubt all answers after an extra response, also those of connections that were closed before their last
+        answer.
+        """
         self._has_doubted = True
         self._doubt(keys)
         while self._not_judged:
@@ -275,13 +279,13 @@ class WatchedConnector(aiohttp.TCPConnector):
 
     async def _create_direct_connection(self, *arguments: Any, **options: Any) -> Any:
         transport, protocol = await super()._create_direct_connection(*arguments, **options)
-        if _TUNNELS.get():  # aiohttp asks the proxy for a tunnel on it, before TLS begins on a protocol of its own
+        if _TUNNELS.get():  # aiohttp requests the tunnel on it, before TLS starts on its own protocol
             assert isinstance(protocol, WatchedConnection)
             protocol.begins()
         return transport, protocol
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
-        """A connection on which nothing has come that was not asked for."""
+        """A connection without unrequested data."""
         while True:
             connection = await super().connect(*arguments, **options)
             watched = connection.protocol
@@ -299,7 +303,7 @@ class WatchedConnector(aiohttp.TCPConnector):
                 raise watched.refusal()
 
     def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        """Aiohttp's way to give a connection back: to the pool, or to be watched for a while and closed."""
+        """Hook of aiohttp to return a connection: to the pool, or to be watched and closed."""
         assert isinstance(protocol, WatchedConnection)
         protocol.released()
         if self._closed or (not should_close and protocol.may_be_pooled):
@@ -311,7 +315,7 @@ class WatchedConnector(aiohttp.TCPConnector):
     def _watch(self, watched: WatchedConnection) -> None:
         self._leaving[watched] = None
         watched.watch(functools.partial(self._judged, watched))
-        if len(self._leaving) > self.limit:  # as many as may be in use: a service that hangs is not to see ever more
+        if len(self._leaving) > self.limit:  # bounded, so that a hanging service does not see ever more connections
             next(iter(self._leaving)).end_watch()
 
     def _judged(self, watched: WatchedConnection) -> None:
@@ -320,7 +324,7 @@ class WatchedConnector(aiohttp.TCPConnector):
             self._all_judged.set_result(None)
 
     async def settle(self) -> None:
-        """Take all idle connections out of use, and return when every one out of use is judged."""
+        """Retire all idle connections, and wait until every retired one is judged."""
         pooled = [watched for waiting in self._conns.values() for watched, _ in waiting]
         self._conns.clear()
         for watched in pooled:
@@ -331,7 +335,7 @@ class WatchedConnector(aiohttp.TCPConnector):
             await self._all_judged
 
     def _close(self, **options: Any) -> Any:
-        """Close everything now, each connection judged by what has come until now."""
+        """Close everything now, and judge each connection by the data so far."""
         leaving = [*self._leaving]
         self._leaving.clear()
         waiters = [closed for watched in leaving if (closed := watched.closed)]

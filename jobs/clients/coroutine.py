@@ -1,4 +1,4 @@
-"""A coroutine of the user's own on an executor: its requests go through the service's session."""
+"""A user's coroutine on an executor, with requests through the service's session."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CoroutineClient:
         )
 
     def masked(self, text: str) -> str:
-        """`text` without what is secret of the request."""
+        """`text` with the request's secrets masked."""
         return self._session.masked(text)
 
     async def open(self) -> None:
@@ -76,7 +76,7 @@ class CoroutineClient:
         except asyncio.CancelledError as error:
             raise failed_by_cancel(error) from error
         except Exception as error:
-            if requests.about_all is not None:  # it said more than what the function made of it
+            if requests.about_all is not None:  # it takes precedence over the function's result
                 raise requests.about_all from error
             if isinstance(error, TidegateError | CallFailed | Throttled):
                 raise
@@ -101,9 +101,7 @@ class CoroutineClient:
 
 
 class Requests:
-    """Http for one run of the coroutine. about_all: what the service said to all of us, even if the function caught it:
-    "not now", or that it refuses us.
-    """
+    """Http for one run of the coroutine. about_all: throttling or denied access, also if the function caught it."""
 
     def __init__(self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], key: Key) -> None:
         self._session = session
@@ -112,7 +110,7 @@ class Requests:
         self._counts = counts
         self._priced = priced
         self.billed: Counter[str] = Counter()
-        self._unasked = Unasked(1)  # the run's key
+        self._unasked = Unasked(1)  # counts the run's key once
         self.about_all: Throttled | RunStopped | None = None
 
     async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
@@ -134,9 +132,9 @@ class Requests:
             self.billed[unit] += many
 
     def _url(self, path: str) -> URL:
-        """Raises ValueError where a key would make it another address."""
+        """The URL of a request. Raises ValueError if a key would change the address."""
         segments = path.split("/")[1:]
-        is_cut = self._has_empty_key and not segments[-1]  # a slash at the end may be meant, but not for an empty key
+        is_cut = self._has_empty_key and not segments[-1]  # a trailing slash may be intended, but not from an empty key
         url = URL(self._session.base_url + path)
         if "" in segments[:-1] or is_cut or leads_elsewhere(path) or not is_below(self._session.base_url, url):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What goes over the wire, told to whoever tries a declaration; nobody listens while a job runs."""
+"""Records requests and responses for `tidegate try`; disabled in jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and what came back, as text; without headers, so without credentials.
+    """One request and its response as text, without headers and so without credentials.
 
     kind: http, sql or function. request: method and URL, the statement, or the function's name. sent: the body, the
     parameters, or the keys. status: of HTTP.
@@ -28,7 +28,7 @@ EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=N
 def trace(
     kind: str, request: str | Callable[[], str], sent: object = None, masked: Callable[[str], str] = str
 ) -> Exchange | None:
-    """Note a request for the row whose call it is; None when nobody listens. masked: takes secrets out of a text."""
+    """Record a request of a row; None if recording is off. masked: masks secrets in a text."""
     heard = EXCHANGES.get()
     if heard is None:
         return None
@@ -38,6 +38,6 @@ def trace(
 
 
 def note(exchange: Exchange | None, status: int, answer: str = "") -> None:
-    """What came back, if anybody listens."""
+    """Record the response, if recording is on."""
     if exchange is not None:
         exchange.status, exchange.answer = status, answer

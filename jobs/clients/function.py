@@ -1,4 +1,4 @@
-"""AsyncFunctionLookup on an executor: a user's AsyncFunction, Flink's included, asked one dict of keys at a time."""
+"""AsyncFunctionLookup on an executor: a user's AsyncFunction, Flink's included, called with a dict of keys."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class FunctionClient:
 
     async def call(self, key: Key) -> Any | None:
         names = self._names
-        # a dict of one is made thrice as fast as by zip, which strict would make slower still
+        # a dict of one key takes a third of the time of zip, and strict is slower still
         keys = {names[0]: key[0]} if len(names) == 1 else dict(zip(names, key))  # noqa: B905
-        # asked here too, though trace does: its frame would cost 1 %
+        # checked here too, because the frame of trace costs 1 %
         exchange = None if EXCHANGES.get() is None else trace("function", self._called, keys)
         try:
             answers = await self._function.async_invoke(keys)
@@ -68,7 +68,7 @@ class FunctionClient:
             raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
         if exchange is not None:
             exchange.answer = repr(answers)
-        if type(answers) is list and len(answers) == 1 and type(answers[0]) is dict:  # nearly always; a µs a row
+        if type(answers) is list and len(answers) == 1 and type(answers[0]) is dict:  # usual; saves 1 µs per row
             return answers[0]
         return self._one(answers)
 
@@ -85,7 +85,7 @@ class FunctionClient:
             for name, cast in self._reads:  # a comprehension has a frame of its own in Python 3.11
                 values.append(cast(answer.get(name)))
             return tuple(values)
-        except ValueError:  # said again, with the column's name
+        except ValueError:  # raised again with the column's name
             return cast_all(self._columns, [answer.get(name) for name, _ in self._reads])
 
     def fallback(self, key: Key) -> Any | None:
@@ -96,7 +96,7 @@ class FunctionClient:
             answers = self._function.timeout(dict(zip(self._names, key, strict=True)))
         except TidegateError:
             raise
-        except TimeoutError:  # what Flink's own timeout does: there is nothing to fall back on
+        except TimeoutError:  # Flink's default timeout raises it: no fallback
             return None
         except Exception as error:
             raise CallFailed(f"{type(error).__name__}: {error}", passing=False) from error

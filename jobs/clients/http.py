@@ -1,4 +1,4 @@
-"""HttpLookup on an executor: its requests go through a ServiceSession, its answers to columns by JSON paths."""
+"""HttpLookup on an executor: sends requests through a ServiceSession and maps answers to columns by JSON paths."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from jobs.declare.http_lookup import HttpLookup
 
-NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and with .. what stands before it
-REFUSALS = (400, 413, 422)  # of a whole batch: one bad item may be why, or its size
+NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and .. also the segment before it
+REFUSALS = (400, 413, 422)  # of a whole batch: possibly because of one bad item, or its size
 
 
 class HttpClient:
@@ -78,7 +78,7 @@ class HttpClient:
         return Batching(ask, max_items=batch.max_items, max_wait=batch.max_wait, max_requests=share)
 
     def masked(self, text: str) -> str:
-        """`text` without what is secret of the request."""
+        """`text` with the request's secrets masked."""
         return self._session.masked(text)
 
     async def open(self) -> None:
@@ -114,17 +114,17 @@ class HttpClient:
             if self._misses.hold_for(response.content):
                 self._missed(response, key)
                 return None
-        except ValueError as error:  # a request that cannot be written, an answer that cannot be read
+        except ValueError as error:  # an unwritable request or an unreadable answer
             raise CallFailed(str(error), passing=False) from error
         return response.content
 
     def _missed(self, response: Response, key: Key) -> None:
-        """A miss or an error names no key, also where answers do."""
+        """Handle a miss or an error, which contains no key even with echo."""
         if self._echo and response.connection is not None:
             response.connection.brought([key])
 
     def _refuse_nameless(self, response: Response, key: Key) -> None:
-        """Raise CallFailed for an answer that does not name its key, where it must (echo)."""
+        """Raise CallFailed for an answer without its declared key (echo)."""
         if not self._echo or self._misses.hold_for(response.content):
             return
         if self._errors.hold_for(response.content):
@@ -173,7 +173,7 @@ class HttpClient:
         return await self._session.request(self._lookup.method, url, body=body, misses=misses, keys=keys)
 
     def _url(self, values: Mapping[str, Any]) -> URL:
-        """Raises ValueError where a key would make it another address."""
+        """The URL of a request. Raises ValueError if a key would change the address."""
         path = "".join([text if name is None else text + escaped(values[name]) for text, name in self._path])
         segments = path.partition("?")[0].split("/")
         for place in self._keyed:
@@ -185,8 +185,8 @@ class HttpClient:
         return URL(self._session.base_url + path, encoded=True)
 
     async def _ask_together(self, requests: ItemRequests, keys: Sequence[Key]) -> Sequence[Any]:
-        """One outcome per key. Raises BatchRefused when one of them may be why there are none, and the others may be
-        asked again.
+        """One outcome per key. Raises BatchRefused if one key may be the reason for a refusal, and the others may be
+        sent again.
         """
         items = requests.items(keys)
         if not items.asked:
@@ -208,7 +208,7 @@ class HttpClient:
             raise
         except ValueError as error:
             raise CallFailed(str(error), passing=False) from error
-        if requests.answers_name_keys and response.connection is not None:  # but misses do not
+        if requests.answers_name_keys and response.connection is not None:  # misses do not
             response.connection.brought([key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None])
         return outcomes
 
@@ -222,7 +222,7 @@ class HttpClient:
         self._refuse_error(response.content)
 
     def _refuse_error(self, answer: Any) -> None:
-        """Raises ValueError for an answer that error_when calls an error."""
+        """Raise ValueError for an answer that matches error_when."""
         if self._errors.hold_for(answer):
             shown = one_line(self._session.masked(json.dumps(answer, default=str)), SHOWN)
             raise ValueError(f"it is an error by error_when: {shown}")
@@ -245,21 +245,21 @@ class HttpClient:
 
 
 def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any], Any]:
-    """What an answer has for a column: the path's value; all its values for an ARRAY whose path may pick several."""
+    """A column's value in an answer: the path's value, or all its values for an ARRAY whose path may match several."""
     path = JsonPath(f"paths: {column}", lookup.paths.get(column, f"$.{column}"), lenient=True)
     return path.values if spark_type.startswith("ARRAY") and not path.picks_one else path.value
 
 
 def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:
-    """The segments of the path, by number, that hold a key."""
+    """The indexes of the path's segments that contain a key."""
     marked = "".join(text if name is None else f"{text}\0" for text, name in path)
     return [place for place, segment in enumerate(marked.partition("?")[0].split("/")) if "\0" in segment]
 
 
 def escaped(value: Any) -> str:
-    """A key's value as it stands in a path."""
+    """A key's value escaped for a path."""
     text = as_text(value)
     return text.translate(_ESCAPES) if text.isascii() else quote(text, safe="")
 
 
-_ESCAPES = {code: quote(chr(code), safe="") for code in range(128)}  # quote() looks at each character in Python
+_ESCAPES = {code: quote(chr(code), safe="") for code in range(128)}  # quote() handles each character in Python

@@ -1,4 +1,4 @@
-"""Requests to an HTTP service from one partition: aiohttp in, JSON or our own errors out; aiohttp's errors end here."""
+"""Requests to an HTTP service from one partition through aiohttp, with JSON or Tidegate's errors as results."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from jobs.wording import one_line
 
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
-RETRY_AFTER_UNSAID = 1.0  # s, when a throttled answer names no time
+RETRY_AFTER_UNSAID = 1.0  # s, for a throttled answer without a time
 
 
 @dataclass(slots=True)
 class Response:
-    """What a service said with a status that is an answer or a miss. content: the JSON; None when it is a miss."""
+    """A response that is an answer or a miss. content: the JSON; None for a miss."""
 
     status: int
     content: Any
     is_miss: bool
-    retry_after: float  # s, should the content say "not now"
-    headers: Any  # as aiohttp has them: names without regard to case
+    retry_after: float  # s, if the content means throttling
+    headers: Any  # of aiohttp: names ignore case
     size: int = 0  # bytes of the body, unpacked
-    connection: WatchedConnection | None = None  # that brought it
+    connection: WatchedConnection | None = None  # the connection that brought it
 
 
 class StatusFailed(CallFailed):
@@ -55,14 +55,14 @@ class StatusFailed(CallFailed):
 
 
 class AnswerTooLarge(CallFailed):
-    """The service's answer has more bytes than it may have."""
+    """The service's answer is too large."""
 
     def __init__(self, largest: int) -> None:
         super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
 
 
 class _Connector(WatchedConnector):
-    """Tells each request that it has its connection, and that it has it no more."""
+    """Tells each request that it got or lost its connection."""
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         connection = await super().connect(*arguments, **options)
@@ -73,10 +73,10 @@ class _Connector(WatchedConnector):
 
 
 class ServiceSession:
-    """One aiohttp session, with as many connections as there may be calls in flight, and one place for every limit.
+    """One aiohttp session with a connection per allowed call in flight; it applies all limits.
 
-    It knows who asks (auth), how long an attempt and how large an answer may be, which statuses mean "not now"
-    (`throttled`), and which are about us (`Service.stop_on`). Certificates are verified, redirects are not followed.
+    It knows the authentication, the limits of an attempt's time and an answer's size, the statuses that mean throttling
+    (`throttled`), and those about the client (`Service.stop_on`). It verifies certificates and follows no redirects.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ServiceSession:
         headers: Mapping[str, str] = MappingProxyType({}),
         secrets: Sequence[str] = (),
     ) -> None:
-        """errors: statuses that are errors whatever they usually mean, and final. secrets: masked beside auth's."""
+        """errors: statuses that are always final errors. secrets: masked in addition to those of auth."""
         self.base_url = service.base_url
         self._shown_url = service.shown_url
         self._transport = Transport(service)
@@ -112,7 +112,7 @@ class ServiceSession:
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
         self._headers_of_json.update(headers)
         self._authorizer = authorizer(service.auth, service.name, self._transport)
-        self._in_doubt: set[str] = set()  # keys whose answers are, since their last call began
+        self._in_doubt: set[str] = set()  # keys whose answers came into doubt after the start of their last call
         self._tell_doubt: Callable[[Sequence[Key]], None] = lambda _keys: None
         self._connector: _Connector
         self._session: aiohttp.ClientSession | None = None
@@ -123,10 +123,10 @@ class ServiceSession:
             connector=self._connector,
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
-            cookie_jar=aiohttp.DummyCookieJar(),  # what one row's answer sets would go with another row's request
+            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one row's answer would go with another row's request
             **self._transport.options_for(self.base_url),
         )
-        # aiohttp asks again by itself on a connection that was dropped; every attempt must be one that we count
+        # aiohttp would retry on a dropped connection, but every attempt must be counted
         self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
         await self._authorizer.open()
 
@@ -137,16 +137,16 @@ class ServiceSession:
 
     # -- answers in doubt ----------------------------------------------------------------------------------------------
     def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
-        """Have `tell` called with keys whose answers may be another key's, as their connection brought one too many."""
+        """Register `tell`, which is called with keys whose connection brought an extra response."""
         self._tell_doubt = tell
 
     async def settle(self) -> None:
-        """Return when every connection was quiet for long enough: no answer that it brought is in doubt then."""
+        """Wait until every connection was quiet for long enough, so that its answers are not in doubt."""
         if self._session is not None:
             await self._connector.settle()
 
     def _quiet(self) -> float:
-        """How long a connection is watched after its last answer, in s: as long as two requests take."""
+        """The time in s for which a connection is watched after its last answer: that of two requests."""
         counts = self._counts
         return min(max(QUIET_AT_LEAST, 2 * counts.seconds / max(1, counts.sent.total())), QUIET_AT_MOST)
 
@@ -156,14 +156,14 @@ class ServiceSession:
         self._tell_doubt(keys)
 
     def call_begins(self, key: Key) -> None:
-        """What was in doubt for this key before is not any more."""
+        """Clear an earlier doubt about this key."""
         if self._in_doubt:
             self._in_doubt.discard(repr(key))
 
     def refuse_doubtful(self, key: Key) -> None:
-        """Raise CallFailed when the answer that this key has got meanwhile is in doubt."""
+        """Raise CallFailed if this key's new answer is in doubt."""
         if self._in_doubt and repr(key) in self._in_doubt:
-            raise CallFailed("its connection gave one answer too many, so that it may be another key's", passing=True)
+            raise CallFailed("its connection gave an extra response, so the answer may be another key's", passing=True)
 
     # -- requests ------------------------------------------------------------------------------------------------------
     async def request(
@@ -177,8 +177,8 @@ class ServiceSession:
         items: int | Unasked = 1,
         keys: Sequence[Key] = (),
     ) -> Response:
-        """One request. body: JSON. misses: statuses of "no such key". received: bytes of this answer's earlier pages.
-        items: keys that it asks for, and no earlier page did. keys: whose answers it brings, unless each names its key.
+        """Send one request. body: JSON. misses: statuses of a miss. received: bytes of this answer's earlier pages.
+        items: its keys, without those of an earlier page. keys: the keys of its answers, unless each contains its key.
 
         Raises CallFailed, Throttled and AccessRefused.
         """
@@ -214,7 +214,7 @@ class ServiceSession:
             async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
                 note(exchange, response.status)
                 if response.status == 401 and self._authorizer.refused(headers):
-                    raise Throttled("401: the token was taken no more, and is renewed", 0.0)
+                    raise Throttled("401: the token is no longer accepted and will be renewed", 0.0)
                 if response.status not in misses and self._is_refusal(response.status):
                     await self._refuse(response, exchange)
                 self._authorizer.accepted(headers)
@@ -249,7 +249,7 @@ class ServiceSession:
         return status >= 300 or status in self._throttled or status in self._service.stop_on or status in self._errors
 
     async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
-        """Raise what a status means that is neither an answer nor a miss."""
+        """Raise the error for a status that is neither an answer nor a miss."""
         status = response.status
         text = self.masked(await error_text(response))
         if status in REDIRECTS:
@@ -257,19 +257,19 @@ class ServiceSession:
         note(exchange, status, text)
         message = one_line(self.masked(f"{status} {response.reason}"), SHOWN)
         body = one_line(text, SHOWN)
-        if body.replace(":", "") not in ("", "{}", message):  # frameworks repeat the status
+        if body.replace(":", "") not in ("", "{}", message):  # frameworks often repeat the status as the body
             message = f"{message}: {body}"
         if status in self._throttled:
             self._counts.throttled += 1
             raise Throttled(message, retry_after(response.headers.get("Retry-After")))
         if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
-            raise AccessRefused(f"{self._service.name} at {self._shown_url} refuses us: {message}.")
+            raise AccessRefused(f"{self._service.name} at {self._shown_url} denies access: {message}.")
         if status in REDIRECTS and status not in self._errors:
             raise Redirected(message)
         raise StatusFailed(message, status, passing=(status >= 500 or status == 408) and status not in self._errors)
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse) -> Any:
-        """The answer's JSON. Raises ValueError, and CallFailed for an answer that is empty or broke off."""
+        """The answer's JSON. Raises ValueError, and CallFailed for an empty or truncated answer."""
         if not answer.strip():
             message = self.masked(f"{response.status} {response.reason}")
             cure = f"; where that means no such key, write {response.status} into miss_when"
@@ -283,9 +283,9 @@ class ServiceSession:
             raise self._failure(f"the answer broke off after {len(answer):,} bytes: {error}", passing=True) from error
 
     async def _body(self, response: aiohttp.ClientResponse, received: int) -> bytes:
-        """The body, read no further than it may be long: what is left of a larger one goes with its connection."""
+        """The body up to the size limit; the rest of a larger one is dropped with its connection."""
         largest, content = self._max_answer_bytes, response.content
-        body = bytearray(content.read_nowait())  # what came with the headers: of a short answer all
+        body = bytearray(content.read_nowait())  # the data that came with the headers, for a short answer all of it
         while received + len(body) <= largest:
             if content.at_eof():
                 return bytes(body)
@@ -293,14 +293,14 @@ class ServiceSession:
         raise AnswerTooLarge(largest)
 
     def masked(self, text: str) -> str:
-        """What others said, without our secrets, should they have said one."""
+        """A foreign text with secrets masked."""
         shown = text.replace(self.base_url, f"{self._shown_url}/***") if self._shown_url != self.base_url else text
         return without_secrets(self._authorizer.masked(shown), self._secrets)
 
     def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
         message = self.masked(one_line(f"{error.status} {error.message}", SHOWN))
         if error.status == PROXY_WANTS_PASSWORD:
-            return AccessRefused(f"{self._service.name} at {self._shown_url}: its proxy refuses us: {message}.")
+            return AccessRefused(f"{self._service.name} at {self._shown_url}: its proxy denies access: {message}.")
         return CallFailed(f"the proxy does not connect: {message}", passing=True)
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
@@ -308,14 +308,14 @@ class ServiceSession:
 
 
 def _broken(error: aiohttp.ClientError) -> str:
-    """What became of the connection, or of an answer that is no HTTP."""
-    if isinstance(error, aiohttp.ClientResponseError):  # its text has the URL too, so the key, and a status nobody sent
+    """The error for a lost connection, or for an answer that is not HTTP."""
+    if isinstance(error, aiohttp.ClientResponseError):  # its text contains the URL with the key, and a made-up status
         return f"the answer cannot be read: {error.message}"
     return f"connection lost: {error or type(error).__name__}"
 
 
 def _location(response: aiohttp.ClientResponse) -> str:
-    """Where a redirect leads, without the query, which may hold a ticket of a login."""
+    """The target of a redirect without its query, which may contain a login ticket."""
     return re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
 
 
@@ -328,7 +328,7 @@ def retry_after(header: str | None) -> float:
     except ValueError:
         try:
             when = email.utils.parsedate_to_datetime(header)
-        except (ValueError, OverflowError):  # the second: a zone of too many digits
+        except (ValueError, OverflowError):  # OverflowError: a zone of too many digits
             return RETRY_AFTER_UNSAID
         when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000" is UTC of unknown origin
         seconds = (when - dt.datetime.now(dt.UTC)).total_seconds()

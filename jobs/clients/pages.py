@@ -1,4 +1,4 @@
-"""An answer that comes in pages, asked for one after the other and put together again."""
+"""Reads an answer in pages, requested one after the other, and joins them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from jobs.declare.lookup import Key
 
 
 class PageReader:
-    """Follows `next` from page to page. Pages are asked for at the service's own address only: our token goes along.
+    """Follows `next` from page to page, only at the service's own address, because the credentials go along.
 
-    All pages are one attempt: one time limit, one largest size, and a failure at any of them fails the answer.
+    All pages are one attempt: one time limit, one size limit, and a failed page fails the answer.
     """
 
     def __init__(self, rule: Pages, session: ServiceSession, *, attempt_timeout: float | None) -> None:
@@ -33,8 +33,8 @@ class PageReader:
     async def request(
         self, url: URL, *, keys: Sequence[Key], misses: Collection[int], check: Callable[[Response], None]
     ) -> Response:
-        """All pages, as one response. keys: whose answer it is. misses: statuses of the first page. check: called with
-        every page.
+        """All pages as one response. keys: of the answer. misses: statuses of a miss for the first page. check: called
+        with every page.
         """
         pages: list[Response] = []
         try:
@@ -73,25 +73,23 @@ class PageReader:
             following = self._following(page.content, first, following)
 
     def _following(self, page: Any, first: URL, current: URL) -> URL | None:
-        """Where the next page is, if there is one."""
+        """The address of the next page, if there is one."""
         value = self._next.value(page)
         if value is None or value is False or value == "":
             return None
         if self._rule.parameter is not None:
             if isinstance(value, bool) or not isinstance(value, str | int):
-                raise self._wrong(f"{self._rule.next} is {value!r}, no value for {self._rule.parameter}")
+                raise self._wrong(f"{self._rule.next} is {value!r}, not a value for {self._rule.parameter}")
             return with_parameter(first, self._rule.parameter, str(value))
-        if not isinstance(value, str):  # an object that holds the address, say
-            raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page")
+        if not isinstance(value, str):  # such as an object with the address
+            raise self._wrong(f"{self._rule.next} is {value!r}, not an address of a page")
         try:
             link = current.join(URL(value)).with_fragment(None)
             elsewhere = link.origin()
         except (ValueError, TypeError) as error:
-            raise self._wrong(f"{self._rule.next} is {value!r}, no address of a page") from error
+            raise self._wrong(f"{self._rule.next} is {value!r}, not an address of a page") from error
         if elsewhere != _as_links_are(first).origin() or link.user is not None:
-            raise self._wrong(
-                f"the next page is said to be at {elsewhere}; pages are asked for at {first.origin()} only"
-            )
+            raise self._wrong(f"the next page is at {elsewhere}; pages are requested only at {first.origin()}")
         if not is_below(self._session.base_url, link):
             raise self._wrong(
                 f"the next page is said to be at {link.raw_path!r}, which is not below the service's url; it is not "
@@ -111,7 +109,7 @@ class PageReader:
                 raise self._wrong(f"page {number} has no list at {self._rule.items}")
             lists.append(found)
         for more in lists[1:]:
-            lists[0].extend(more)  # where it lies in the first page
+            lists[0].extend(more)  # in its place in the first page
         return pages[0].content
 
     def _wrong(self, reason: str) -> CallFailed:
@@ -119,5 +117,5 @@ class PageReader:
 
 
 def _as_links_are(page: URL) -> URL:
-    """With host and port as yarl writes those of a link; ours are as declared."""
+    """The URL with host and port normalized by yarl like those of links."""
     return URL(str(page))

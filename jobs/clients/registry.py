@@ -1,4 +1,4 @@
-"""Which client asks for which kind of lookup. A declaration does not know its client: it loads without one."""
+"""Maps kinds of lookups to their clients, so that declarations load without a client."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def client_for(lookup: Lookup, share: int) -> Client:
-    """Makes the client of a lookup; the client's own libraries are loaded here and not before.
+    """Make the client of a lookup; the client's libraries are imported here, not earlier.
 
     Args:
-        lookup: As declared.
-        share: The calls in flight that one partition may have.
+        lookup: The declared lookup.
+        share: The partition's share of the calls in flight.
 
     Returns:
         A client that is not open yet.
@@ -45,4 +45,4 @@ def client_for(lookup: Lookup, share: int) -> Client:
             from jobs.clients.function import FunctionClient
 
             return FunctionClient(lookup, share)
-    raise TypeError(f"no client asks for a {type(lookup).__name__}")
+    raise TypeError(f"no client for a {type(lookup).__name__}")

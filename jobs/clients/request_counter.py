@@ -1,6 +1,6 @@
-"""What really goes over the wire, counted where it is sent: one request may ask for many keys, one key need many.
+"""Counts requests where they are sent: one request may have many keys, and one key may need many requests.
 
-A Python worker of Spark runs one task at a time, so what this process counts from `begin` to `counted` is its task's.
+A Python worker of Spark runs one task at a time, so the counts from `begin` to `counted` belong to its task.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ DAY = 86_400  # s
 
 @dataclass
 class RequestCounts:
-    """Of one lookup in one task, since it began. Days are counted from the epoch, in UTC."""
+    """The counts of one lookup in one task. Days are counted from the epoch, in UTC."""
 
-    sent: Counter[int] = field(default_factory=Counter)  # day -> requests that left
-    items: Counter[int] = field(default_factory=Counter)  # day -> keys that they asked for
-    units: dict[str, Counter[int]] = field(default_factory=dict)  # what a coroutine billed by -> day -> how many
-    lost: Counter[str] = field(default_factory=Counter)  # of these, the ones of runs that gave no answer
-    answered: int = 0  # requests that brought an answer, or a miss
-    repeated: int = 0  # requests with a key that an earlier one brought no answer for; counted for batches only
-    throttled: int = 0  # requests that were answered with "not now"
-    in_doubt: int = 0  # answers that may be another key's, as their connection brought one too many
+    sent: Counter[int] = field(default_factory=Counter)  # day -> requests sent
+    items: Counter[int] = field(default_factory=Counter)  # day -> keys in them
+    units: dict[str, Counter[int]] = field(default_factory=dict)  # a coroutine's unit -> day -> number
+    lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
+    answered: int = 0  # requests that brought an answer or a miss
+    repeated: int = 0  # requests with a key that an earlier one got no answer for; only for batches
+    throttled: int = 0  # requests that the service throttled
+    in_doubt: int = 0  # answers that may be another key's, after an extra response on their connection
     seconds: float = 0.0  # sum of the requests' times
     in_flight: int = 0
     most_at_once: int = 0
 
     def request(self, items: int | Unasked = 1) -> Request:
-        """A request that asks for so many keys more, to be told when it leaves and when it ends."""
+        """A request with this many new keys, to be notified when it is sent and when it ends."""
         return Request(self, items if isinstance(items, Unasked) else Unasked(items))
 
     def bill(self, unit: str, many: int) -> None:
         self.units.setdefault(unit, Counter())[_today()] += many
 
     def not_now(self) -> None:
-        """An answer said "not now" in its text."""
+        """Count an answer that throttles by its content."""
         self.answered -= 1
         self.throttled += 1
 
 
 class Unasked:
-    """Keys that several requests ask for together: they count with the first of these that leaves."""
+    """Keys of several requests: they count with the first of these that is sent."""
 
     __slots__ = ("_items",)
 
@@ -57,7 +57,7 @@ class Unasked:
 
 
 class Request:
-    """One request. It counts from the moment at which it has a connection: before that it has not left."""
+    """One request, which counts from the moment it has a connection."""
 
     __slots__ = ("_counts", "_in_flight", "_left_at", "_unasked", "connection")
 
@@ -66,7 +66,7 @@ class Request:
         self._unasked = unasked
         self._left_at: float | None = None
         self._in_flight = False
-        self.connection: Any = None  # of HTTP: the one that it left on
+        self.connection: Any = None  # of HTTP: the connection in use
 
     def leaves(self, connection: Any = None) -> None:
         self.connection = connection
@@ -80,13 +80,13 @@ class Request:
         self._left_at = time.monotonic()
 
     def frees_its_connection(self) -> None:
-        """The next request may leave on it, before the maker of this one can say that it ended."""
+        """Note that its connection is free, because the next request may use it before this one's caller ends it."""
         if self._in_flight:
             self._in_flight = False
             self._counts.in_flight -= 1
 
     def ends(self) -> None:
-        """Whatever came of it."""
+        """Note its end with any result."""
         self.frees_its_connection()
         if self._left_at is not None:
             self._counts.seconds += time.monotonic() - self._left_at
@@ -96,20 +96,20 @@ def _today() -> int:
     return int(time.time()) // DAY
 
 
-LEAVING: ContextVar[Request] = ContextVar("leaving")  # the request that waits for a connection in this context
+LEAVING: ContextVar[Request] = ContextVar("leaving")  # this context's request that waits for a connection
 _counts: dict[str, RequestCounts] = {}  # by lookup
 
 
 def counts_of(lookup: str) -> RequestCounts:
-    """Where the requests of this lookup are counted in this process."""
+    """The request counts of this lookup in this process."""
     return _counts.setdefault(lookup, RequestCounts())
 
 
 def begin() -> None:
-    """A task begins: nothing was sent yet."""
+    """Reset the counts at the start of a task."""
     _counts.clear()
 
 
 def counted() -> dict[str, RequestCounts]:
-    """By lookup, what was sent since the task began."""
+    """The task's counts by lookup."""
     return dict(_counts)

@@ -1,4 +1,4 @@
-"""SqlLookup on an executor: a pool of connections, one query for a key or for many."""
+"""SqlLookup on an executor: a connection pool, with one query per key or per batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SqlClient:
-    """One pool of connections for a partition, as many as it may have queries in flight."""
+    """A partition's pool, with a connection per allowed query in flight."""
 
     def __init__(self, lookup: SqlLookup, share: int) -> None:
         self._lookup = lookup
@@ -36,9 +36,9 @@ class SqlClient:
         self._columns = lookup.columns
         self._names = tuple(column.name for column in self._columns)
         self._select = one_key(lookup)
-        self._text = ""  # of it, as the database reads it
+        self._text = ""  # its text in the database's dialect
         self._limit = lookup.attempt_timeout or lookup.timeout
-        self._types: Mapping[str, str] | None = None  # of the table's columns; known once the first query got through
+        self._types: Mapping[str, str] | None = None  # of the table's columns; known after the first query
         self._fit: Sequence[Callable[[Any], Any]] = ()
         self._counts = counts_of(lookup.name)
         self._batching: Batching | None = None
@@ -101,7 +101,7 @@ class SqlClient:
         return self._answer(rows[0]) if rows else None
 
     async def _ask_many(self, keys: Sequence[Key]) -> Sequence[Any]:
-        """One outcome per key. Raises BatchRefused when one of them may be at fault."""
+        """One outcome per key. Raises BatchRefused if one of them may be at fault."""
 
         async def ask(connection: AsyncConnection) -> Sequence[Any]:
             many = ManyKeys(self._lookup, connection.dialect, self._types or {})
@@ -121,7 +121,7 @@ class SqlClient:
             if isinstance(raised, CallFailed) and not raised.passing and is_about_a_value(error):
                 raise BatchRefused(str(raised)) from error
             raise raised from error
-        if len(rows) >= ROWS_PER_KEY * len(keys):  # a key without a row may have one that did not come
+        if len(rows) >= ROWS_PER_KEY * len(keys):  # a key without a row may have a row beyond the limit
             return [await self._outcome(key) for key in keys]
         return self._outcomes(rows, len(keys))
 
@@ -132,7 +132,7 @@ class SqlClient:
             return failed
 
     async def _connected(self, ask: Callable[[AsyncConnection], Any], keys: int) -> Sequence[Any]:
-        """`ask` for so many keys, within the time of one attempt; a query that is left is cancelled at the server."""
+        """Run `ask` within the time of one attempt; an abandoned query is cancelled at the server."""
         assert self._engine is not None
         request = self._counts.request(keys)
         try:
@@ -193,7 +193,7 @@ class SqlClient:
 
 
 def as_typed(spark_type: str, value: Any) -> Any:
-    """A value of a database that lacks a type and stores it as another: 0 and 1, JSON as text."""
+    """Convert a value of a database that lacks its type, such as 0 and 1 for booleans, or JSON as text."""
     if spark_type == "BOOLEAN":  # SQLite and MySQL
         return bool(value) if value in (0, 1) else value
     if isinstance(value, str) and spark_type.startswith(("ARRAY", "STRUCT")):

@@ -1,4 +1,4 @@
-"""Connections to a database, and what its errors mean; SQLAlchemy's and the drivers' errors end here."""
+"""Connections to a database, and the translation of SQLAlchemy's and the drivers' errors."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
     from jobs.declare.sql_lookup import SqlLookup
 
-ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: not let in, no such database, not allowed
+ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, no privilege
 # connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time limit, system
 PASSING = ("08", "40", "53", "55", "57", "58")
 MISFIT = "invalid input for query argument $"  # asyncpg: then the number, the value, and why
-# addresses that SQLAlchemy does not take; the last one is a port that is no number
+# addresses that SQLAlchemy rejects; the last one has a port that is not a number
 USELESS = (
     sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError, ValueError,
 )  # fmt: skip
 INTERRUPTED_EVERY = 0.02  # s
-LOCKED = 5.0  # s that SQLite waits for a lock by itself
-SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: another moment may be better
+LOCKED = 5.0  # s that SQLite waits for a lock itself
+SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: transient
 
 
 def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine:
-    """A pool of so many connections, or of some; none is open yet. Raises DeclarationError for a useless address."""
+    """A pool of this many connections, none open yet. Raises DeclarationError for an unusable address."""
     bound = {} if connections is None else {"pool_size": connections, "max_overflow": 0}
     try:
         url = sa.make_url(resolve(lookup.url))
@@ -44,12 +44,12 @@ def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine
             url,
             **bound,
             connect_args=_waiting(url, lookup),
-            # reads need no transaction: without one a call is one round trip, and giving a connection back is none
+            # reads need no transaction; without one a call is one round trip, and returning a connection none
             pool_reset_on_return=None,
             isolation_level="AUTOCOMMIT",
         )
     except USELESS as error:
-        why = type(error).__name__  # the message may hold the whole address, and the address a password
+        why = type(error).__name__  # the message may contain the address, and so a password
         raise DeclarationError(
             f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio ({why}). "
             "Write it as sqlite+aiosqlite:///planes.db."
@@ -57,7 +57,7 @@ def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine
 
 
 def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, float]:
-    """A thread of SQLite's waits for a lock whoever is cancelled, and closing waits for it: half an attempt, then."""
+    """SQLite's thread waits for a lock despite a cancellation, and closing waits for the thread: so half an attempt."""
     limit = lookup.attempt_timeout or lookup.timeout
     if url.get_backend_name() != "sqlite" or limit is None or "timeout" in url.query:
         return {}
@@ -65,8 +65,8 @@ def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, float]:
 
 
 async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnection], Any]) -> Any:
-    """What `ask` gives. Cancelled, the database stops working on it: PostgreSQL by itself, and SQLite, whose thread
-    would go on and hold its connection for as long as the query takes, because it is told so.
+    """The result of `ask`. After a cancellation PostgreSQL stops the query itself; SQLite's thread would continue and
+    hold its connection, so it is interrupted.
     """
     if connection.dialect.name != "sqlite":
         return await ask(connection)
@@ -77,47 +77,47 @@ async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnecti
         return await asyncio.shield(asking)
     finally:
         while not asking.done():
-            await raw.interrupt()  # of a query that has not begun yet it says nothing: so again and again
+            await raw.interrupt()  # it has no effect on a query that has not begun, so repeat it
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([asking], timeout=INTERRUPTED_EVERY)
         if not asking.cancelled():
-            asking.exception()  # it is nobody's any more
+            asking.exception()  # retrieved, because no caller will
 
 
 async def dispose(engine: AsyncEngine) -> None:
-    """Close the pool, and let aiosqlite's threads end: one that finds its loop closed prints a traceback."""
+    """Close the pool and wait for aiosqlite's threads, which print a traceback if they find their loop closed."""
     await engine.dispose()
     last = time.monotonic() + 1.0
     while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
-        if time.monotonic() > last:  # another engine of this process, at work
+        if time.monotonic() > last:  # another engine of this process is working
             return
         await asyncio.sleep(0.002)
 
 
 def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFailed | AccessRefused:
-    """What an error of the database, its driver or SQLAlchemy means; the password is in none of them."""
+    """Translate an error of the database, its driver or SQLAlchemy, without the password."""
     state = sql_state(error)
     message = without_password(one_line(error), engine)
     if state is not None and state.startswith(ABOUT_US):
-        return AccessRefused(f"{lookup.service_name} at {shown_address(engine.url)} refuses us: {message}.")
+        return AccessRefused(f"{lookup.service_name} at {shown_address(engine.url)} denies access: {message}.")
     return CallFailed(message, passing=may_pass(error))
 
 
 def is_about_a_value(error: Exception) -> bool:
-    """Whether one key of many may be at fault: a value that the driver or the database cannot take."""
+    """Whether one key of many may be at fault: a value that the driver or the database rejects."""
     state = sql_state(error)
     return state.startswith("22") if state is not None else not isinstance(error, OperationalError | OSError)
 
 
 def sql_state(error: Exception) -> str | None:
-    """The five characters of the SQL standard, if the database sent some; asyncpg's own errors included."""
+    """The SQLSTATE, if the database sent one; also of asyncpg's own errors."""
     original = getattr(error, "orig", None) or error
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     return state if isinstance(state, str) else None
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the same may go better a moment later."""
+    """Whether the error is transient."""
     state = sql_state(error)
     if isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
         return True
@@ -126,17 +126,17 @@ def may_pass(error: Exception) -> bool:
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
     if isinstance(code, int):
         return code & 0xFF in SQLITE_PASSING  # the low byte is the primary code
-    # asyncpg's own InterfaceError is not SQLAlchemy's: the connection was closed under a call
+    # asyncpg's InterfaceError (not SQLAlchemy's): the connection was closed during a call
     return isinstance(error, OperationalError | InterfaceError) or type(error).__name__ == "InterfaceError"
 
 
 def one_line(error: Exception) -> str:
-    """A driver's message without the statement, its parameters (they are data) and the link that SQLAlchemy adds."""
+    """A driver's message without the statement, its parameters (which are data) and SQLAlchemy's link."""
     original = getattr(error, "orig", None) or error
     text = str(original)
-    if text.startswith("<class ") and ">: " in text:  # SQLAlchemy puts asyncpg's class before its message
+    if text.startswith("<class ") and ">: " in text:  # SQLAlchemy prefixes asyncpg's class
         text = text.partition(">: ")[2]
-    if text.startswith(MISFIT):  # without the value: it is data
+    if text.startswith(MISFIT):  # without the value, which is data
         return f"key {text[len(MISFIT) :].partition(':')[0]} does not fit: {text.rpartition(' (')[2].rstrip(')')}"
     return text.splitlines()[0] if text else type(original).__name__
 

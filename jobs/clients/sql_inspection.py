@@ -1,4 +1,4 @@
-"""Whether a database can be asked as a SqlLookup declares it: seen before Spark starts, without a call for a row."""
+"""Checks a database against a SqlLookup before Spark starts, without a call for a row."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 async def inspect(lookup: SqlLookup) -> None:
-    """The database lets us in and has what is asked for.
+    """Check that the database accepts the login and has the table or select.
 
-    Raises DeclarationError, or RunStopped when it is a server that is down: one sentence, no password.
+    Raises DeclarationError, or RunStopped for a server that is down, without the password.
     """
     engine = engine_for(lookup)
     try:
@@ -36,7 +36,7 @@ async def inspect(lookup: SqlLookup) -> None:
             raise
         except Exception as error:
             shown, message = shown_address(engine.url), without_password(one_line(error), engine)
-            if may_pass(error) and engine.url.get_backend_name() != "sqlite":  # a file does not come back by itself
+            if may_pass(error) and engine.url.get_backend_name() != "sqlite":  # a missing file does not recover
                 raise RunStopped(f"service {lookup.service_name}: {shown} cannot be reached: {message}.") from error
             raise DeclarationError(f"lookup {lookup.name}: {shown} cannot be reached: {message}.") from error
     finally:
@@ -44,7 +44,7 @@ async def inspect(lookup: SqlLookup) -> None:
 
 
 def _require_file(lookup: SqlLookup, engine: AsyncEngine) -> None:
-    """SQLite makes a file that is not there, and then knows of no table."""
+    """Check that the file exists, because SQLite would create an empty one."""
     url = engine.url
     is_file = url.get_backend_name() == "sqlite" and url.database and "uri" not in url.query
     if is_file and not os.path.exists(str(url.database)):  # noqa: PTH110
@@ -53,7 +53,7 @@ def _require_file(lookup: SqlLookup, engine: AsyncEngine) -> None:
 
 
 async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:
-    """The select with nulls for keys and no row wanted: the database says whether it understands it."""
+    """Run the select with null keys and no rows, so that the database validates it."""
     nothing = {f"key_{number}": None for number in range(len(lookup.keys))}
     try:
         await connection.execute(one_key(lookup).limit(0), nothing)
@@ -70,7 +70,7 @@ async def _find_columns(lookup: SqlLookup, connection: AsyncConnection, engine: 
         if not inspector.has_table(named.name, schema=named.schema):
             return None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", sa.exc.SAWarning)  # of types that it does not know, as those of PostGIS
+            warnings.simplefilter("ignore", sa.exc.SAWarning)  # about unknown types, such as those of PostGIS
             return [column["name"] for column in inspector.get_columns(named.name, schema=named.schema)]
 
     columns = await connection.run_sync(find)

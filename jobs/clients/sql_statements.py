@@ -1,4 +1,4 @@
-"""The statements of a SqlLookup: one key, or many keys of a table in one query, each row with its key's number."""
+"""The statements of a SqlLookup: for one key, or for many keys of a table, with the key's number in each row."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from jobs.declare.lookup import Key
     from jobs.declare.sql_lookup import SqlLookup
 
-ROWS_PER_KEY = 3  # of a query for many keys: with more, keys are not unique, and one large key could fill the memory
+ROWS_PER_KEY = 3  # in a query for many keys: more mean that keys are not unique, and could fill the memory
 PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, list, dict)
 ADDRESSES = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Interface, ipaddress.IPv6Interface)
 NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)
-TEXT = (uuid.UUID, dt.time, *ADDRESSES, *NETWORKS)  # what stands in a STRING as its own text
+TEXT = (uuid.UUID, dt.time, *ADDRESSES, *NETWORKS)  # types that become text in a STRING
 TYPES_OF = sa.text(
     "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
     "WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"
-)  # without a length: "character" alone would mean one character
+)  # without a length, "character" would mean one character
 
 
 def one_key(lookup: SqlLookup) -> sa.Select[Any]:
-    """The answer's columns for one key: parameters key_0, key_1 and so on. Two rows are enough to be an error."""
+    """The query for one key, with parameters key_0, key_1 and so on. It reads two rows, which suffice for an error."""
     wanted = [column.name for column in lookup.columns]
     if lookup.select is not None:
         return _of_select(lookup, wanted).limit(2)
@@ -44,7 +44,7 @@ def one_key(lookup: SqlLookup) -> sa.Select[Any]:
 
 
 def _of_select(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Select[Any]:
-    """The user's SELECT as it stands, in parentheses; only its parameters are ours."""
+    """The user's SELECT in parentheses, with generated parameter names."""
     numbers = {name: f":key_{number} " for number, name in enumerate(lookup.keys)}  # the space: x::type may follow
     statement = lookup.statement
     text = statement.pieces[0].replace(":", r"\:")
@@ -55,12 +55,12 @@ def _of_select(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Select[Any]:
 
 
 class ManyKeys:
-    """A query for many keys of a table: the table joined with the keys, so that the database itself compares them,
-    by its own collation, padding and types. Each row comes with the number of its key.
+    """A query for many keys of a table: a join of the table with the keys, so that the database compares them with its
+    own collation, padding and types. Each row has the number of its key.
     """
 
     def __init__(self, lookup: SqlLookup, dialect: sa.Dialect, types: Mapping[str, str]) -> None:
-        """types: of the table's columns, on PostgreSQL. Raises ValueError for a key that no such query can have."""
+        """types: of the table's columns, on PostgreSQL. Raises ValueError for a key that such a query cannot have."""
         quote = dialect.identifier_preparer.quote
         width = range(len(lookup.keys))
         self._is_postgres = dialect.name == "postgresql"
@@ -80,7 +80,7 @@ class ManyKeys:
         self._tail = f" JOIN {_quoted_table(lookup, quote)} AS t ON {on} LIMIT "
 
     def query(self, keys: Sequence[Key]) -> tuple[str, tuple[Any, ...]]:
-        """The statement and its parameters, as the driver takes them; values are never in the text."""
+        """The statement and its parameters for the driver; values are never in the text."""
         if self._is_postgres:
             table = self._lists
             values: tuple[Any, ...] = tuple(list(column) for column in zip(*keys, strict=True))
@@ -104,7 +104,7 @@ def _quoted_table(lookup: SqlLookup, quote: Callable[[str], str]) -> str:
 
 
 async def key_types(connection: AsyncConnection, lookup: SqlLookup) -> dict[str, str]:
-    """PostgreSQL's names of the types of a table's columns; elsewhere values need no type."""
+    """PostgreSQL's types of a table's columns; other databases need none."""
     if connection.dialect.name != "postgresql" or lookup.table is None:
         return {}
     table = _quoted_table(lookup, connection.dialect.identifier_preparer.quote)
@@ -113,7 +113,9 @@ async def key_types(connection: AsyncConnection, lookup: SqlLookup) -> dict[str,
 
 
 def fitted(lookup: SqlLookup, dialect: sa.Dialect, types: Mapping[str, str]) -> list[Callable[[Any], Any]]:
-    """What makes a key's values such as the driver compares rightly. They raise ValueError for what cannot be so."""
+    """Converters of a key's values for correct comparisons. They raise ValueError for values that cannot be
+    converted.
+    """
     if dialect.name == "sqlite":
         return [_for_sqlite] * len(lookup.keys)
     return [_in_utc if types.get(name) == "timestamp without time zone" else _as_it_is for name in lookup.keys]
@@ -124,7 +126,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _in_utc(value: Any) -> Any:
-    """A moment for a column without a zone: its time in UTC, as Tidegate reads such a column."""
+    """A timestamp for a column without a zone, as UTC."""
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return value.astimezone(dt.UTC).replace(tzinfo=None)
     return value
@@ -138,7 +140,7 @@ def _for_sqlite(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A driver's value as an answer has it. Raises ValueError for a type that no column can have."""
+    """A driver's value as an answer's. Raises ValueError for an unsupported type."""
     if value is None or isinstance(value, PLAIN):
         return value
     if isinstance(value, TEXT):

@@ -1,4 +1,4 @@
-"""How a service is reached: through which proxy, trusting whose certificates, with which certificate of our own."""
+"""The transport to a service: its proxy, trusted authorities, and client certificate."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Transport:
-    """Of one service, its tokens included. Reads files and environment where the call is made."""
+    """The transport of one service and its token requests. Reads files and environment where the call is made."""
 
     def __init__(self, service: Service) -> None:
-        """Raises DeclarationError for files that cannot be used, and a proxy that is no address."""
+        """Raises DeclarationError for unusable files, and for a proxy that is not an address."""
         self._where = f"service {service.name}"
         self._proxy = None if service.proxy is None else self._address(resolve(service.proxy))
         self.ssl: ssl.SSLContext | bool = True
@@ -29,7 +29,7 @@ class Transport:
             self.ssl = self._context(service)
 
     def proxy_for(self, url: str) -> URL | None:
-        """The declared proxy, else that of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback says none."""
+        """The declared proxy, else that of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback excludes it."""
         if self._proxy is not None:
             return self._proxy
         address = URL(url)
@@ -40,7 +40,7 @@ class Transport:
         return self._address(named[address.scheme])
 
     def options_for(self, url: str) -> dict[str, Any]:
-        """What an aiohttp session of this address takes."""
+        """The options of an aiohttp session for this address."""
         proxy = self.proxy_for(url)
         return {} if proxy is None else {"proxy": proxy}
 
@@ -54,7 +54,7 @@ class Transport:
             fits = proxy.scheme in ("http", "https") and bool(proxy.host) and proxy.port is not None
         except ValueError:
             fits = False
-        if not fits:  # without the value: it may hold a password
+        if not fits:  # without the value, which may contain a password
             raise DeclarationError(f"{self._where}: its proxy is not an http:// or https:// address with a host.")
         return proxy
 

@@ -1,1 +1,1 @@
-"""The tables that readers see: the published days, their audit, and the summaries made from them."""
+"""The tables that readers see: published days, their audit and dead letters, and summaries."""

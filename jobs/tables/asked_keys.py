@@ -1,4 +1,4 @@
-"""Which published days asked a key: read off the files, where every row's key stands beside it."""
+"""Finds the published days with a key, by the key of every row in the files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class KeysOf:
-    """Keys of a lookup. texts: as the ledger writes them, hidden or not, their parts in the order of `parts`, in which
-    a declaration before may not have had them.
+    """Keys of a lookup. texts: in the ledger's form, hashed or not, with their parts in the order of `parts`, which an
+    earlier declaration may not have used.
     """
 
     lookup: str
@@ -33,19 +33,19 @@ class KeysOf:
 
 
 def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
-    """The days of the published table with a row that asked one of these keys. A day whose files tell no keys, as those
-    of an older version, counts as one.
+    """The days of the published table with a row of one of these keys. A day whose files have no keys, from an older
+    version, is included.
     """
     return sorted({day for day, file in files_of_days(enrichment) if asks(file, keys)})
 
 
 def asks(file: Path, keys: KeysOf) -> bool:
-    """Whether a row of the file asked one of these keys; true where it has rows and tells no keys."""
+    """Whether the file has a row of one of these keys; true for a file with rows but no keys."""
     return any(any(found) for found in asked(file, keys))
 
 
 def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:
-    """The files that readers see, each with its day."""
+    """The published files with their days."""
     table = enrichment.output.path
     opened = table_at(table)
     if opened is not None:
@@ -56,7 +56,7 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:
 
 
 def asked(file: Path, keys: KeysOf) -> Iterator[list[bool]]:
-    """For the rows of a file, some at a time, whether each asked one of the keys; all true where they are not told."""
+    """For batches of a file's rows, whether each row has one of the keys; all true if the file has no keys."""
     reported = names_keys(file, keys.lookup)
     with pq.ParquetFile(file) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []):
@@ -69,13 +69,13 @@ def asked(file: Path, keys: KeysOf) -> Iterator[list[bool]]:
 
 
 def names_keys(file: Path, lookup: str) -> bool:
-    """Whether the file says what its rows asked; those of an older version do not."""
+    """Whether the file has the keys of its rows; files of an older version do not."""
     return schema.key(lookup) in pq.read_schema(file).names
 
 
 def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
-    """The column of `schema.key` as the ledger writes keys; None where nothing was asked. parts: in this order, if the
-    keys have these and no others.
+    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: their order, if the keys
+    have exactly these.
     """
     own = [field.name for field in keys.type]
     order = parts if sorted(parts) == sorted(own) else own

@@ -1,6 +1,6 @@
-"""The audit table, `<table>__audit`: what is known of every row beyond its answers, by row identity, day and run.
+"""The audit table, `<table>__audit`: the audit columns of every row, by row identity, day and run.
 
-Made from the run's own files: no service is asked again.
+Made from the run's files, without calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts) -> None:
-    """The audit rows of this run, beside those of the run that is published now. A second time changes nothing."""
+    """Write the audit rows of this run beside those of the published run. Idempotent."""
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     if not files:
         return
@@ -33,7 +33,9 @@ def write(facts: DayFacts) -> None:
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:
-    """Row identity and audit columns, as the files spell them: a declaration need not mind case, Arrow does."""
+    """Row identity and audit columns in the files' spelling, because Arrow is case-sensitive and declarations are
+    not.
+    """
     by_lower_name = {name.lower(): name for name in written.names}
     wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]
     for lookup in facts.declared.lookups:

@@ -1,7 +1,7 @@
-"""Tables beside the published one whose rows belong to a run: partitioned by day and run.
+"""Tables beside the published one with rows of runs, partitioned by day and run.
 
-Taking a run out touches no file of another one. Rows of a run are written before its day is published, and are those
-of the published day once no other run's rows stay.
+Removing a run touches no file of another run. A run's rows are written before its day is published; afterwards the
+rows of other runs of the day are removed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from jobs.schema import RUN_ID, DayFacts
 from jobs.tables.delta_log import saying_format, table_at
 
 RUN = RUN_ID
-NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # the table's log would keep values of rows for ever
+NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
 
 
 def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader) -> None:
-    """The rows of this run, beside those of the run that is published now. A second time changes nothing."""
+    """Write the rows of this run beside those of the published run. Idempotent."""
     remove(table, facts)
     days_and_runs = [facts.declared.partition, RUN]
     write_deltalake(
@@ -29,18 +29,18 @@ def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader) -> None:
 
 
 def remove(table: str, facts: DayFacts) -> None:
-    """Take the rows of this run out again."""
+    """Remove the rows of this run."""
     _delete(table, facts.declared.partition, facts.day, "=", facts.run_id)
 
 
 def keep_only(table: str, facts: DayFacts) -> None:
-    """This run is the published one now: of its day, no other run's rows stay."""
+    """Remove the rows of all other runs of this run's day, because it is published now."""
     _delete(table, facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
 def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
-    """No rows stay but those of these days and runs: a publication that crashed leaves others, until its day is
-    published. Not to be called while somebody publishes.
+    """Remove all rows except those of these days and runs. A crashed publication leaves others until its day is
+    published. Do not call it during a publication.
     """
     opened = table_at(table)
     if opened is not None:

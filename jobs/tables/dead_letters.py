@@ -1,8 +1,8 @@
-"""The dead letters, `<table>__dead_letters`: rows whose lookup ended as its policy `dead_letter` says, with the reason.
+"""The dead letters, `<table>__dead_letters`: rows whose lookup failed under the policy `dead_letter`, with the reason.
 
-The rows themselves stay in the published day, with their status and without an answer: no row is ever dropped. Made
-from the run's own files: no service is asked again. Only the published run of a day has letters here; what a day that
-was held back would put here is in its record and its files.
+The rows themselves stay in the published day, with their status and without an answer; no row is dropped. The table is
+made from the run's files, without calls. It has only letters of published runs; the letters of a held-back day are in
+its record and its files.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from jobs.tables.delta_log import table_at
 
 OWN_COLUMNS = (
     pa.field("_lookup", pa.string()),
-    pa.field("_key", pa.string()),  # what was asked, as the ledger writes it: JSON, or a hash where a key is pii
+    pa.field("_key", pa.string()),  # the key in the ledger's form: JSON, or a hash for pii
     pa.field("_status", pa.string()),
     pa.field("_error", pa.string()),
     pa.field("_attempts", pa.int32()),  # 0: it waited for the call of an equal request
-    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt, or of the run where it made none
+    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt, or of the run without one
     pa.field(by_run.RUN, pa.string()),
 )
 
@@ -36,7 +36,7 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts) -> None:
-    """The letters of this run, beside those of the run that is published now. A second time changes nothing."""
+    """Write the letters of this run beside those of the published run. Idempotent."""
     batches = letters(facts)
     first = next(batches, None)
     if first is not None:
@@ -50,7 +50,7 @@ def write(facts: DayFacts) -> None:
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:
-    """The letters of a published day, which may be none."""
+    """The letters of a published day, possibly none."""
     found = table_at(table_of(table))
     if found is None:
         return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
@@ -58,7 +58,7 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
 
 
 def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
-    """What the files of a run hold of them: one row per row and lookup. Empty batches are left out."""
+    """The dead letters in the files of a run: one per row and lookup, without empty batches."""
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     for lookup in facts.declared.lookups if files else ():
         if lookup.dead_letters:
@@ -69,12 +69,12 @@ def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
 
 
 def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
-    """Row identity, key, status, error and attempts of the rows that ended so, in this order."""
+    """Row identity, key, status, error and attempts of the dead letters, in this order."""
     by_lower_name = {name.lower(): name for name in dataset.schema.names}
     name = lookup.name
-    identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]  # a declaration need not mind case
+    identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]  # declarations ignore case
     columns = {column: ds.field(column) for column in identity}
-    key = by_lower_name.get(schema.key(name).lower())  # none in files of an older version
+    key = by_lower_name.get(schema.key(name).lower())  # files of an older version have none
     columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.struct([])))
     columns["_status"] = ds.field(by_lower_name[schema.status(name).lower()])
     columns["_error"] = ds.field(by_lower_name[schema.error(name).lower()])

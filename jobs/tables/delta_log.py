@@ -1,4 +1,4 @@
-"""The log of a Delta table: opened where there is one, told in a sentence where it is damaged, and put on the disk."""
+"""The log of a Delta table: opens it, reports damage in one sentence, and syncs it to disk."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def saying_format() -> CommitProperties:
 
 
 def table_at(path: str) -> DeltaTable | None:
-    """The table of this path as it is now; None where there is none.
+    """The current table at this path, or None.
 
     Raises:
-        TidegateError: its log is there and cannot be read: a table is never taken for absent by that. Or it is of a
+        TidegateError: Its log exists but cannot be read; the table is then not taken for missing. Or it is of a
             newer format than this Tidegate knows.
     """
     table = _opened(path)
@@ -48,19 +48,19 @@ def _opened(path: str) -> DeltaTable | None:
         return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
     except (DeltaError, OSError) as error:
         raise TidegateError(
-            f"table {path}: its log, {Path(path, LOG)}, cannot be read: {delta_errors(error)}. Bring the log back "
-            "from a copy; without one move the table away and run its days again: nothing that the ledger has is asked."
+            f"table {path}: its log, {Path(path, LOG)}, cannot be read: {delta_errors(error)}. Restore the log "
+            "from a copy; without one move the table away and run its days again, with the ledger's answers."
         ) from error
 
 
 @contextmanager
 def lasting(table: str) -> Iterator[None]:
-    """What the body commits to a table is on the disk when this ends: the entries of its log and their files."""
+    """Sync the body's commits to a table on exit: the entries of its log and their files."""
     before = _entries(table)
     yield
     for entry in sorted(_entries(table) - before):
         for path in _added(entry):
-            if durable.is_there(path):  # else a later entry took it away again
+            if durable.is_there(path):  # otherwise a later entry removed it
                 to_disk(path, Path(table))
         durable.sync(entry)
     if Path(table, LOG).is_dir():
@@ -68,7 +68,7 @@ def lasting(table: str) -> Iterator[None]:
 
 
 def to_disk(path: Path, root: Path) -> None:
-    """Return when a file or folder and the names of it and of all folders down to it from `root` are on the disk."""
+    """Sync a file or folder, its name, and the names of all folders from `root` down to it."""
     durable.sync(path)
     folder = path.parent
     while folder.is_relative_to(root):
@@ -82,7 +82,7 @@ def _entries(table: str) -> set[Path]:
 
 
 def _added(entry: Path) -> Iterator[Path]:
-    """The files that an entry of the log adds to its table."""
+    """The files that a log entry adds to its table."""
     for line in entry.read_text().splitlines():
         added = json.loads(line).get("add")
         if added is not None:

@@ -1,4 +1,4 @@
-"""Rows taken out of a published day: it is written again without them, and published in place of the day."""
+"""Removes rows from a published day: writes the day again without them and publishes the result."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def without_rows(record: DayRecord, sources: Iterable[Path], keys: KeysOf, *, run_id: str, lease: Lease) -> int:
-    """Publish the day of this record without the rows that asked one of the keys; its verdicts stand. Returns how many
-    rows it lost.
+    """Publish the day of this record without the rows of these keys; its verdicts stay. Returns the number of removed
+    rows.
 
-    sources: the day's files that readers see. The record may name more: those without a row are in no version, and
-    vacuum takes them. Readers see the day with the rows or without them. A crash leaves files that no reader sees and
-    vacuum takes. Raises PublishConflict when another run published the day meanwhile.
+    sources: the day's published files. The record may name more: files without rows are in no version, and vacuum
+    removes them. Readers see the day with the rows or without them. A crash leaves unpublished files, which vacuum
+    removes. Raises PublishConflict if another run published the day meanwhile.
     """
     facts = record.facts
     folder = Path(facts.declared.table, "runs", run_id).resolve()
@@ -47,7 +47,7 @@ def without_rows(record: DayRecord, sources: Iterable[Path], keys: KeysOf, *, ru
 
 
 def _copy(source: Path, target: Path, keys: KeysOf) -> None:
-    """The file without these rows."""
+    """Copy the file without these rows."""
     with (
         pq.ParquetFile(source) as opened,
         pq.ParquetWriter(target, opened.schema_arrow, compression="snappy") as writer,

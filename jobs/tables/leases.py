@@ -1,8 +1,7 @@
-"""One run of a day at a time: a lease that a run shares with its guard and its Spark, and without which nothing is
-published.
+"""One run of a day at a time: a lease that a run shares with its guard and its Spark, and that publishing requires.
 
 A lease is a lock on a file, held through an open file that the processes of the run inherit. It is free when the last
-of them has ended, whatever ended it: no clock decides, and no lease is left behind by a kill.
+of them has ended in any way: no clock decides, and a kill leaves no lease behind.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from typing import Any
 
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
 
-FOLDER = "_leases"  # readers of tables pass over names that begin with _
-WAIT = 30.0  # s; a run that was killed has ended its Spark by then
+FOLDER = "_leases"  # readers of tables ignore names that begin with _
+WAIT = 30.0  # s; a killed run has ended its Spark by then
 LOOK_EVERY = 0.1  # s
 
 
@@ -30,7 +29,7 @@ LOOK_EVERY = 0.1  # s
 class Lease:
     """The right to run and publish one day of one table. file: open and locked; children that inherit it share it.
 
-    before: the run that had the day last, if one had.
+    before: the previous run of the day, if any.
     """
 
     path: Path
@@ -40,7 +39,7 @@ class Lease:
     before: str = ""
 
     def confirm(self) -> None:
-        """Nobody took the day after us. Raises PublishConflict otherwise, as where a file system lost our lock."""
+        """Check that no other run took the day since. Raises PublishConflict otherwise, as after a lost lock."""
         holder = _holder(self.path).get("run_id", "nobody")
         if holder != self.run_id:
             raise PublishConflict(f"the lease of {self.day} is now of run {holder}; this run, {self.run_id}, lost it.")
@@ -48,11 +47,11 @@ class Lease:
 
 @contextlib.contextmanager
 def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator[Lease]:
-    """Hold the day while the body runs, and as long as a child that inherited the lease's file lives.
+    """Hold the day while the body runs, and while a child with the inherited file lives.
 
-    Waits up to `wait` s for a run that is ending. Raises DayTaken when one is still at work then: who, where, since
-    when; DeclarationError when the table's folder may not be written, or is full. Runs on machines that share the
-    table's file system exclude each other where it has locks.
+    Waits up to `wait` s for another run to end. Raises DayTaken, with the run, its host and its start, if it still
+    works then, and DeclarationError if the table's folder is read-only or full. The lease works across machines that
+    share a file system with locks.
     """
     path = Path(table, FOLDER, f"{day}.json")
     with _writing(table):
@@ -69,9 +68,7 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
 
 
 def at_work(table: str) -> dict[str, str]:
-    """The runs that hold a day of the table at this moment: run id -> day. Raises TidegateError when that cannot be
-    known.
-    """
+    """The runs that hold a day of the table now: run id -> day. Raises TidegateError if a lease cannot be read."""
     found = {}
     for path in Path(table, FOLDER).glob("*.json"):
         with _reading(path), path.open() as file:
@@ -83,7 +80,7 @@ def at_work(table: str) -> dict[str, str]:
 
 
 def last_runs(table: str) -> dict[str, str]:
-    """The run that has each day of the table, or had it last: day -> run id."""
+    """The current or last run of each day of the table: day -> run id."""
     return {path.stem: _run_of(path) for path in Path(table, FOLDER).glob("*.json")}
 
 
@@ -96,7 +93,7 @@ def _writing(table: str) -> Iterator[None]:
 
 
 def _sign(file: int, run_id: str) -> None:
-    """Who has the day, for those who find it taken."""
+    """Write the holder of the day into the lease, for later runs."""
     own = {
         "run_id": run_id,
         "host": socket.gethostname(),
@@ -116,7 +113,7 @@ def _lock(file: int, path: Path, day: str, wait: float) -> None:
             if time.monotonic() >= deadline:
                 held = _holder(path)
                 who = "run {run_id} (process {pid} on {host}, since {since})".format(**held) if held else "another run"
-                raise DayTaken(f"{day} is being run by {who}; nothing was started beside it.") from None
+                raise DayTaken(f"{day} is being run by {who}; nothing was started.") from None
         time.sleep(LOOK_EVERY)
 
 
@@ -125,7 +122,7 @@ def _run_of(path: Path) -> str:
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    """What the lease says; nothing while it is being written, at this moment."""
+    """The content of the lease; empty while it is being written."""
     with _reading(path):
         try:
             found: dict[str, Any] = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Files that no reader of a table needs any more: old versions of days, and runs that were never published."""
+"""Removes files that no reader needs: old versions of days, and runs that were never published."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing
 
 RUNS = "runs"
-KEYS = "-keys"  # ends the name of the folder beside the run's own, with the keys that it asks
+KEYS = "-keys"  # suffix of the folder of the run's keys, beside its own folder
 RETENTION = timedelta(days=7)
 
 
 @dataclass(frozen=True)
 class Removed:
-    """What was taken away. old: files that a later commit replaced. runs: folders of runs that were never published."""
+    """The removed files. old: files that a later commit replaced. runs: folders of runs that were never published."""
 
     old: int = 0
     runs: int = 0
 
 
 def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[], float] = time.time) -> Removed:
-    """Delete the files that were replaced so long ago, and the folders of unpublished runs that are so old; in those of
-    published runs, files that are in no version.
+    """Delete files that were replaced before the limit, folders of unpublished runs older than it, and, in the folders
+    of published runs, files in no version.
 
-    Who reads a version older than that cannot any more. The run of a day that is at work keeps its folder, however old
-    that is. Needs a folder on a file system. A crash half way leaves files that the next vacuum takes. Raises
-    TidegateError when the disk refuses, as Delta notes first what it takes away.
+    Older versions become unreadable. A running run keeps its folder at any age. Needs a folder on a file system. A
+    crash leaves files that the next vacuum removes. Raises TidegateError if the disk is full or read-only, because
+    Delta records its deletions first.
     """
-    # in this order: a run takes its lease before it makes its folder, and has it until its files are in the table
+    # in this order: a run takes its lease before it makes its folder, and holds it until its files are in the table
     folders = [folder for folder in Path(table, RUNS).glob("*") if folder.is_dir()]
     working = at_work(table)
     old, needed = _remove_old_versions(table, older_than)
@@ -47,7 +47,7 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
 
 
 def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Path]]:
-    """How many files went, and those that a version needs which can still be read."""
+    """The number of removed files, and the files of readable versions."""
     opened = table_at(table)
     if opened is None:
         return 0, set()
@@ -62,8 +62,10 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Pa
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
-    """Whether it held rows that were never published, and is gone. before: s since the epoch; what is older may go."""
-    with storing(str(folder)):  # a look that fails says nothing of what is there
+    """Remove a run's folder; True if it had rows that were never published. before: s since the epoch, the age
+    limit.
+    """
+    with storing(str(folder)):  # a failed listing must not count as empty
         files = {path: path.stat().st_mtime for path in _files(folder)}
     if any(path.resolve() in needed for path in files):
         _remove_strays({path for path, changed in files.items() if changed <= before}, needed)
@@ -71,11 +73,11 @@ def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
     if max([folder.stat().st_mtime, *files.values()]) > before:
         return False
     shutil.rmtree(folder, ignore_errors=True)
-    return any(path.suffix == ".parquet" for path in files)  # else it is what is left of an old version
+    return any(path.suffix == ".parquet" for path in files)  # otherwise it is the rest of an old version
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every file below a folder. Raises OSError when a folder cannot be listed, where `rglob` passes over it."""
+    """Every file below a folder. Raises OSError for a folder that cannot be listed, which `rglob` would skip."""
 
     def refuse(error: OSError) -> NoReturn:
         raise error
@@ -85,7 +87,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _remove_strays(files: set[Path], needed: set[Path]) -> None:
-    """What a task wrote that Spark no longer counted on, when the run had ended: it holds rows all the same."""
+    """Remove files of tasks that Spark had given up, written after the end of the run: they contain rows too."""
     for path in files:
         if path.resolve() not in needed:
             path.unlink(missing_ok=True)

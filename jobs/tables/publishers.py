@@ -1,4 +1,4 @@
-"""One publisher of a table at a time, on machines that share its file system; and what the disk refuses him."""
+"""One publisher of a table at a time, across machines that share its file system; and errors of the disk."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from deltalake.exceptions import DeltaError
 
 from jobs.errors import TidegateError
 
-LOCK = "_publishing.lock"  # readers of tables pass over names that begin with _
+LOCK = "_publishing.lock"  # readers of tables ignore names that begin with _
 
 
 @contextlib.contextmanager
 def alone_with(table: str) -> Iterator[None]:
-    """Wait until nobody else publishes to this table; a publisher that crashed is nobody.
+    """Wait until no other process publishes to this table; a crashed publisher does not count.
 
-    Delta itself refuses commits that contradict each other. The lock is for what is more than one commit (a table and
-    its audit), and for a table's first commit, where Delta lets two through.
+    Delta refuses conflicting commits. The lock is for publications of several commits (a table and its audit), and for
+    a table's first commit, where Delta accepts two.
     """
     folder = Path(table)
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def alone_with(table: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storing(table: str) -> Iterator[None]:
-    """What is refused meanwhile, as by a full disk, is told in one sentence, as a TidegateError."""
+    """Turn errors of the body, such as a full disk, into a TidegateError of one sentence."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -42,11 +42,11 @@ def storing(table: str) -> Iterator[None]:
 
 
 def delta_errors(error: Exception) -> str:
-    """What Delta or its SQL says: no colours, line breaks or full stop, no traceback of theirs and no request to report
-    it to them.
+    """The message of an error of Delta or its SQL, without colours, line breaks, full stop, traceback and the request
+    to report a bug.
     """
     message = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)
-    message = re.sub(r": ParsedLogPath .*", "", message, flags=re.DOTALL)  # a structure of theirs, of many lines
+    message = re.sub(r": ParsedLogPath .*", "", message, flags=re.DOTALL)  # a dumped structure of many lines
     message = re.sub(
         r"\.*\s+This issue was likely caused by a bug in DataFusion.*?/issues\b", "", message, flags=re.DOTALL
     )

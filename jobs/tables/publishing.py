@@ -1,7 +1,7 @@
-"""Publishing a day: one Delta commit that takes the day's old files out and puts the run's files in.
+"""Publishes a day: one Delta commit that removes the day's old files and adds the run's files.
 
-Readers see the old day or the new one, never half of one. The files are those that the checks judged; they may hold
-more columns than the table shows. What is left over from runs that were never published goes by `vacuum`.
+Readers see the old day or the new one. The files are those that the checks judged; they may have more columns than the
+table. `vacuum` removes the files of runs that were never published.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from jobs.tables.delta_log import lasting, saying_format, table_at, to_disk
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 
-COMMIT_TRIES = 20  # against other days that are published at the same time
+COMMIT_TRIES = 20  # against concurrent publications of other days
 
 
 def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
-    """Make this run's files the day that readers see; first audit and dead letters, then the table. Returns the
-    record, saved; by then all of it is on the disk, as far as that keeps its word.
+    """Publish this run's files: first audit and dead letters, then the table. Returns the saved record, after
+    everything was synced to disk.
 
-    lease: of the day; a run that lost it does not publish. Raises PublishConflict then, when a verdict holds the day
-    back, and when another run published the same day meanwhile; TidegateError when the disk refuses. A crash
-    before the commit leaves readers what they had; the tables beside it then hold rows of a run that is not the
-    published one, told apart by their run_id, until the day is published again.
+    lease: of the day. Raises PublishConflict if the run lost it, if a verdict holds the day back, or if another run
+    published the day meanwhile, and TidegateError for a disk error. After a crash before the commit readers see the
+    previous version; the tables beside it then have rows of an unpublished run, marked by run_id, until the day is
+    published again.
     """
     red = [verdict for verdict in record.verdicts if verdict.holds_back]
     facts = record.facts
@@ -58,7 +58,7 @@ def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
 
 
 def _committed(record: DayRecord) -> int:
-    """Audit and dead letters, then the day, then nothing of other runs beside it. Returns the day's version."""
+    """Commit audit and dead letters, then the day, then remove rows of other runs. Returns the day's version."""
     facts = record.facts
     audit.write(facts)
     dead_letters.write(facts)
@@ -74,13 +74,13 @@ def _committed(record: DayRecord) -> int:
 
 
 def _beside(facts: DayFacts) -> tuple[str, str]:
-    """The tables whose rows belong to the run that published a day."""
+    """The tables with rows of the published run."""
     table = facts.declared.table
     return audit.table_of(table), dead_letters.table_of(table)
 
 
 def published_columns(facts: DayFacts) -> list[str]:
-    """What consumers see, besides the partition column."""
+    """The published columns, without the partition column."""
     columns = list(facts.input_columns)
     for lookup in facts.declared.lookups:
         columns += [name for name, _ in lookup.returns]
@@ -89,7 +89,7 @@ def published_columns(facts: DayFacts) -> list[str]:
 
 
 def _table(facts: DayFacts) -> DeltaTable:
-    """The published table, made empty where there is none: a first commit with files in it may be doubled by Delta."""
+    """The published table, created empty if needed, because Delta may accept two first commits with files."""
     there = table_at(facts.declared.table)
     if there is not None:
         return there
@@ -100,11 +100,10 @@ def _table(facts: DayFacts) -> DeltaTable:
 
 
 def replace_day(table: DeltaTable, record: DayRecord) -> int:
-    """One commit on top of `table` as it was loaded: the day's files out, this run's in, if it has any. Returns its
-    version.
+    """Commit on top of the loaded `table`: remove the day's files and add this run's, if any. Returns the version.
 
-    Raises PublishConflict when the day was published by another run since then, or a column changed its type. Other
-    days that were published since then are no conflict.
+    Raises PublishConflict if another run published the day since then, or a column changed its type. Publications of
+    other days do not conflict.
     """
     facts = record.facts
     partition = facts.declared.partition
@@ -141,7 +140,7 @@ def _properties(record: DayRecord, version: int) -> CommitProperties:
         "tidegate.rows": str(record.figures.rows_out),
         "tidegate.declaration": record.facts.declared.fingerprint,
     }
-    # a transaction of the day makes the second of two first commits of one day fail, where Delta would double it
+    # the day's transaction makes the second of two first commits fail, which would duplicate the day
     return CommitProperties(
         custom_metadata=metadata, app_transactions=[Transaction(_transaction(record.facts), version)]
     )
@@ -174,7 +173,7 @@ def _delta_schema(facts: DayFacts) -> Schema:
 
 
 def _add_columns(table: DeltaTable, wanted: Schema) -> None:
-    """New columns join the table, null before this day. A column whose type changed is refused, by name."""
+    """Add new columns to the table, null before this day. Refuses a column whose type changed."""
     known = {field.name: field for field in table.schema().fields}
     new = []
     for field in wanted.fields:

@@ -1,6 +1,6 @@
-"""The records of runs: one JSON file per run of a day, beside its Spark log and its live progress.
+"""Run records: one JSON file per run of a day, beside its Spark log and its live progress.
 
-A record that is torn, as by a power cut, says nothing: it is passed over with a warning, and `torn` names it.
+A torn record, as after a power cut, is skipped with a warning; `torn` lists it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from jobs.errors import TidegateError
 from jobs.schema import DayRecord, UnwrittenRun
 
 ROOT = Path("data/runs")
-UNWRITTEN = ".unwritten"  # ends the name of the file of a run that wrote no files
+UNWRITTEN = ".unwritten"  # suffix of the file of a run that wrote no files
 
 _log = logging.getLogger("tidegate.records")
-_reported: set[Path] = set()  # torn records that this process has warned of
+_reported: set[Path] = set()  # torn records of which this process has warned
 
 
 def folder(enrichment: str, day: str) -> Path:
@@ -36,7 +36,7 @@ def spark_log(enrichment: str, day: str, run_id: str) -> Path:
 
 
 def spark_logs(enrichment: str) -> list[tuple[str, str, Path]]:
-    """Day, run id and path of every log of Spark that is here."""
+    """Day, run id and path of every Spark log."""
     found = sorted((ROOT / enrichment).glob("*/*.spark.log"))
     return [(path.parent.name, path.name.removesuffix(".spark.log"), path) for path in found]
 
@@ -46,12 +46,12 @@ def progress_files(enrichment: str) -> list[Path]:
 
 
 def any_run(enrichment: str) -> bool:
-    """Whether a run of any of its days has begun here, whatever came of it."""
+    """Whether a run of any of its days has ever begun here."""
     return (ROOT / enrichment).is_dir()
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all: a reader sees the old text or the new one. A full disk leaves nothing."""
+    """Write a file atomically: a reader sees the old text or the new one. A full disk leaves no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -59,12 +59,12 @@ def replace(path: Path, text: str) -> None:
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # a write that finds the disk full does not say where
+        error.filename = error.filename or str(path)  # the error of a full disk has no file name
         raise
 
 
 def save(record: DayRecord) -> DayRecord:
-    """Keep the record, over what was known of this run before; it survives a power cut."""
+    """Save the record in place of an earlier one of the run, durably."""
     facts = record.facts
     durable.write(folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json", record.to_json().encode())
     return record
@@ -77,7 +77,7 @@ def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
 
 
 def torn(enrichment: str) -> list[Path]:
-    """The files of records that say nothing: empty or torn. What they said of their runs is lost."""
+    """The files of empty or torn records."""
     records = [path for path in _files(enrichment) if durable.is_there(path) and _read(path) is None]
     ends = [path for path in _ends(enrichment) if durable.is_there(path) and _read(path, UnwrittenRun) is None]
     return sorted([*records, *ends])
@@ -98,7 +98,7 @@ def _read(path: Path) -> DayRecord | None: ...
 @overload
 def _read(path: Path, kind: type[UnwrittenRun]) -> UnwrittenRun | None: ...
 def _read(path: Path, kind: type[DayRecord | UnwrittenRun] = DayRecord) -> DayRecord | UnwrittenRun | None:
-    """None for a record that is torn, or gone. Raises TidegateError when it cannot be read."""
+    """The record; None if it is torn or missing. Raises TidegateError if it cannot be read."""
     try:
         return kind.from_json(path.read_text())
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def _read(path: Path, kind: type[DayRecord | UnwrittenRun] = DayRecord) -> DayRe
 
 
 def of_run(enrichment: str, day: str, run_id: str) -> DayRecord | None:
-    """The record of one run of a day; None when there is none here."""
+    """The record of one run of a day, or None."""
     return _read(folder(enrichment, day) / f"{run_id}.json")
 
 
@@ -123,12 +123,12 @@ def latest(enrichment: str) -> list[DayRecord]:
 
 
 def hold_back(record: DayRecord, reason: str) -> DayRecord:
-    """Note that this run's files are not to be published; readers keep what they have."""
+    """Mark this run as held back; readers keep the previous version."""
     return save(dataclasses.replace(record, state="held back", reason=reason))
 
 
 def save_unwritten(run: UnwrittenRun) -> None:
-    """Keep how a run ended that wrote no files, over what was known of its end before."""
+    """Save the end of a run without files, in place of an earlier record of it."""
     durable.write(folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}", run.to_json().encode())
 
 

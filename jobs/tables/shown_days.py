@@ -1,4 +1,4 @@
-"""What records say is published, against what readers of the table see."""
+"""Compares the published days by record with the days in the table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def lost_days(enrichment: Enrichment) -> Iterator[str]:
-    """A sentence for each day that was published and that readers of the table do not see, with the cure.
+    """A sentence with the cure for each published day that readers of the table do not see.
 
-    None for a table that is not partitioned as the input is. Raises TidegateError when the table's log cannot be read.
+    None for a table with other partitions than the input. Raises TidegateError if the table's log cannot be read.
     """
     table = table_at(enrichment.output.path)
     if table is not None and table.metadata().partition_columns != [enrichment.input.partition]:
@@ -30,8 +30,7 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
             yield (
                 f"{day} was published as version {record.published_version} by run {record.facts.run_id}, and readers "
-                f"of {enrichment.output.path} do not see that{why}. Run the day again: nothing that the ledger has is "
-                "asked."
+                f"of {enrichment.output.path} do not see it{why}. Run the day again, with the ledger's answers."
             )
 
 

@@ -1,4 +1,4 @@
-"""Small tables for readers: one SQL query over a published day, in process, published by one Delta commit."""
+"""Summaries: one SQL query over a published day, run in process and published by one Delta commit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jobs.tables.summary_sql import rows_of
 
 
 def table_of(enrichment: Enrichment, summary: Summary) -> str:
-    """Where the summary is published: beside the table it is made from."""
+    """The path of the summary, beside its source table."""
     return str(Path(enrichment.output.path).with_name(summary.name))
 
 
 def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
-    """Make the summary of one published day, replacing what was there for it. Returns its rows.
+    """Make the summary of one published day in place of an earlier one. Returns its rows.
 
-    Raises TidegateError when its SQL fails, and when the disk refuses.
+    Raises TidegateError for failed SQL or a disk error.
     """
     partition = enrichment.input.partition
     rows = rows_of(enrichment, summary, day)
@@ -40,7 +40,7 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
 
 
 def made_at(enrichment: Enrichment, summary: Summary, day: str) -> dt.datetime | None:
-    """When the summary of the day was made that readers see; None where it has no row."""
+    """The time at which the published summary of the day was made; None if it has no row."""
     target = table_of(enrichment, summary)
     table = table_at(target)
     if table is None:

@@ -1,4 +1,4 @@
-"""What the SQL of a summary gives: of one published day, and of none of its rows, before anything is called."""
+"""Runs the SQL of a summary over a published day, and checks it over an empty one before any call."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, p
 def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
     """The summary of one published day, with the day as its last column.
 
-    Raises TidegateError when the SQL fails, or has a column of the day's name that holds anything else.
+    Raises TidegateError if the SQL fails, or has a column of the day's name with another value.
     """
     try:
         return _with_day(
             _result(DeltaTable(enrichment.output.path), enrichment, summary, day).read_all(), enrichment, day
         )
     except Exception as error:
-        asks = "everything anew" if enrichment.ledger is None else "for nothing that the ledger has"
+        answers = "with new calls" if enrichment.ledger is None else "with the ledger's answers"
         raise TidegateError(
             f"{enrichment.name}: summary {summary.name} of {day} is not made: {delta_errors(error)}. The day itself "
-            f"is published: mend what its sql says, then run the same again, which asks {asks}, or "
-            "materialize the summary alone in Dagster."
+            f"is published: fix the sql, then run the same again, {answers}, or materialize the summary "
+            "alone in Dagster."
         ) from error
 
 
 def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> None:
-    """The SQL of every summary fits the columns that the published table will have, and gives what a table can hold.
+    """Check the SQL of every summary against the columns of the published table, and the types of its result.
 
-    Nothing is said of a day of which Spark alone knows the types, or where no temporary file can be written. Raises
-    DeclarationError.
+    Skips a day whose types only Spark knows, or if no temporary file can be written. Raises DeclarationError.
     """
     if not enrichment.summaries or input_day.infer_in_spark:
         return
@@ -53,7 +52,7 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
         try:
             empty = _empty(Path(folder, "published"), enrichment, input_day)
         except DeltaError:
-            return  # the columns do not go together, which is no fault of a query
+            return  # the columns are inconsistent, which is not a fault of the query
         wrong = []
         for number, summary in enumerate(enrichment.summaries):
             try:
@@ -66,27 +65,29 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
 
 
 def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str, folder: Path) -> None:
-    """Raises whatever refuses the query, or a table of what it gives. No row is computed: without data that may fail
-    where it does not with data, as a division by their number.
+    """Raise any error of the query or of a table of its result. No row is computed, because SQL may fail on no rows but
+    not on data, such as a division by their number.
     """
     columns = pa.schema(_result(empty, enrichment, summary, day).schema)
     for column in columns:
         if _is_day(column.name, enrichment) and any(is_kind(column.type) for is_kind in NEVER_A_DAY):
-            raise ValueError(f"{column.name!r} is the column of the day, and {column.type} here; call it otherwise")
+            raise ValueError(f"{column.name!r} is the column of the day, and {column.type} here; rename it")
     write_deltalake(folder, _with_day(columns.empty_table(), enrichment, day))
 
 
 def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str) -> pa.RecordBatchReader:
-    """Of the SQL over the rows of one day, under the enrichment's name; rows are computed as they are read."""
+    """The result of the SQL over the rows of one day, under the enrichment's name; computed lazily."""
     day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = date '{day}'"  # noqa: S608  # our own names
     query = QueryBuilder().register("__all", source)
-    # a view leaves the SQL as it was written, with a WITH, a semicolon or a comment of its own
+    # a view keeps the SQL unchanged, with its WITH, semicolon or comment
     query.execute(f'CREATE VIEW "{enrichment.name}" AS {day_only}')
     return pa.RecordBatchReader.from_stream(query.execute(summary.sql))
 
 
 def _with_day(rows: pa.Table, enrichment: Enrichment, day: str) -> pa.Table:
-    """Raises ValueError where a column of the day's name holds something else, or there is no other column."""
+    """Add the day's column. Raises ValueError if a column of that name has another value, or if there is no other
+    column.
+    """
     others = [number for number, name in enumerate(rows.column_names) if not _is_day(name, enrichment)]
     if not others:
         raise ValueError(f"it gives no column besides {enrichment.input.partition!r}")
@@ -94,7 +95,7 @@ def _with_day(rows: pa.Table, enrichment: Enrichment, day: str) -> pa.Table:
         if _is_day(name, enrichment):
             for value in column.unique().to_pylist():
                 if str(value).removesuffix("+00:00").removesuffix(" 00:00:00") != day:
-                    raise ValueError(f"{name!r} is the column of the day, and holds {value} too; call it otherwise")
+                    raise ValueError(f"{name!r} is the column of the day, and holds {value} too; rename it")
     days = pa.array([dt.date.fromisoformat(day)] * rows.num_rows, pa.date32())
     return rows.select(others).append_column(enrichment.input.partition, days)
 
@@ -104,11 +105,11 @@ def _is_day(name: str, enrichment: Enrichment) -> bool:
 
 
 def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTable:
-    """A table without rows that has the columns which the published one will have once the day is in it."""
+    """An empty table with the columns of the published one after this day."""
     path, partition = enrichment.output.path, enrichment.input.partition
     published = table_at(path)
     there = published.schema().fields if published is not None else []
-    by_name = {field.name.lower(): field for field in (*input_day.schema, *_answers(enrichment))}  # one of one name
+    by_name = {field.name.lower(): field for field in (*input_day.schema, *_answers(enrichment))}  # one per name
     new = Schema.from_arrow(pa.schema([*by_name.values()])).fields
     fields = {field.name.lower(): field for field in (*new, Field(partition, PrimitiveType("date")), *there)}
     return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])

@@ -1,4 +1,4 @@
-"""Whether the table can take what a day would publish, as the footers of the input tell it before Spark starts."""
+"""Checks, from the input's footers and before Spark starts, that the table can store the day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.tables.delta_log import table_at
 
 
 def check_types(enrichment: Enrichment, day: InputDay) -> None:
-    """The columns of the day's input and those of the answers fit a Delta table, and the published one if there is one.
+    """Check the columns of the day's input and of the answers against Delta, and against an existing published table.
     Raises DeclarationError.
     """
     path = enrichment.output.path
@@ -33,7 +33,7 @@ def check_types(enrichment: Enrichment, day: InputDay) -> None:
 
 
 def _published_types(enrichment: Enrichment) -> dict[str, Any]:
-    """Delta's types of the table's columns, by name; none where there is no table yet."""
+    """Delta's types of the table's columns by name; empty without a table."""
     path = enrichment.output.path
     table = table_at(path)
     if table is None:
@@ -55,7 +55,7 @@ def _published_types(enrichment: Enrichment) -> dict[str, Any]:
 
 
 def _in_other_case(enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]) -> Iterator[str]:
-    """Columns that the table has in other letters: to Delta and Spark these are one name."""
+    """Check for columns that the table spells in another case, which are equal names for Delta and Spark."""
     there = {name.lower(): name for name in published}
     columns = [("input", name, "write") for name in day.names]
     for lookup in enrichment.lookups:
@@ -84,7 +84,7 @@ def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iter
         known = published.get(field.name)
         if known == field.type:
             continue
-        if column.untyped:  # it would be an integer from now on
+        if column.untyped:  # it would become an integer
             wanted = "its type" if known is None else f"its type, {_named(known)} in {path}"
             yield f"input: {column.without_type}. Write it with {wanted}."
         elif known is not None:

@@ -328,7 +328,7 @@ def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
     api.token_answer = lambda: web.json_response({"error": "invalid_client", "hint": SECRET}, status=401)
     with pytest.raises(RunStopped) as caught:
         asking(api, oauth2, once)
-    assert str(caught.value) == f"moods: {api.url}/token refuses us a token: 401 invalid_client."
+    assert str(caught.value) == f"moods: {api.url}/token refuses a token: 401 invalid_client."
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
 def test_what_is_no_bearer_token_stops_the_run(body):
     api = Api()
     api.token_answer = lambda: web.Response(text=body)
-    with pytest.raises(RunStopped, match="gave something else than a bearer token"):
+    with pytest.raises(RunStopped, match="gave no bearer token"):
         asking(api, oauth2, once)
 
 
@@ -437,7 +437,7 @@ def test_a_secret_that_no_header_can_hold_is_refused_without_showing_it(monkeypa
 def test_a_secret_that_the_service_repeats_is_masked():
     api = Api(valid=lambda _: False)
     stopped = asking(api, lambda _: Bearer(Env("THE_SECRET")), once)
-    assert str(stopped).endswith('refuses us: 401 No Bearer ***: {"error": "Bearer ***"}.')
+    assert str(stopped).endswith('denies access: 401 No Bearer ***: {"error": "Bearer ***"}.')
     assert TokenHeaders(oauth2("http://h"), "moods").masked(f"a {SECRET} b") == "a *** b"
 
 

@@ -215,7 +215,7 @@ def test_not_now_and_a_refusal_reach_the_run_even_when_the_function_catches_ever
     assert isinstance(throttled, Throttled)
     assert throttled.seconds == 7.0
     assert isinstance(refused, AccessRefused)
-    assert str(refused) == f"llm at {service.url} refuses us: 403 Forbidden."
+    assert str(refused) == f"llm at {service.url} denies access: 403 Forbidden."
 
 
 def test_a_secret_that_comes_back_is_masked(service, monkeypatch):

@@ -229,7 +229,7 @@ def test_a_refusal_that_is_about_us_stops_the_run_by_the_services_name(service, 
     replies(service, status(code))
     (stop,) = ask(lookup(service.url), ("JFK",))
     assert isinstance(stop, RunStopped)
-    assert str(stop).startswith(f"weather_api at {service.url} refuses us: {code} ")
+    assert str(stop).startswith(f"weather_api at {service.url} denies access: {code} ")
 
 
 def test_what_stops_the_run_is_declared(service):

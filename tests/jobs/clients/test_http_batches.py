@@ -119,7 +119,7 @@ def test_an_answer_to_nothing_we_asked_is_left_aside_and_spoken_of_where_one_is_
     assert ask(lookup(service.url), "a", "bb") == [(1.0,), (2.0,)]
     geocoder.scripted = {"a": []}
     failure, _ = ask(lookup(service.url), "a", "bb")
-    assert str(failure).endswith("; 4 of its answers have an id that was not asked for")
+    assert str(failure).endswith("; 4 of its answers have an unknown id")
 
 
 def test_two_answers_for_one_item_are_an_error_of_that_item(service, geocoder):
@@ -259,7 +259,7 @@ def test_a_count_of_answers_that_does_not_fit_is_an_error_of_all_and_no_mix_up(s
     listed(service, lambda keys: [{"lat": len(key)} for key in keys[1:]])
     found = ask(lookup(service.url, BARE), "a", "bb")
     assert {str(one) for one in found} == {
-        "the service gave 1 answers for 2 items, and without batch.match they cannot be told apart"
+        "the service gave 1 answers for 2 items, and without batch.match they cannot be matched"
     }
 
 

@@ -213,7 +213,7 @@ def test_a_page_elsewhere_is_not_asked_for_as_our_token_would_go_along(service, 
         service=Service(name="geo", url=service.url, max_concurrency=4, auth=ApiKey(Env("KEY"))),
     )
     (failure,) = ask(declared, ("a",))
-    assert str(failure).endswith(f"pages are asked for at {service.url} only")
+    assert str(failure).endswith(f"pages are requested only at {service.url}")
     assert not failure.passing
     assert service.log == ["/places/a"]
 
@@ -222,7 +222,7 @@ def test_a_page_elsewhere_is_not_asked_for_as_our_token_would_go_along(service, 
 def test_what_names_no_page_is_an_error_and_not_asked_for(service, value):
     (failure,) = ask(paged(service, {"/places/a": {"stops": [], "next": value}}), ("a",))
     assert isinstance(failure, CallFailed)
-    assert str(failure) == f"$.next is {value!r}, no address of a page"
+    assert str(failure) == f"$.next is {value!r}, not an address of a page"
     assert service.log == ["/places/a"]
 
 

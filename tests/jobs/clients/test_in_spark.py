@@ -88,7 +88,7 @@ def test_a_refusal_in_words_that_are_no_utf_8_ends_the_run_and_not_in_silence(sp
         name="x", service=asked, request="GET /{k}", keys={"k": "id"}, returns="x INT", timeout=30.0
     )  # fmt: skip
     with pytest.raises(
-        (PythonException, Py4JJavaError), match=r"AccessRefused: s at .* refuses us: 403 Acc\?s refus\?\."
+        (PythonException, Py4JJavaError), match=r"AccessRefused: s at .* denies access: 403 Acc\?s refus\?\."
     ):
         enrich(spark.range(0, 10, 1, 2), enrichment(refused)).collect()
 

@@ -244,7 +244,7 @@ def test_a_declared_proxy_is_used_and_its_password_is_shown_nowhere(authority, s
     monkeypatch.setenv("OUR_PROXY", proxy.url.replace("://", "://us:wrong55@"))
     (refused,) = ask(declared, ("JFK",))
     assert isinstance(refused, AccessRefused)
-    assert str(refused).startswith(f"geo at https://{HOST}: its proxy refuses us: 407 ")
+    assert str(refused).startswith(f"geo at https://{HOST}: its proxy denies access: 407 ")
     assert "wrong55" not in str(refused)
 
 

@@ -111,7 +111,7 @@ def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(t
     message = capsys.readouterr()
     assert message.out == ""
     assert message.err.startswith("2013-01-10 is being run by run theirs (process ")
-    assert message.err.endswith("; nothing was started beside it.\n")
+    assert message.err.endswith("; nothing was started.\n")
     assert asked.log == []
 
 

@@ -321,7 +321,7 @@ def test_a_service_that_refuses_us_is_one_sentence_after_what_came_before(projec
 
     service.answer = refusing
     assert main(["try", "declared_for_trial:places"]) == 3
-    assert capsys.readouterr().err == f"geo at {service.url} refuses us: 403 Forbidden.\n"
+    assert capsys.readouterr().err == f"geo at {service.url} denies access: 403 Forbidden.\n"
 
 
 def test_the_first_rows_are_those_of_the_first_files(project):

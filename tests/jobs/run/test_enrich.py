@@ -385,12 +385,12 @@ def test_a_run_that_is_stopped_in_a_task_is_told_in_its_own_words(things, servic
     prepared, plan = plan_tasks(
         things, enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=2)))
     )
-    with pytest.raises(Exception, match="refuses us") as failed:
+    with pytest.raises(Exception, match="denies access") as failed:
         carry_out(prepared, dataclasses.replace(plan, progress=None)).collect()
     message = own_words(failed.value)
     assert isinstance(message, AccessRefused)
     assert message.state == "stopped: credentials"  # which nobody may try again by himself
-    assert str(message) == f"w at {service.url} refuses us: 403 Forbidden."
+    assert str(message) == f"w at {service.url} denies access: 403 Forbidden."
 
 
 @pytest.mark.spark

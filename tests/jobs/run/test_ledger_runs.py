@@ -320,7 +320,7 @@ def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, 
 
     given(40)
     service.answer = refuse
-    with pytest.raises(AccessRefused, match=r"geo at \S*127\.0\.0\.1:[0-9]+ refuses us: 401"):
+    with pytest.raises(AccessRefused, match=r"geo at \S*127\.0\.0\.1:[0-9]+ denies access: 401"):
         run_day(night.night, DAY, "expired")
     ledger = ledger_of(night.night, night.answer, "expired", RunOptions())
     assert LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts() == []

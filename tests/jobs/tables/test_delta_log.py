@@ -42,8 +42,8 @@ def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_
     assert [str(day["date"]) for day in DeltaTable(TABLE).partitions()] == [FIRST]
     (message,) = wrong()
     assert message == (
-        f"{SECOND} was published as version 2 by run run-{SECOND}, and readers of {TABLE} do not see that (its entry "
-        "in the log is empty). Run the day again: nothing that the ledger has is asked."
+        f"{SECOND} was published as version 2 by run run-{SECOND}, and readers of {TABLE} do not see it (its entry "
+        "in the log is empty). Run the day again, with the ledger's answers."
     )
     towns.publish(SECOND, [3], run_id="again")
     assert wrong() == []
@@ -75,7 +75,7 @@ def test_a_damaged_log_is_told_in_one_sentence_with_table_file_and_cure(towns, d
             work()
         message = str(reported.value)
         assert message.startswith(f"table {TABLE}: its log, {TABLE}/_delta_log, cannot be read: ")
-        assert message.endswith("run its days again: nothing that the ledger has is asked.")
+        assert message.endswith("run its days again, with the ledger's answers.")
         assert "unknown" not in message
         assert "\n" not in message
     (message,) = wrong()

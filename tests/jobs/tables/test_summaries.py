@@ -90,10 +90,7 @@ def test_sql_that_fails_on_the_rows_says_so_in_one_sentence_and_that_the_day_is_
     message = unmade("SELECT CAST(town AS INT) AS number FROM things")
     assert message.startswith(f"things: summary s of {DAY} is not made: ")
     assert "Cannot cast string" in message
-    assert (
-        "The day itself is published: mend what its sql says, then run the same again, which asks for nothing"
-        in message
-    )
+    assert "The day itself is published: fix the sql, then run the same again, with the ledger's answers, or" in message
 
 
 def test_sql_that_cannot_be_planned_over_the_published_table_names_the_summary():
@@ -122,7 +119,7 @@ def test_a_query_may_give_the_day_itself_which_the_summary_has_once(sql):
 
 def test_a_column_of_the_days_name_with_another_day_in_it_is_refused_with_that_day():
     publish()
-    assert "'date' is the column of the day, and holds 2013-01-09 too; call it otherwise." in unmade(
+    assert "'date' is the column of the day, and holds 2013-01-09 too; rename it." in unmade(
         "SELECT id, CASE id WHEN 2 THEN date '2013-01-09' ELSE date END AS date FROM things"
     )
 
@@ -151,7 +148,7 @@ def test_a_partition_column_in_capitals_is_found():
         ("SELECT id FROM thing", "table 'datafusion.public.thing' not found."),
         ("SELCT id FROM things", "SQL error: ParserError("),
         ("SELECT sum(town) FROM things", "No function matches the given name and argument types"),
-        ("SELECT count(*) AS date FROM things", "'date' is the column of the day, and int64 here; call it otherwise."),
+        ("SELECT count(*) AS date FROM things", "'date' is the column of the day, and int64 here; rename it."),
         ("SELECT DISTINCT date FROM things", "it gives no column besides 'date'."),
         ("CREATE VIEW other AS SELECT 1", "it gives no column besides 'date'."),
         ("SELECT a.id, b.id FROM things a JOIN things b ON a.id = b.id", "duplicate qualified field name"),

@@ -404,13 +404,13 @@ def test_a_policy_that_fails_a_row_reaches_the_caller_in_its_own_words():
 
 
 def stops(key):
-    raise RunStopped("geo at http://geo refuses us: 403 Forbidden.")
+    raise RunStopped("geo at http://geo denies access: 403 Forbidden.")
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_run_that_is_stopped_says_so_in_its_own_words_whichever_lookup_stopped_it(place):
     functions = [Function(answer=stops) if n == place else Function() for n in range(3)]
-    with pytest.raises(RunStopped, match=r"^geo at http://geo refuses us: 403 Forbidden\.$"):
+    with pytest.raises(RunStopped, match=r"^geo at http://geo denies access: 403 Forbidden\.$"):
         collected(plan(*(lookup(f, f"l{n}") for n, f in enumerate(functions))), batches(600))
     assert [f.closed for f in functions] == [1, 1, 1]
 

@@ -319,7 +319,7 @@ def test_a_refusal_of_us_and_a_not_now_are_never_stored(folder, service):
         return web.json_response({"first_x": 5}) if turn < 10 else web.Response(status=401)
 
     service.answer = moody
-    with pytest.raises(AccessRefused, match="refuses us: 401"):
+    with pytest.raises(AccessRefused, match="denies access: 401"):
         collected(with_ledger(plan(http(service), share=1), folder), [batch(0, 50)])
     assert {answer.outcome for answer in kept(folder)} == {"ok"}
     assert len(kept(folder)) == 9
