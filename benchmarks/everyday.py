@@ -18,6 +18,7 @@ that of the driver, Spark's JVM and its workers together; on a machine with othe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import os
 import statistics
@@ -223,6 +224,17 @@ def spent() -> tuple[float, float]:
     return time.monotonic(), cpu
 
 
+def worker_peak() -> int:
+    """MB: the high-water mark of the resident memory (VmHWM) of the largest Python worker below this process."""
+    peaks = [0]
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error, OSError):
+            if "pyspark.daemon" in " ".join(process.cmdline()):
+                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                peaks += [int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:")]
+    return max(peaks)
+
+
 def contenders(bench: Bench, options: argparse.Namespace, url: str) -> dict[str, Callable[[], None]]:
     found: dict[str, Callable[[], None]] = {"join": bench.join, "join, same columns": bench.join_same_columns}
     lookup = http_lookup(url)
@@ -262,6 +274,7 @@ def main() -> None:
             for name, work in chosen.items():
                 figures[name].append(bench.measure(work))
         report(figures, options.rows)
+        print(f"peak memory of a Python worker: {worker_peak():,} MB")
         bench.spark.stop()
 
 

@@ -3,6 +3,8 @@
 python benchmarks/small_day.py                  the first night: all keys are asked
 python benchmarks/small_day.py --again          and the same day once more: all answers are known
 python benchmarks/small_day.py --plain          without the demo's options for Java
+python benchmarks/small_day.py --days 30        a month of such days in one command: seconds per day
+python benchmarks/small_day.py --dagster        the same by a run of Dagster, as the nightly schedule starts it
 
 The services are the demo's, and a stage that is indented is part of the one above. "before" is what the process did up
 to its first stage: interpreter, imports, Java.
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import psutil
@@ -34,6 +36,7 @@ KINDS = {
     "pyspark.daemon": "Spark's Python workers",
     "enrich_day.py": "the Spark program's Python",
     "process_guard": "the guard",
+    "run_days": "Dagster",
     "tidegate": "tidegate run",
 }
 
@@ -71,22 +74,29 @@ class CpuWatch:
         return found
 
 
-def run(folder, environment):
-    """Run the day; gives its wall seconds, CPU seconds by process, and what the stages noted."""
+def command_of(days, by_dagster):
+    if by_dagster:
+        module = "orchestration.dagster.run_days"
+        return [sys.executable, "-m", module, "flights_enriched_nightly", *days, "--outcomes", "outcomes"]
+    span = ["--day", days[0]] if len(days) == 1 else ["--from", days[0], "--to", days[-1]]
+    return [sys.executable, "-m", "tidegate", "run", "flights_enriched", *span]
+
+
+def run(folder, environment, days, by_dagster):
+    """Run the days; gives their wall seconds, CPU seconds by process, and what the stages noted."""
     log = folder / "stages.jsonl"
     log.unlink(missing_ok=True)
     path = os.pathsep.join([str(ROOT / "benchmarks" / "stages"), str(ROOT)])
     variables = os.environ | environment | {"TIDEGATE_STAGES": str(log), "PYTHONPATH": path}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the Pythons would compile every module anew
-    command = [sys.executable, "-m", "tidegate", "run", "flights_enriched", "--day", DAY]
     began = time.time()
-    process = subprocess.Popen(command, cwd=folder, env=variables)
+    process = subprocess.Popen(command_of(days, by_dagster), cwd=folder, env=variables)
     watch = CpuWatch(process)
     status = process.wait()
     wall = time.time() - began
     cpu = watch.end()
     if status:
-        sys.exit(f"tidegate run ended with status {status}")
+        sys.exit(f"the run ended with status {status}")
     return began, wall, cpu, [json.loads(line) for line in log.read_text().splitlines()]
 
 
@@ -109,16 +119,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--days", type=int, default=1)
+    parser.add_argument("--dagster", action="store_true")
     options = parser.parse_args()
+    first = date.fromisoformat(DAY)
+    days = [first + timedelta(number) for number in range(options.days)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        data.prepare(folder / "data", [date.fromisoformat(DAY)])
+        data.prepare(folder / "data", days)
         with weather_service.running(folder / "data" / "demo", folder / "calls.jsonl") as service:
-            environment = surroundings.environment(service.url)
+            environment = surroundings.environment(service.url) | {"DAGSTER_HOME": str(folder / "dagster")}
+            (folder / "dagster").mkdir()
             if options.plain:
                 environment.pop("TIDEGATE_SPARK_JAVA_OPTIONS")
             for _ in range(1 + options.again):
-                tell(*run(folder, environment))
+                began, wall, cpu, noted = run(folder, environment, [str(day) for day in days], options.dagster)
+                tell(began, wall, cpu, noted if len(days) == 1 else [])
+                print(f"{wall / len(days):.2f} s a day", flush=True)
 
 
 if __name__ == "__main__":

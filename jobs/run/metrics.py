@@ -8,7 +8,7 @@ import datetime as dt
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,58 +37,118 @@ if TYPE_CHECKING:
 FILES_AT_ONCE = min(8, os.cpu_count() or 1)
 ANSWERED = pa.array(["ok", "miss"])
 FOR_EVER = np.iinfo(np.int64).max  # µs
-_NO_KEYS = np.empty(0, np.uint64)
+KEYS_WAITING = 1_000_000
 
 
 def count(files: Sequence[str], declared: DeclaredFacts, *, rows_in: int, job_s: float) -> DayMetrics:
-    """The figures of the day whose rows are in `files`. Held meanwhile: of each answered call and of each distinct key
-    8 bytes, and a row group of some files.
+    """The figures of the day whose rows are in `files`. Held meanwhile: of each answered call 8 bytes, of each distinct
+    key at most 32 for each file that has it, and a row group of some files.
     """
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        groups = [group for of_file in pool.map(partial(_of_file, declared=declared), files) for group in of_file]
+        counted = list(pool.map(partial(_of_file, declared=declared), files))
     return DayMetrics(
         rows_in=rows_in,
-        rows_out=sum(group.rows for group in groups),
-        rows_late=sum(group.late for group in groups),
+        rows_out=sum(of_file.rows for of_file in counted),
+        rows_late=sum(of_file.late for of_file in counted),
         lookups=tuple(
-            _figures(lookup, [group.lookups[place] for group in groups])
+            _figures(lookup, [of_file.lookups[place] for of_file in counted])
             for place, lookup in enumerate(declared.lookups)
         ),
         job_s=round(job_s, 3),
     )
 
 
-@dataclass(frozen=True)
+class _Keys:
+    """Hashes of keys, each once."""
+
+    def __init__(self) -> None:
+        self._once = np.empty(0, np.uint64)
+        self._more: list[npt.NDArray[np.uint64]] = []
+        self._waiting = 0
+
+    def add(self, hashes: npt.NDArray[np.uint64]) -> None:
+        self._more.append(hashes)
+        self._waiting += len(hashes)
+        if self._waiting > max(KEYS_WAITING, len(self._once)):  # so that each is sorted a few times only
+            self.once()
+
+    def once(self) -> npt.NDArray[np.uint64]:
+        self._once = np.unique(np.concatenate([self._once, *self._more]))
+        self._more, self._waiting = [], 0
+        return self._once
+
+    @classmethod
+    def together(cls, parts: Iterable[_Keys]) -> int:
+        """How many different ones there are."""
+        whole = cls()
+        for part in parts:
+            whole.add(part.once())
+        return len(whole.once())
+
+
+@dataclass
 class _LookupCounts:
-    """What the rows of a group say of one lookup. Times in µs since the epoch."""
+    """What the rows of a file say of one lookup. Times in µs since the epoch."""
 
-    outcomes: Counter[str | None]
-    sources: Counter[str | None]
-    answered: int  # by calls of their own
-    calls: Counter[int]  # rows by their number of attempts
-    throttled: int
-    spent: int  # µs of all attempts
-    first: int
-    last: int
-    oldest: int
-    latencies: npt.NDArray[np.float64]  # ms, of answered rows that were called
-    called: npt.NDArray[np.uint64]  # hashes of keys
-    known: npt.NDArray[np.uint64]
+    outcomes: Counter[str | None] = field(default_factory=Counter)
+    sources: Counter[str | None] = field(default_factory=Counter)
+    answered: int = 0  # by calls of their own
+    calls: Counter[int] = field(default_factory=Counter)  # rows by their number of attempts
+    throttled: int = 0
+    spent: int = 0  # µs of all attempts
+    first: int = FOR_EVER
+    last: int = 0
+    oldest: int = FOR_EVER
+    latencies: list[npt.NDArray[np.float64]] = field(default_factory=list)  # ms, of answered rows that were called
+    called: _Keys = field(default_factory=_Keys)
+    known: _Keys = field(default_factory=_Keys)
+
+    def add(self, rows: pa.Table, lookup: LookupFacts) -> None:
+        status, source, attempts, latency, answered_at = (
+            rows[column(lookup.name)].combine_chunks()
+            for column in (
+                schema.status, schema.source, schema.attempts, schema.latency_ms, schema.published_answered_at,
+            )
+        )  # fmt: skip
+        is_answered, is_called = pc.is_in(status, value_set=ANSWERED), pc.equal(source, "call")
+        counts = pc.list_value_length(attempts)
+        start, end, throttled = (pc.struct_field(attempts.flatten(), name) for name in ("start", "end", "throttled"))
+        self.outcomes += _by_value(status)
+        self.sources += _by_value(source)
+        self.calls += _by_value(counts)
+        self.answered += pc.sum(pc.and_(is_answered, is_called)).as_py() or 0
+        self.throttled += pc.sum(throttled).as_py() or 0
+        self.spent += pc.sum(pc.subtract(end, start)).as_py() or 0
+        self.first = min(self.first, pc.min(start).as_py() or FOR_EVER)
+        self.last = max(self.last, pc.max(end).as_py() or 0)
+        self.oldest = min(self.oldest, pc.min(_in_micros(answered_at)).as_py() or FOR_EVER)
+        self.latencies.append(latency.filter(is_answered).drop_null().to_numpy())
+        if (key := schema.key(lookup.name)) in rows.column_names:
+            if lookup.asks_once:
+                self.called.add(_hashes(rows[key], pc.greater(counts, 0)))
+            if _is_priced(lookup):
+                self.known.add(_hashes(rows[key], pc.equal(source, "ledger")))
 
 
-@dataclass(frozen=True)
-class _GroupCounts:
-    rows: int
-    late: int
-    lookups: list[_LookupCounts] = field(default_factory=list)
+@dataclass
+class _FileCounts:
+    lookups: list[_LookupCounts]
+    rows: int = 0
+    late: int = 0
 
 
-def _of_file(path: str, declared: DeclaredFacts) -> list[_GroupCounts]:
+def _of_file(path: str, declared: DeclaredFacts) -> _FileCounts:
+    counted = _FileCounts([_LookupCounts() for _ in declared.lookups])
     with pq.ParquetFile(path) as file:
         there = set(file.schema_arrow.names)
-        groups = range(file.num_row_groups)
         columns = [name for name in (schema.LATE, *_columns(declared)) if name in there]
-        return [_of_group(file.read_row_group(group, columns=columns), declared) for group in groups]
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group, columns=columns)
+            counted.rows += rows.num_rows
+            counted.late += pc.sum(rows[schema.LATE]).as_py() or 0
+            for counts, lookup in zip(counted.lookups, declared.lookups, strict=True):
+                counts.add(rows, lookup)
+    return counted
 
 
 def _columns(declared: DeclaredFacts) -> list[str]:
@@ -98,92 +158,52 @@ def _columns(declared: DeclaredFacts) -> list[str]:
     return [column(lookup.name) for lookup in declared.lookups for column in of_lookup]
 
 
-def _of_group(rows: pa.Table, declared: DeclaredFacts) -> _GroupCounts:
-    late = pc.sum(rows[schema.LATE]).as_py() or 0
-    return _GroupCounts(rows.num_rows, late, [_of_lookup(rows, lookup) for lookup in declared.lookups])
-
-
-def _of_lookup(rows: pa.Table, lookup: LookupFacts) -> _LookupCounts:
-    status, source, attempts, latency, answered_at = (
-        rows[column(lookup.name)].combine_chunks()
-        for column in (
-            schema.status, schema.source, schema.attempts, schema.latency_ms, schema.published_answered_at,
-        )
-    )  # fmt: skip
-    is_answered = pc.is_in(status, value_set=ANSWERED)
-    is_known, is_called = pc.equal(source, "ledger"), pc.equal(source, "call")
-    counts = pc.list_value_length(attempts)
-    start, end, throttled = (pc.struct_field(attempts.flatten(), name) for name in ("start", "end", "throttled"))
-    key = schema.key(lookup.name)
-    has_key = key in rows.column_names
-    return _LookupCounts(
-        outcomes=_by_value(status),
-        sources=_by_value(source),
-        answered=_number(pc.and_(is_answered, is_called)),
-        calls=_by_value(counts),
-        throttled=_number(throttled),
-        spent=pc.sum(pc.subtract(end, start)).as_py() or 0,
-        first=pc.min(start).as_py() or FOR_EVER,
-        last=pc.max(end).as_py() or 0,
-        oldest=pc.min(_in_micros(answered_at)).as_py() or FOR_EVER,
-        latencies=latency.filter(is_answered).drop_null().to_numpy(),
-        called=_keys(rows, key, pc.greater(counts, 0)) if has_key and lookup.asks_once else _NO_KEYS,
-        known=_keys(rows, key, is_known) if has_key and _is_priced(lookup) else _NO_KEYS,
-    )
-
-
-def _keys(rows: pa.Table, key: str, wanted: pa.Array) -> npt.NDArray[np.uint64]:
-    """The distinct hashes of the keys of these rows."""
-    found = rows[key].combine_chunks().filter(wanted)
+def _hashes(keys: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.uint64]:
+    """The different hashes of the keys of these rows."""
+    found = keys.combine_chunks().filter(wanted)
     if not len(found):
-        return _NO_KEYS
+        return np.empty(0, np.uint64)
     parts = pa.RecordBatch.from_struct_array(found)
-    keys = keys_of(parts, parts.schema.names, nulls=True)
-    return np.unique(key_hashes(texts_in(joined(keys), len(keys)).to_pylist()))
-
-
-def _number(flags: pa.Array) -> int:
-    return int(pc.sum(flags).as_py() or 0)
+    values = keys_of(parts, parts.schema.names, nulls=True)
+    return np.unique(key_hashes(texts_in(joined(values), len(values)).to_pylist()))
 
 
 def _by_value(column: pa.Array) -> Counter[Any]:
     return Counter({one["values"]: one["counts"] for one in column.value_counts().to_pylist()})
 
 
-def _figures(lookup: LookupFacts, groups: list[_LookupCounts]) -> LookupMetrics:
-    outcomes, sources = _together([one.outcomes for one in groups]), _together([one.sources for one in groups])
-    calls = _together([one.calls for one in groups])
-    first, last = min((one.first for one in groups), default=0), max((one.last for one in groups), default=0)
-    oldest = min((one.oldest for one in groups), default=FOR_EVER)
-    p50, p99 = _nearest_ranks(np.concatenate([np.empty(0), *(one.latencies for one in groups)]), (0.5, 0.99))
+def _figures(lookup: LookupFacts, files: list[_LookupCounts]) -> LookupMetrics:
+    outcomes, sources = _together([one.outcomes for one in files]), _together([one.sources for one in files])
+    calls = _together([one.calls for one in files])
+    first, last = min((one.first for one in files), default=0), max((one.last for one in files), default=0)
+    oldest = min((one.oldest for one in files), default=FOR_EVER)
+    p50, p99 = _nearest_ranks(
+        np.concatenate([np.empty(0), *(part for one in files for part in one.latencies)]), (0.5, 0.99)
+    )
     rows_called = calls.total() - calls[0]
-    known = _distinct([one.known for one in groups])
+    known = _Keys.together(one.known for one in files)
     return LookupMetrics(
         name=lookup.name,
         outcomes={outcome: outcomes[outcome] for outcome in schema.OUTCOMES},
         calls=sum(attempts * rows for attempts, rows in calls.items()),
         retried=sum((attempts - 1) * rows for attempts, rows in calls.items() if attempts),
         wall_s=max(0, last - first) / 1e6,
-        limit_s=sum(one.spent for one in groups) / 1e6 / lookup.max_attempts_at_once,
+        limit_s=sum(one.spent for one in files) / 1e6 / lookup.max_attempts_at_once,
         latency_p50_ms=p50,
         latency_p99_ms=p99,
         rows_called=rows_called,
-        keys_called=_distinct([one.called for one in groups]) or None,
+        keys_called=_Keys.together(one.called for one in files) or None,
         from_ledger=sources["ledger"],
         shared=sources["shared"],
-        answered=sum(one.answered for one in groups),
+        answered=sum(one.answered for one in files),
         billed=_billed(lookup, _saved(lookup, known)),
-        throttled=sum(one.throttled for one in groups),
+        throttled=sum(one.throttled for one in files),
         oldest_answer_at=None if oldest == FOR_EVER else _moment(oldest),
     )
 
 
 def _together(counts: list[Counter[Any]]) -> Counter[Any]:
     return sum(counts, Counter())
-
-
-def _distinct(hashes: list[npt.NDArray[np.uint64]]) -> int:
-    return len(np.unique(np.concatenate([_NO_KEYS, *hashes])))
 
 
 def _nearest_ranks(values: npt.NDArray[np.float64], shares: Sequence[float]) -> list[float | None]:
