@@ -3,6 +3,7 @@
 from tidegate.commands import (
     check,
     compact,
+    costs,
     forget,
     init,
     limits,
@@ -33,6 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     compact.COMMAND,
     vacuum.COMMAND,
     limits.COMMAND,
+    costs.COMMAND,
     manifest.COMMAND,
     pack.COMMAND,
     ui.COMMAND,

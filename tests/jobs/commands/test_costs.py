@@ -1,0 +1,77 @@
+"""What the services billed in a month, to the cent, from the records of runs."""
+
+import csv
+import dataclasses
+import io
+
+import pytest
+
+from enrichments.flights import flights
+from jobs.commands.costs import FOCUS, costs_of
+from jobs.errors import DeclarationError
+from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, UnwrittenRun
+from jobs.tables import run_records
+from tidegate.__main__ import main
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def ran(day, run_id, started_at, cost, *, units=10, currency="USD", saved="0"):
+    name = flights.facts().lookups[0].name
+    figures = LookupMetrics(name, {"ok": units}, units, 0, 1.0, 1.0, None, None)
+    figures = dataclasses.replace(figures, billed=Billed(units, 1, "item", cost, currency, saved))
+    facts = DayFacts(flights.facts(), day, run_id, (), (), "", (), (), started_at, started_at)
+    run_records.save(DayRecord(facts, DayMetrics(units, units, 0, (figures,))))
+
+
+def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys):
+    ran("2026-10-31", "a", "2026-11-01T00:00:00+00:00", "0.1000")
+    ran("2026-11-02", "b", "2026-11-03T02:15:00+00:00", "0.2000", saved="7.5000")
+    ran("2026-11-02", "c", "2026-11-03T05:00:00+00:00", "12345.0001", units=2000)
+    ran("2026-11-30", "d", "2026-12-01T00:00:01+00:00", "99.0000")
+    run_records.save_unwritten(
+        UnwrittenRun(
+            flights.name, "2026-11-05", "e", "crashed", "killed", "again", "2026-11-06T02:00Z", "2026-11-06T03:00Z"
+        )
+    )
+    assert main(["costs", "--month", "2026-11"]) == 0
+    headings, line, total, warning = capsys.readouterr().out.splitlines()
+    assert headings.split() == ["service", "enrichment", "lookup", "billed", "cost", "saved"]
+    assert line.split()[-6:] == ["2,020", "items", "12,345.3001", "USD", "7.5000", "USD"]
+    assert total == "2026-11: 12,345.3001 USD"
+    assert warning.startswith("1 run of the month ended without a record")
+
+
+def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
+    ran("2026-11-02", "b", "2026-11-03T02:15:00+00:00", "0.2000")
+    ran("2026-11-02", "c", "2026-11-03T05:00:00+00:00", "0.3000")
+    ran("2026-11-03", "d", "2026-11-04T02:15:00+00:00", "0.4000")
+    assert main(["costs", "--month", "2026-11", "--csv", str(tmp_path / "focus.csv")]) == 0
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "focus.csv").read_text())))
+    assert tuple(lines[0]) == FOCUS
+    assert [(one["ChargePeriodStart"], one["BilledCost"], one["ConsumedQuantity"]) for one in lines] == [
+        ("2026-11-03T00:00:00Z", "0.5000", "20"),
+        ("2026-11-04T00:00:00Z", "0.4000", "10"),
+    ]
+    assert {(one["BillingPeriodStart"], one["BillingPeriodEnd"]) for one in lines} == {
+        ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
+    }
+
+
+def test_currencies_are_not_added_up():
+    ran("2026-11-02", "b", "2026-11-03T02:15:00+00:00", "0.2000")
+    ran("2026-11-03", "c", "2026-11-04T02:15:00+00:00", "0.3000", currency="EUR")
+    assert {name: str(total) for name, total in costs_of("2026-11").totals().items()} == {
+        "USD": "0.2000",
+        "EUR": "0.3000",
+    }
+
+
+def test_a_month_without_a_priced_run_says_so_and_one_that_is_none_is_refused(capsys):
+    assert main(["costs", "--month", "2026-11"]) == 0
+    assert capsys.readouterr().out == "2026-11: no run with a price has a record here.\n"
+    with pytest.raises(DeclarationError, match="--month is '2026-13'; it must be a month, as 2026-11"):
+        costs_of("2026-13")

@@ -1,0 +1,53 @@
+"""`tidegate costs`: what the services billed in a month."""
+
+from __future__ import annotations
+
+import argparse
+from decimal import Decimal
+from pathlib import Path
+
+from jobs.wording import counted
+from tidegate.commands.command import RIGHT, Command
+
+HEADINGS = ("service", "enrichment", "lookup", "billed", "cost", "saved")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--month", required=True, metavar="YYYY-MM", help="runs that started in it, in UTC")
+    parser.add_argument("--enrichment", metavar="NAME", help="only this one; by default all with records here")
+    parser.add_argument("--csv", metavar="FILE", help="write a line per day and lookup too, in columns of FOCUS")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands.costs import costs_of
+
+    costs = costs_of(options.month, options.enrichment)
+    lines = [HEADINGS] + [
+        (one.service, one.enrichment, one.lookup, counted(one.billed.units, one.billed.unit),
+         _money(one.billed.cost, one.billed.currency), _money(one.billed.saved, one.billed.currency))
+        for one in costs.by_lookup()
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines if costs.charges else ():
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    for currency, total in sorted(costs.totals().items()):
+        print(f"{options.month}: {total:,f} {currency}")
+    if not costs.charges:
+        print(f"{options.month}: no run with a price has a record here.")
+    if costs.unrecorded:
+        print(
+            f"{counted(costs.unrecorded, 'run')} of the month ended without a record: what such a run called is billed "
+            "by the service and not in this sum."
+        )
+    if options.csv:
+        Path(options.csv).write_text(costs.focus_csv())
+    return RIGHT
+
+
+def _money(amount: str, currency: str) -> str:
+    return f"{Decimal(amount):,f} {currency}"
+
+
+COMMAND = Command(
+    "costs", "what the services billed in a month, by service, enrichment and lookup", _add_arguments, _run
+)
