@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 TIME, START, END, FIRED, RANK = "__time", "__start", "__end", "__fired", "__rank"  # ms; RANK: of a late row
 WATERMARK, DROPPED, PLACE = "__watermark", "__dropped", "__place"
 SCRATCH = "_arrival"
+BROADCAST_AT_MOST = 1_000_000  # rows, of about 100 bytes in each executor
 
 
 def write_windows(spark: SparkSession, facts: DayFacts) -> DayFacts:
@@ -76,6 +77,7 @@ class WindowedDay:
         """Write one table of windows, and the rows that are in none of them."""
         total = sum(int((one.times >= NEVER).sum()) for one in self.arrival)
         no_time = sum(int((one.times == NEVER).sum()) for one in self.arrival)
+        shutil.rmtree(folder, ignore_errors=True)  # of a `forget` that was broken off
         windows, left_out = self.windows(window)
         windows.write.parquet(str(folder / "windows"))
         if left_out is not None:
@@ -108,13 +110,14 @@ class WindowedDay:
     def _fixed(self, timed: DataFrame, window: WindowFacts) -> tuple[DataFrame, DataFrame | None]:
         """Tumbling or sliding: each row once for every window that is open to it; the rows that none is open to."""
         marks = marks_of(window, self.arrival)
-        size, every = F.lit(window.size_ms), F.lit(window.every_ms)
+        size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
         last = F.col(TIME) - F.pmod(F.col(TIME), every)
         marked, dropped = timed.where(F.col(TIME).isNotNull()), None
         if len(marks):
             path = str(self.scratch / f"{window.name}.parquet")
             pq.write_table(marks, path)
-            known = F.broadcast(timed.sparkSession.read.parquet(path))
+            known = timed.sparkSession.read.parquet(path)
+            known = F.broadcast(known) if len(marks) <= BROADCAST_AT_MOST else known
             marked = marked.join(known, [*schema.SOURCE_IDENTITY], "left")
             if any(marks[DROPPED].to_pylist()):
                 dropped = marked.where(DROPPED).withColumns({START: last, END: last + size})

@@ -103,7 +103,7 @@ def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
 
 def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
     """The windows of the published day. Its run made them; this makes them those that readers see."""
-    from jobs.tables.window_tables import dropped_table_of, table_of
+    tables = {table.what: table.path for table in declared.enrichment.tables()}
 
     @day_asset(
         declared,
@@ -112,8 +112,8 @@ def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
         description=window.description or f"Windows over the event times of {declared.name}.",
         kinds={"delta"},
         metadata={
-            "path": table_of(declared.enrichment, window),
-            "rows_in_no_window": dropped_table_of(declared.enrichment, window),
+            "path": tables[f"window {window.name}"],
+            "rows_in_no_window": tables[f"dropped rows of window {window.name}"],
             "aggregates": dg.MetadataValue.md(f"```sql\n{window.sql}\n```"),
         },
     )

@@ -14,7 +14,8 @@ from jobs.schema import DeclaredFacts, EventTimeFacts
 from tests.support.window_model import Model
 from tidegate import Session, Sliding, Tumbling, Window
 
-EPOCH = dt.datetime(2020, 5, 24, 4, tzinfo=dt.UTC)  # a multiple of every size here
+NOON = dt.datetime(2020, 5, 24, 4, tzinfo=dt.UTC)  # in China, where the source's events are; a multiple of every size
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MS = dt.timedelta(milliseconds=1)
 SOURCE_EVENTS = [
     ("pv", 0), ("cart", 1000), ("pv", 4000), ("pv", 5000), ("buy", 7000), ("buy", 3000), ("cart", 6000),
@@ -32,12 +33,12 @@ def window(*, of, key=("action",), lateness=0, panes="last"):
     return Window("w", of=of, key=key, sql="count(*) AS n", allowed_lateness=lateness * MS, panes=panes)
 
 
-def written(folder, files, seed):
-    """Files of a run whose input had these files, each a list of (key, ms or None). Returns them, and the input's
-    rows by path.
+def written(folder, files, seed, start=NOON):
+    """Files of a run whose input had these files, each a list of (key, ms from `start` or None). Returns them, and the
+    input's rows by path.
     """
     rows = [
-        {"action": key, "at": None if time is None else EPOCH + time * MS, **identity(folder, at, row)}
+        {"action": key, "at": None if time is None else start + time * MS, **identity(folder, at, row)}
         for at, file in enumerate(files)
         for row, (key, time) in enumerate(file)
     ]
@@ -57,8 +58,8 @@ def identity(folder, file, row):
     return {schema.SOURCE_FILE: f"file:{folder}/in-{file}.parquet", schema.SOURCE_ROW: row}
 
 
-def day_of(spark, folder, files, bound, seed=0):
-    paths, counts = written(folder, files, seed)
+def day_of(spark, folder, files, bound, start=NOON):
+    paths, counts = written(folder, files, 0, start)
     declared = DeclaredFacts(
         enrichment="w", table=str(folder), input_path="", partition="date", mode="unordered", lookups=(),
         row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", bound / 1000),
@@ -66,14 +67,14 @@ def day_of(spark, folder, files, bound, seed=0):
     return WindowedDay(spark.read.parquet(*paths), declared, arrival_of(paths, counts, "at", bound), folder / "scratch")
 
 
-def millis(moment):
-    return None if moment is None else (moment.replace(tzinfo=dt.UTC) - EPOCH) // MS
+def millis(moment, start=NOON):
+    return None if moment is None else (moment.replace(tzinfo=dt.UTC) - start) // MS
 
 
-def table_of(frame, panes):
+def table_of(frame, panes, start=NOON):
     found = []
     for row in frame.collect():
-        extent = millis(row["window_start"]), millis(row["window_end"])
+        extent = millis(row["window_start"], start), millis(row["window_end"], start)
         one = (row.asDict().get("action"), *extent, row["window_rows"])
         assert row["n"] == row["window_rows"]
         assert row["date"] == row["window_start"].date()

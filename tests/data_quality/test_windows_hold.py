@@ -1,0 +1,108 @@
+"""The check of a table of windows: green for what the rows make, red for each fault planted in its files."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data_quality.checks.windows_hold import WindowsHold
+from data_quality.written_day import WrittenDay
+from jobs import schema
+from jobs.schema import DayFacts, DeclaredFacts, EventTimeFacts, WindowFacts, WrittenWindows
+
+START = dt.datetime(2020, 5, 24, tzinfo=dt.UTC)
+ROWS = [("pv", 0), ("buy", 1), ("pv", 7), ("pv", 3), (None, 6), ("buy", None), ("buy", 12)]  # key, s; 3 is late
+HONEST = [("pv", 0, 5, 1), ("buy", 0, 5, 1), ("pv", 5, 10, 1), (None, 5, 10, 1), ("buy", 10, 15, 1)]
+FIRINGS = [(*one, "on time", 0) for one in HONEST]
+LISTED = (3, 5)  # numbers of the late row and of the one without an event time
+
+
+def moment(seconds):
+    return None if seconds is None else START + dt.timedelta(seconds=seconds)
+
+
+def finding(folder, windows, *, panes="last", counts=(5, 1, 1), listed=LISTED):
+    """What the check says of these rows when their files of windows hold `windows`."""
+    source = str(folder / "in.parquet")
+    keys, times = zip(*ROWS, strict=True)
+    at = pa.array([moment(one) for one in times], pa.timestamp("us", "UTC"))
+    given = pa.table({"Action": pa.array(keys, pa.string()), "at": at})
+    pq.write_table(given, source)
+    written = given.append_column(schema.SOURCE_FILE, pa.array([f"file:{source}"] * len(ROWS)))
+    written = written.append_column(schema.SOURCE_ROW, pa.array(range(len(ROWS)), pa.int64()))
+    written = written.take([3, 0, 6, 5, 2, 1, 4])
+    made = write_windows(folder, windows, panes, counts, listed)
+    window = WindowFacts("w", "tumbling", 5000, 5000, 0, ("action",), "count(*) AS n", panes)
+    declared = DeclaredFacts(
+        enrichment="e", table="", input_path="", partition="date", mode="unordered", lookups=(),
+        row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", 0.0), windows=(window,),
+    )  # fmt: skip
+    facts = DayFacts(declared, "2020-05-24", "r", (source,), ("action", "at"), "", (), (), "", "", windows=made)
+    day = WrittenDay.of_table(None, facts, written)
+    check = WindowsHold(declared, window)
+    return check.finding([check.of_task(read(), day) for read in day.output.tasks()], day)
+
+
+def write_windows(folder, windows, panes, counts, listed):
+    columns = list(zip(*windows, strict=True))
+    times = pa.timestamp("us", "UTC")
+    table = {
+        "action": pa.array(columns[0], pa.string()),
+        schema.WINDOW_START: pa.array(map(moment, columns[1]), times),
+        schema.WINDOW_END: pa.array(map(moment, columns[2]), times),
+        "n": pa.array(columns[3], pa.int64()),
+        schema.WINDOW_ROWS: pa.array(columns[3], pa.int64()),
+    }
+    if panes == "all":
+        table |= {schema.FIRED: pa.array(columns[4]), schema.PANE: pa.array(columns[5], pa.int32())}
+    pq.write_table(pa.table(table), folder / "windows.parquet")
+    identity = {schema.SOURCE_FILE: [f"file:{folder}/in.parquet"] * len(listed), schema.SOURCE_ROW: listed}
+    pq.write_table(pa.table(identity), folder / "dropped.parquet")
+    files = (str(folder / "windows.parquet"),), (str(folder / "dropped.parquet"),)
+    return (WrittenWindows("w", *files, len(windows), *counts),)
+
+
+@pytest.mark.parametrize("panes", ["last", "all"])
+def test_windows_that_the_rows_make_are_green_with_the_sum_of_the_rows(tmp_path, panes):
+    found = finding(tmp_path, FIRINGS if panes == "all" else HONEST, panes=panes)
+    assert found.success
+    assert found.sentence.startswith("7 rows in: 5 in 5 ")
+    assert found.sentence.endswith(", 1 dropped, 1 without event time")
+
+
+FAULTS = {
+    "a late row is counted": ([*HONEST[1:], ("pv", 0, 5, 2)], "2 windows are not those of the rows"),
+    "a window is missing": (HONEST[1:], "1 windows are not those of the rows"),
+    "a window is doubled": ([*HONEST, HONEST[0]], "1 windows are not those of the rows"),
+    "a window has another end": ([*HONEST[1:], ("pv", 0, 6, 1)], "2 windows are not those of the rows"),
+    "a window has another key": ([*HONEST[1:], ("cart", 0, 5, 1)], "2 windows are not those of the rows"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_windows_is_red_and_names_the_window(tmp_path, fault):
+    windows, message = FAULTS[fault]
+    found = finding(tmp_path, windows)
+    assert found.success is False
+    assert found.sentence.startswith(message)
+    assert {"action", schema.WINDOW_START, schema.WINDOW_END, schema.WINDOW_ROWS, "it_is"} == set(found.evidence[0])
+
+
+def test_a_firing_that_claims_to_be_on_time_is_red(tmp_path):
+    found = finding(tmp_path, [*FIRINGS[:-1], (*FIRINGS[-1][:4], "late", 0)], panes="all")
+    assert found.success is False
+    assert {one[schema.FIRED] for one in found.evidence} == {"late", "on time"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "listed", "message"),
+    [
+        ((6, 0, 1), LISTED, "6 rows in windows, and 5 by the event times; 0 rows dropped, and 1 by the event times"),
+        ((5, 1, 1), (3,), "1 row listed as in no window, which are not the 2 that are"),
+        ((5, 1, 1), (3, 4), "2 rows listed as in no window, which are not the 2 that are"),
+    ],
+)
+def test_rows_that_do_not_add_up_are_red(tmp_path, counts, listed, message):
+    found = finding(tmp_path, HONEST, counts=counts, listed=listed)
+    assert (found.success, found.sentence) == (False, message)

@@ -1,0 +1,107 @@
+"""Random arrivals, bounds and lateness, split over files and tasks at random: windows equal the plainest model."""
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_quality.watermarks import NO_TIME
+from data_quality.window_rules import Arrived, dropped_rows, windows_of
+from jobs import schema
+from jobs.run.arrival import arrival_of
+from jobs.run.windows import DROPPED, WATERMARK, marks_of
+from jobs.schema import WindowFacts
+from jobs.task.session_windows import SessionWindows
+from tests.jobs.run.test_windows import EPOCH, day_of, reasons_of, table_of, written
+from tests.support.window_model import Model, starts_of, watermarks_of
+
+NO_WATERMARK = -(2**60)
+
+
+@st.composite
+def windows(draw, kinds=("tumbling", "sliding", "session")):
+    kind, size = draw(st.sampled_from(kinds)), draw(st.integers(1, 30))
+    every = {"tumbling": size, "session": 0}.get(kind, draw(st.integers(1, size)))
+    lateness, panes = draw(st.sampled_from([0, 1, 7, 40])), draw(st.sampled_from(["last", "all"]))
+    return WindowFacts("w", kind, size, every, lateness, ("action",), "count(*) AS n", panes)
+
+
+times = st.one_of(st.none(), st.integers(-60, 120))
+rows = st.lists(st.tuples(st.sampled_from("ab"), times), min_size=1, max_size=40)
+days = st.lists(rows, min_size=1, max_size=4)  # a list of rows for each file
+bounds = st.sampled_from([0, 1, 5, 30])
+
+
+def in_order(files):
+    return [row for file in files for row in file]
+
+
+@given(windows(), days, bounds)
+def test_the_check_makes_the_windows_of_the_plainest_model(window, files, bound):
+    arriving = in_order(files)
+    model = Model(window, bound, arriving)
+    moments = np.array([NO_TIME if time is None else time for _, time in arriving], np.int64)
+    keys = np.array(["ab".index(key) for key, _ in arriving], np.int64)
+    arrived = Arrived.of(moments, bound, keys)
+    found = windows_of(arrived, window)
+    extents = list(zip((arriving[row][0] for row in found.first), found.start, found.end, found.rows, strict=True))
+    if window.panes == "all":
+        extents = [(*one, *more) for one, more in zip(extents, zip(found.fired, found.pane, strict=True), strict=True)]
+    assert sorted(extents, key=str) == model.table()
+    assert np.flatnonzero(dropped_rows(arrived, window)).tolist() == model.dropped
+
+
+@given(windows(kinds=["session"]), days, bounds)
+def test_the_sessions_of_a_task_are_those_of_the_plainest_model(window, files, bound):
+    arriving = in_order(files)
+    model = Model(window, bound, arriving)
+    watermarks = watermarks_of([time for _, time in arriving], bound)
+    found, dropped = [], []
+    for key in "ab":
+        each = []
+        sessions = SessionWindows(window.size_ms, window.lateness_ms, each.append, all_panes=window.panes == "all")
+        for number, (of, time) in enumerate(arriving):
+            if of == key and time is not None:
+                kept = sessions.add(number, time, max(NO_WATERMARK, watermarks[number]))
+                dropped += [] if kept else [number]
+        sessions.end()
+        found += [(key, one.start, one.end, len(one.rows), one.fired, one.pane) for one in each]
+    assert sorted((one if window.panes == "all" else one[:4] for one in found), key=str) == model.table()
+    assert sorted(dropped) == model.dropped
+
+
+@given(windows(kinds=["tumbling", "sliding"]), days, bounds, st.integers(0, 9))
+def test_marked_rows_are_those_that_a_watermark_decides_about_whatever_tasks_wrote_them(window, files, bound, seed):
+    arriving = in_order(files)
+    watermarks = watermarks_of([time for _, time in arriving], bound)
+    with tempfile.TemporaryDirectory() as folder:
+        paths, counts = written(Path(folder), files, seed, EPOCH)
+        marks = marks_of(window, arrival_of(paths, counts, "at", bound)).to_pylist()
+    before = np.cumsum([0, *(len(file) for file in files)])
+    number_of = {f"file:{folder}/in-{at}.parquet": int(before[at]) for at in range(len(files))}
+    marked = {number_of[one[schema.SOURCE_FILE]] + one[schema.SOURCE_ROW]: one for one in marks}
+    grace = 0 if window.panes == "all" else window.lateness_ms
+    for number, (_, time) in enumerate(arriving):
+        ends = [start + window.size_ms for start in starts_of(window, time)] if time is not None else []
+        decides = any(end - 1 + grace <= watermarks[number] for end in ends)
+        assert (number in marked) == decides
+        if decides:
+            assert marked[number][WATERMARK] == watermarks[number]
+            closed = [end - 1 + window.lateness_ms <= watermarks[number] for end in ends]
+            assert marked[number][DROPPED] == all(closed)
+
+
+@given(windows(), days, bounds)
+@settings(max_examples=40)
+@pytest.mark.proof
+def test_spark_makes_the_windows_of_the_plainest_model(spark, window, files, bound):
+    model = Model(window, bound, in_order(files))
+    with tempfile.TemporaryDirectory() as folder:
+        made, dropped = day_of(spark, Path(folder), files, bound, EPOCH).windows(window)
+        assert table_of(made, window.panes, EPOCH) == model.table()
+        reasons = Counter({schema.TOO_LATE: len(model.dropped), schema.NO_EVENT_TIME: len(model.untimed)})
+        assert reasons_of(dropped) == {name: reasons[name] for name in (schema.TOO_LATE, schema.NO_EVENT_TIME)}
