@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "orchestration": {"jobs", "enrichments", "data_quality"},
     "enrichments": {"tidegate", "jobs"},
     "tidegate": {"asyncio_core", "jobs", "data_quality", "orchestration"},
-    "demo": {"tidegate", "jobs", "orchestration", "enrichments"},
+    "demo": {"tidegate", "asyncio_core", "jobs", "orchestration", "enrichments"},
 }
 # what executors never get, and what loads must not wait for
 NEVER_IN_JOBS = {"dagster", "dagster_pipes", "great_expectations", "plotly", "demo"}
