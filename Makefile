@@ -5,6 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 CLASSES := .venv/spark.jsa
+AIRFLOW := .venv-airflow/.ready
 UV := 0.13.8
 # for days of few rows Spark takes a quarter of its time to write and compile code; `make proof` has it do so
 NO_CODEGEN := -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
@@ -13,7 +14,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock wheel help setup demo ui quick test proof test-ui bench bench-flink check format reference clean
+.PHONY: java lock wheel help setup demo ui airflow quick test proof test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -26,15 +27,19 @@ demo: $(CLASSES) ## three real days of flights: data, services, Spark through Da
 ui: $(CLASSES) ## Dagster, the lookup service and the reports on the demo's data, until Ctrl-C
 	@$(BIN)/python -m demo.ui
 
+airflow: $(CLASSES) $(AIRFLOW) ## Airflow, the lookup service and the reports on the demo's data, until Ctrl-C
+	@$(BIN)/python -m demo.airflow
+
 quick: check ## lint, types, and the short tests that start no Spark, process or server
 	$(BIN)/python -m pytest -q -n 2 --quick --hypothesis-profile=quick $(ARGS)
 
-test: $(CLASSES) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
+test: $(CLASSES) $(AIRFLOW) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
 
-proof: $(CLASSES) ## everything the tests can show, the long ones too
+proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
 	$(BIN)/python -m pytest -m "not ui" --hypothesis-profile=explore $(ARGS)
 	$(BIN)/python -m tests.asyncio_core.plant_faults
+	$(BIN)/mypy --python-executable .venv-airflow/bin/python orchestration/airflow/tidegate_airflow.py
 
 test-ui: $(CLASSES) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m ui $(ARGS)
@@ -68,6 +73,8 @@ wheel: $(READY) ## build dist/*.whl, and test it in environments of its own
 lock: $(BIN)/uv ## pin anew what pyproject.toml asks for, with hashes and without an address
 	$(BIN)/uv pip compile -q pyproject.toml --extra dev --universal --no-strip-extras --generate-hashes \
 		--no-emit-index-url --no-header -o requirements.txt
+	$(BIN)/uv pip compile -q --group pyproject.toml:airflow --universal --no-strip-extras --generate-hashes \
+		--no-emit-index-url --no-header -o requirements-airflow.txt
 
 clean: ## remove what the demo and the tests made (data/); .venv stays
 	rm -rf data
@@ -81,6 +88,12 @@ $(READY): requirements.txt pyproject.toml $(BIN)/uv
 	@echo "setting up .venv (about a minute, 1.4 GB)"
 	@$(BIN)/uv pip sync -q --require-hashes --python $(BIN)/python requirements.txt
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(AIRFLOW): requirements-airflow.txt $(READY)
+	@echo "setting up .venv-airflow (half a minute, 220 MB)"
+	@$(PYTHON) -m venv .venv-airflow
+	@$(BIN)/uv pip sync -q --require-hashes --python .venv-airflow/bin/python requirements-airflow.txt
 	@touch $@
 
 $(CLASSES): $(READY) | java

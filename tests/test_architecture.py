@@ -58,14 +58,27 @@ def test_the_jobs_know_nothing_of_dagster_or_great_expectations():
     assert wrong == []
 
 
-def test_what_orchestrators_share_knows_no_dagster():
+def test_what_orchestrators_share_knows_neither_dagster_nor_airflow():
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in (ROOT / "orchestration" / "common").glob("*.py")
         for line, name in imports(path)
-        if name.split(".")[0] == "dagster" or name.startswith("orchestration.dagster")
+        if {"dagster", "airflow"} & set(name.split(".")[:2])
     ]
     assert wrong == []
+
+
+def test_what_goes_into_airflow_imports_airflow_and_the_standard_library_only():
+    """SQLAlchemy comes with Airflow, whose deadlines are asked with it."""
+    files = sorted((ROOT / "orchestration" / "airflow").glob("*.py"))
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in files
+        for line, name in imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names | {"airflow", "sqlalchemy"}
+    ]
+    assert wrong == []
+    assert "tidegate_airflow.py" in {path.name for path in files}
 
 
 def test_a_planted_violation_is_found(tmp_path):

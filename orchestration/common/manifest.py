@@ -14,8 +14,8 @@ from orchestration.common.day_results import FORMAT
 from orchestration.common.deadlines import AGAIN_AFTER
 
 
-def manifest(found: Sequence[Discovered]) -> dict[str, Any]:
-    """All enrichments, by name, and how a day of one is run: `python -m tidegate run` in the folder.
+def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
+    """All enrichments of a package, by name, and how a day of one is run: `python -m tidegate run` in the folder.
 
     Raises:
         DeclarationError: Two of them have one name, or write into one table.
@@ -29,6 +29,7 @@ def manifest(found: Sequence[Discovered]) -> dict[str, Any]:
         "made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "folder": str(Path.cwd()),
         "python": sys.executable,
+        "package": package,
         "again_after_s": AGAIN_AFTER.total_seconds(),
         "enrichments": [_entry(one) for one in sorted(found, key=lambda one: one.enrichment.name)],
     }

@@ -1,0 +1,97 @@
+"""Airflow's web page on the demo's data, with the weather service and the reports beside it, until Ctrl-C.
+
+python -m demo.airflow        make airflow; ports: TIDEGATE_AIRFLOW_PORT, TIDEGATE_REPORTS_PORT, TIDEGATE_WEATHER_PORT
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from demo.surroundings import CALLS, DATA, FAULT_SHARES, prepare
+from demo.surroundings import environment as services
+from demo.ui import WEATHER_PORT
+from jobs.declare.discovery import discover
+from orchestration.airflow import copy_plugin
+from orchestration.common import report_server
+from orchestration.common.manifest import manifest
+from orchestration.common.report_server import REPORTS_PORT, REPORTS_URL
+from orchestration.common.serving import serve_together
+
+AIRFLOW_PORT = "TIDEGATE_AIRFLOW_PORT"
+BIN = Path(__file__).resolve().parents[1] / ".venv-airflow" / "bin"
+SPARKS = "1"  # at once
+GRACE = 20.0  # s; a task that is ended ends its Spark
+DAG_FILE = '''"""The demo's enrichments, as Airflow DAGs."""
+
+from tidegate_airflow import dags_of
+
+globals().update(dags_of({manifest!r}))
+'''
+
+
+def main() -> int:
+    weather, reports, port = (
+        os.environ.get(name, default)
+        for name, default in ((WEATHER_PORT, "8088"), (REPORTS_PORT, "3070"), (AIRFLOW_PORT, "8080"))
+    )
+    print(prepare(None), flush=True)  # the whole year, so that any day can be run
+    settings = {
+        **services(f"http://127.0.0.1:{weather}"),
+        **airflow_environment(DATA / "airflow", port),
+        REPORTS_PORT: reports,
+        REPORTS_URL: f"http://127.0.0.1:{reports}",
+    }
+    prepare_airflow(settings)
+    commands = [
+        [sys.executable, "-m", report_server.__name__],
+        [
+            *(sys.executable, "-m", "demo.weather_service", f"--port={weather}", f"--faults={FAULT_SHARES}"),
+            *(f"--data={DATA / 'demo'}", f"--log={CALLS}"),
+        ],
+        [str(BIN / "airflow"), "standalone"],
+    ]
+    return serve_together(
+        commands,
+        settings,
+        ports={AIRFLOW_PORT: port, REPORTS_PORT: reports, WEATHER_PORT: weather},
+        called="make airflow",
+        grace=GRACE,
+        greeting=f"Airflow: http://127.0.0.1:{port}   reports: http://127.0.0.1:{reports}   Ctrl-C ends both.",
+    )
+
+
+def airflow_environment(home: Path, port: str) -> dict[str, str]:
+    """Airflow for one person on one machine: its page on loopback, without a login."""
+    return {
+        "AIRFLOW_HOME": str(home.resolve()),
+        "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),  # its commands start `airflow` by name
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": port,
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+
+
+def prepare_airflow(settings: Mapping[str, str], package: str = "enrichments") -> None:
+    """Make Airflow's folder: the plugin, the manifest, a DAG file, the database and the pool."""
+    home = Path(settings["AIRFLOW_HOME"])
+    written = home / "manifest.json"
+    copy_plugin(home / "plugins")
+    written.write_text(json.dumps(manifest(package, discover(package)), indent=2))
+    (home / "dags").mkdir(exist_ok=True)
+    (home / "dags" / "enrichments.py").write_text(DAG_FILE.format(manifest=str(written)))
+    environment = {**os.environ, **settings}
+    for command in (["db", "migrate"], ["pools", "set", "spark", SPARKS, "Sparks at once"]):
+        subprocess.run([BIN / "airflow", *command], env=environment, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+
+
+if __name__ == "__main__":
+    sys.exit(main())

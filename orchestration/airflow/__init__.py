@@ -1,0 +1,12 @@
+"""Airflow: one file, which goes into Airflow's folder of plugins. It and this one import Airflow and the standard
+library only: Tidegate is not installed where Airflow is.
+"""
+
+import shutil
+from pathlib import Path
+
+
+def copy_plugin(folder: Path) -> Path:
+    """Copy the file that makes DAGs of a manifest into a folder. Returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(Path(__file__).with_name("tidegate_airflow.py"), folder))

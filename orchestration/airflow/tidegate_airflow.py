@@ -1,0 +1,398 @@
+"""Airflow DAGs of Tidegate's enrichments: a DAG each, a run and a task per day.
+
+Copy this file into Airflow's `plugins` folder; a DAG file is then
+
+    from tidegate_airflow import dags_of
+
+    globals().update(dags_of("/srv/tidegate/manifest.json"))
+
+`tidegate manifest` writes the manifest. Tidegate itself is not imported: a task starts its command, in its own folder
+and with its own Python, and reads how the day ended.
+"""
+
+import ctypes
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import (
+    DAG,
+    Asset,
+    BaseOperator,
+    BaseOperatorLink,
+    CronPartitionTimetable,
+    ExceptionRetryPolicy,
+    Param,
+    PartitionedAtRuntime,
+    RetryRule,
+)
+from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert, deadline_reference
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+FORMAT = 1  # of the manifest, and of the results of `tidegate run --json`
+DAY_LONG = dt.timedelta(days=1)
+AFTER_A_CRASH = dt.timedelta(minutes=1)
+GRACE = 4.0  # s between SIGTERM and SIGKILL; Airflow kills the task 5 s after its own SIGTERM
+PR_SET_PDEATHSIG = 1
+
+
+class LaterAgain(AirflowException):
+    """A service is down, or another run has the day: the same again goes well later."""
+
+
+class DayCrashed(AirflowException):
+    """The day's process or its Spark was killed: the same again may go well."""
+
+
+class ReportLink(BaseOperatorLink):
+    """The report of the day, beside the task's log."""
+
+    name = "Report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002  # its parent's names
+        return getattr(operator, "report", "")
+
+
+class TidegateDay(BaseOperator):
+    """Runs one day of an enrichment by Tidegate's command.
+
+    Published: the task succeeds, with events of the table, its dead letters and its summaries. No input, or nothing to
+    do in a replay or remap: skipped. A service that is down, or another run of the day: tried again every again_after_s
+    of the manifest until the next publish_by after the run began; without one, failed. A crash: tried again once. All
+    else fails at once, with the reason.
+
+    Args:
+        enrichment: Its entry in the manifest.
+        manifest: The manifest: where and by which Python the command runs.
+        env: Environment of the command, on top of the worker's.
+    """
+
+    ui_color = "#d7ecf5"
+    operator_extra_links = (ReportLink(),)
+
+    def __init__(
+        self,
+        *,
+        enrichment: Mapping[str, Any],
+        manifest: Mapping[str, Any],
+        env: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        again_after = dt.timedelta(seconds=manifest["again_after_s"])
+        later = RetryRule(LaterAgain, retry_delay=again_after, reason="tried again until publish_by")
+        policy = {
+            "retries": DAY_LONG // again_after + 2,  # publish_by and the count of crashes end it sooner
+            "retry_delay": min(again_after, AFTER_A_CRASH),
+            "retry_policy": ExceptionRetryPolicy([later]),
+        }
+        tables = {enrichment["name"]: enrichment["table"], **enrichment["summaries"]}
+        if enrichment["dead_letters"]:
+            tables[f"{enrichment['name']}__dead_letters"] = enrichment["dead_letters"]
+        assets = {
+            "inlets": [Asset(enrichment["input"])],
+            "outlets": [Asset(name=name, uri=uri) for name, uri in tables.items()],
+        }
+        super().__init__(**{**policy, **assets, **kwargs})
+        self.enrichment = dict(enrichment)
+        self.package = manifest["package"]
+        self.folder = manifest["folder"]
+        self.python = manifest["python"]
+        self.again_after = again_after
+        self.env = dict(env or {})
+        self.report = ""
+
+    def execute(self, context: Any) -> None:
+        """Run the day. Raises AirflowSkipException without input, LaterAgain, DayCrashed and AirflowFailException."""
+        day = context["dag_run"].partition_key or context["params"].get("day")
+        if not day:
+            raise AirflowFailException('No day is named: give a partition key, or {"day": "2013-01-10"} as conf.')
+        command = self._command(context["params"], day)
+        began = context["dag_run"].start_date
+        crashes = Crashes(context["task_state_store"], began)
+        crashes.begin()
+        results, status = self._run(command)
+        for result in results:
+            context["ti"].xcom_push(key=f"tidegate_{result['day']}", value=result)
+            self.report = result.get("report") or self.report
+        red = next((one for one in results if one["state"] != "published"), None)
+        if red is None and status != 0:
+            reason = f"the command ended with status {status}, and said no more than the log above."
+            red = {"day": day, "state": "crashed" if status < 0 else "failed", "reason": reason}
+        if red is None or red["state"] != "crashed":
+            crashes.end()
+        elif crashes.is_last:
+            raise AirflowFailException(_sentence(red))
+        if red is not None:
+            self._raise(red, began)
+        self._emit(context["outlet_events"], [one for one in results if one["enrichment"] == self.enrichment["name"]])
+
+    def on_kill(self) -> None:
+        """End the command, and by its end its Spark."""
+        process = getattr(self, "process", None)
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+    def _command(self, params: Mapping[str, Any], day: str) -> list[str]:
+        """What is run for the day: a run, a replay, a remap, or a refresh of answers."""
+        mode = params.get("mode") or "nightly"
+        if mode not in self.enrichment["modes"]:
+            raise AirflowFailException(f"mode is {mode!r}; it must be one of: {', '.join(self.enrichment['modes'])}.")
+        name, reference = self.enrichment["name"], self.enrichment["reference"]
+        words = {
+            "nightly": ["run", reference, "--day", day],
+            "replay": ["replay", reference, "--day", day],
+            "remap": ["remap", name, "--from", day, "--to", day, "--package", self.package],
+            "refresh": ["refresh", str(params.get("lookup")), "--where", str(params.get("where")), "--run"],
+        }[mode]
+        if mode == "refresh":
+            if not params.get("lookup") or not params.get("where"):
+                raise AirflowFailException('A refresh needs "lookup" and "where", as "answer.temp_c = 0".')
+            words += ["--package", self.package]
+            for option in ("answered_from", "answered_to"):
+                if params.get(option):
+                    words += [f"--{option.replace('_', '-')}", params[option]]
+        return [self.python, "-m", "tidegate", *words, "--json"]
+
+    def _run(self, command: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
+        """Returns the results that the command printed, and its exit status; all else goes to the task's log."""
+        self.log.info("%s: %s", self.folder, " ".join(command))
+        self.process = subprocess.Popen(  # noqa: S603
+            command, cwd=self.folder, env={**os.environ, **self.env}, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # a task that is killed with -9 runs no on_kill
+        )  # fmt: skip
+        results = []
+        for line in self.process.stdout or ():
+            if line.startswith('{"format"'):
+                results.append(json.loads(line))
+            else:
+                self.log.info("%s", line.rstrip())
+        return results, self.process.wait()
+
+    def _emit(self, events: Any, published: Sequence[Mapping[str, Any]]) -> None:
+        """Events of the days that were published, each with its partition key. A refresh may publish several.
+
+        Airflow makes events of all outlets that a task has when it has ended: those without news are taken away.
+        """
+        with_news = []
+        own, dead_letters = self.enrichment["name"], f"{self.enrichment['name']}__dead_letters"
+        for result in published:
+            self.log.info("%s", _sentence(result))
+            for warning in result["warnings"]:
+                self.log.warning("%s: %s", result["day"], warning)
+            figures = result["figures"]
+            extras = {name: {"rows": rows} for name, rows in result["summaries"].items()}
+            extras[own] = {key: figures[key] for key in ("rows", "calls", "cost", "version")}
+            extras[dead_letters] = {"rows": figures["dead_letters"]}
+            for outlet in self.outlets:
+                if outlet.name in extras:
+                    several = {"days": len(published)}
+                    events[outlet].extra = extras[outlet.name] if len(published) == 1 else several
+                    events[outlet].add_partitions(result["day"])
+                    with_news.append(outlet)
+        self.outlets: list[Any] = list(dict.fromkeys(with_news))
+
+    def _raise(self, red: Mapping[str, Any], began: dt.datetime) -> None:
+        match red["state"]:
+            case "no input" | "unchanged":
+                raise AirflowSkipException(_sentence(red))
+            case "crashed":
+                raise DayCrashed(_sentence(red))
+            case "stopped: service" | "not started" if self._goes_on(began):
+                raise LaterAgain(_sentence(red))
+            case _:
+                raise AirflowFailException(_sentence(red))
+
+    def _goes_on(self, began: dt.datetime) -> bool:
+        """Whether a run that began then is tried once more: up to the next publish_by, which for a nightly run is its
+        deadline. A backfill's is over when it begins, and a service may be down all the same.
+        """
+        publish_by = self.enrichment["publish_by"]
+        if publish_by is None:
+            return False
+        until = at_time(began.astimezone(dt.UTC).date(), publish_by)
+        until += DAY_LONG if until <= began else dt.timedelta(0)
+        return dt.datetime.now(dt.UTC) + self.again_after < until
+
+
+class Crashes:
+    """How many tries of a task crashed since its run began, kept in Airflow. A try that was killed says nothing: each
+    counts as crashed until it has ended otherwise. Clearing the task begins the run, and the count, anew.
+    """
+
+    MOST = 2  # tries that may crash
+
+    def __init__(self, store: Any, began: dt.datetime) -> None:
+        self._store = store
+        self._key = f"tidegate_crashes_since_{began.isoformat()}"
+        self._before = int(store.get(self._key, 0))
+
+    def begin(self) -> None:
+        """Raises AirflowFailException when enough tries have crashed."""
+        if self._before >= self.MOST:
+            raise AirflowFailException(f"{self.MOST} tries were killed, as by a lack of memory; their logs end there.")
+        self._store.set(self._key, self._before + 1)
+
+    def end(self) -> None:
+        """The try has not crashed."""
+        self._store.set(self._key, self._before)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this try, if it crashed, is the last one."""
+        return self._before + 1 >= self.MOST
+
+
+@deadline_reference
+class PublishBy(BaseDeadlineReference):
+    """publish_by (UTC) on the day after the partition's. None where that has passed when the run is made, as for a
+    backfill: nobody waits for that day.
+    """
+
+    required_kwargs = frozenset({"dag_id", "run_id"})
+
+    def __init__(self, publish_by: str = "00:00") -> None:
+        self.publish_by = publish_by
+
+    def serialize_reference(self) -> dict[str, Any]:
+        return {**super().serialize_reference(), "publish_by": self.publish_by}
+
+    @classmethod
+    def deserialize_reference(cls, reference_data: dict[str, Any]) -> "PublishBy":
+        return cls(reference_data["publish_by"])
+
+    def _evaluate_with(self, *, session: Any, dag_id: str, run_id: str) -> dt.datetime | None:
+        from airflow.models import DagRun  # the scheduler has it; a task need not
+        from sqlalchemy import select
+
+        of_run = select(DagRun.partition_key).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+        day = session.scalar(of_run)
+        if not day:
+            return None
+        until = at_time(dt.date.fromisoformat(day) + DAY_LONG, self.publish_by)
+        return until if until > dt.datetime.now(dt.UTC) else None
+
+
+class TidegatePlugin(AirflowPlugin):
+    """By it the scheduler finds the deadline's reference."""
+
+    name = "tidegate"
+    deadline_references = [PublishBy]  # noqa: RUF012  # as Airflow has it
+
+
+def dags_of(
+    manifest: str | Path,
+    *,
+    pool: str = "spark",
+    env: Mapping[str, str] | None = None,
+    on_late: Any = None,
+    **dag_arguments: Any,
+) -> dict[str, DAG]:
+    """A DAG for each enrichment of the manifest, by name.
+
+    Args:
+        manifest: The file that `tidegate manifest` wrote.
+        pool: Of the tasks; its slots are the Sparks that may run at once. It must exist.
+        env: Environment of the command: addresses and secrets of services.
+        on_late: A callback (airflow.sdk.AsyncCallback or SyncCallback) for days that are not published by publish_by.
+        dag_arguments: Further arguments of every DAG, as default_args or max_active_runs.
+
+    Returns:
+        The DAGs, as globals() of a DAG file takes them.
+
+    Raises:
+        ValueError: The manifest is of another format, or a schedule has no run, or several, for a day.
+    """
+    content = json.loads(Path(manifest).read_text())
+    if content.get("format") != FORMAT:
+        raise ValueError(
+            f"{manifest}: format is {content.get('format')!r}; this tidegate_airflow.py reads {FORMAT}. Copy the file "
+            "of the Tidegate that wrote the manifest."
+        )
+    dags = {}
+    for entry in content["enrichments"]:
+        with DAG(entry["name"], schedule=_timetable(entry), **{**_arguments(entry, on_late), **dag_arguments}) as dag:
+            owner = ", ".join(entry["owners"]) or "airflow"
+            TidegateDay(task_id="day", enrichment=entry, manifest=content, env=env, pool=pool, owner=owner)
+        dags[dag.dag_id] = dag
+    return dags
+
+
+def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
+    """What is declared of an enrichment, as its DAG has it."""
+    deadline = None
+    if on_late is not None and entry["publish_by"] is not None:
+        deadline = DeadlineAlert(PublishBy(entry["publish_by"]), dt.timedelta(0), on_late)
+    runbook = f"\n\n[Runbook]({entry['runbook']})" if entry["runbook"] else ""
+    return {
+        "start_date": at_time(dt.date.fromisoformat(entry["start"]), "00:00"),
+        # the last day's run is on `end`, a day later
+        "end_date": entry["end"] and at_time(dt.date.fromisoformat(entry["end"]) + DAY_LONG, "00:00"),
+        "catchup": False,
+        "description": entry["description"],
+        "doc_md": f"{entry['description']}{runbook}",
+        "tags": ["tidegate"],
+        "params": _params(entry),
+        "deadline": deadline,
+    }
+
+
+def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | PartitionedAtRuntime:
+    """A run a day, for the day before; without a schedule, runs that are triggered with a partition key. Raises
+    ValueError where the cron has another number of runs.
+    """
+    cron = entry["schedule"]
+    if cron is None:
+        return PartitionedAtRuntime()
+    minute, hour, *days = cron.split()
+    if not (minute.isdigit() and hour.isdigit() and days == ["*", "*", "*"]):
+        raise ValueError(
+            f"{entry['name']}: schedule is {cron!r}; Airflow names a run's day by the run before it, so it must be one "
+            "time a day, as '15 2 * * *'. A day that a service stopped is tried again without another time."
+        )
+    return CronPartitionTimetable(cron, timezone="UTC", run_offset=-1, key_format="%Y-%m-%d")
+
+
+def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
+    """The form of a run that is started by hand."""
+    text = ["null", "string"]
+    return {
+        "mode": Param("nightly", "How the day is run.", enum=entry["modes"]),
+        "day": Param(None, "As 2013-01-10, where no partition key is given.", type=text),
+        "lookup": Param(None, "Of a refresh: whose answers.", enum=[None, *entry["lookups"]]),
+        "where": Param(None, 'Of a refresh: which answers, as "answer.temp_c = 0".', type=text),
+        "answered_from": Param(None, "Of a refresh: first day of the answers.", type=text),
+        "answered_to": Param(None, "Of a refresh: last day of the answers.", type=text),
+    }
+
+
+def at_time(day: dt.date, time: str) -> dt.datetime:
+    """HH:MM of a day, UTC."""
+    return dt.datetime.combine(day, dt.time.fromisoformat(time), dt.UTC)
+
+
+def _sentence(result: Mapping[str, Any]) -> str:
+    """How a day ended, for people."""
+    figures, reason = result.get("figures"), result["reason"]
+    if not reason and figures:
+        reason = f"{figures['rows']:,} rows, {figures['calls']:,} calls; version {figures['version']}."
+    report = f" Report: {result['report']}" if result.get("report") else ""
+    return f"{result['day']}: {result['state']}: {reason}{report}"
+
+
+def _die_with_parent() -> None:
+    """The kernel sends the command SIGTERM when the task's process ends. Does nothing but on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

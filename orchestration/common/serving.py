@@ -1,0 +1,72 @@
+"""Servers of one machine, started together and ended together."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from jobs.process.process_guard import command_under_guard
+
+
+def serve_together(
+    commands: Sequence[Sequence[str]],
+    environment: Mapping[str, str],
+    *,
+    ports: Mapping[str, str],
+    called: str,
+    grace: float,
+    greeting: str = "",
+) -> int:
+    """Run the commands until one ends or Ctrl-C; then end all. Returns an exit status.
+
+    Args:
+        commands: Each is run under a guard, so that none outlives this process.
+        environment: Of the commands, on top of ours.
+        ports: Those that they listen on, by the variable that sets each. Nothing is started while one is taken.
+        called: What starts them, as `make ui`, for the sentence about a port that is taken.
+        grace: Time between SIGTERM and SIGKILL, s.
+        greeting: Printed before they start.
+    """
+    for variable, number in ports.items():
+        if is_taken(int(number)):
+            cure = f"end that, or set {variable} to a free one"
+            print(f"Port {number} is taken, perhaps by another `{called}`: {cure}.", file=sys.stderr)
+            return 1
+    for stop in (signal.SIGINT, signal.SIGTERM):  # started in the background, a shell has them ignore SIGINT
+        signal.signal(stop, signal.default_int_handler)
+    print(greeting, end="\n" if greeting else "", flush=True)
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        processes += [start(command, {**os.environ, **environment}, grace) for command in commands]
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+    return 1
+
+
+def is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that just ended take no port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], grace: float) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603
+        command_under_guard(list(command), grace=grace),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )

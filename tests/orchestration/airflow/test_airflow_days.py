@@ -1,0 +1,146 @@
+"""What Airflow makes of a day, by what the command said of it: its own code runs the task, a script is the command."""
+
+import datetime as dt
+import json
+import sys
+
+import pytest
+
+from tests.jobs.commands.conftest import towns_in
+from tests.support.airflow_home import AirflowHome
+from tests.support.sources import ROOT
+from tidegate.__main__ import main
+
+pytestmark = pytest.mark.process
+
+# stands for the Python that the manifest names: what it is to say is in a file per day, a line for each time
+COMMAND = """#!{python}
+import os, signal, sys
+from pathlib import Path
+
+words = sys.argv[3:]
+with Path({asked!r}).open("a") as log:
+    print(*words, file=log)
+day = next(word for before, word in zip(words, words[1:]) if before in ("--day", "--from", "--answered-from"))
+lines = Path({folder!r}, day).read_text().splitlines()
+Path({folder!r}, day).write_text("\\n".join(lines[1:]))
+print("a line for the log")
+if lines[0] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+print(lines[0])
+sys.exit(0 if '"published"' in lines[0] or '"unchanged"' in lines[0] else 1)
+"""
+FIGURES = {"rows": 10, "calls": 8, "answers_from_ledger": 2, "dead_letters": 1, "cost": {"USD": 0.5}, "version": 7}
+DAYS = {  # what the command says each time; the task's state, and how often it is tried
+    "published": (["published"], "success", 1),
+    "no input": (["no input"], "skipped", 1),
+    "held back": (["held back"], "failed", 1),
+    "wrong": (["wrong"], "failed", 1),
+    "refused": (["stopped: credentials"], "failed", 1),
+    "down twice": (["stopped: service", "stopped: service", "published"], "success", 3),
+    "run by another": (["not started", "published"], "success", 2),
+    "crashed": (["crashed", "published"], "success", 2),
+    "crashed twice": (["crashed", "crashed"], "failed", 2),
+    "killed": (["killed", "published"], "success", 2),
+    "without letters": (["unchanged"], "skipped", 1),
+}
+
+
+def day_of(name):
+    return f"2026-01-{list(DAYS).index(name) + 1:02}"
+
+
+def said(state, day):
+    if state == "killed":
+        return state
+    figures = FIGURES if state == "published" else None
+    result = {"format": 1, "enrichment": "towns", "day": day, "state": state, "reason": "It is so.", "figures": figures}
+    return json.dumps(result | {"report": "http://report", "summaries": {"by_town": 4}, "warnings": []})
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """How each day ended, by its name, and what the command was asked."""
+    root = tmp_path_factory.mktemp("airflow_days")
+    with pytest.MonkeyPatch.context() as patch:
+        towns = towns_in(root, patch)
+        long_before = f"{dt.datetime.now(dt.UTC) - dt.timedelta(hours=2):%H:%M}"
+        towns.declare_too(
+            f'towns = replace(towns, schedule="15 2 * * *", publish_by="{long_before}")',
+            "from tidegate import Output",
+            'unhurried = replace(towns, name="unhurried", publish_by=None, output=Output(path="data/unhurried"))',
+            "unhurried = replace(unhurried, summaries=[], schedule=None)",
+        )
+        manifest_file = root / "manifest.json"
+        with manifest_file.open("w") as out, patch.context() as inner:
+            inner.setattr(sys, "stdout", out)
+            assert main(["manifest", "--package", "declared"]) == 0
+    says = root / "says"
+    says.mkdir()
+    for name, (states, _, _) in DAYS.items():
+        (says / day_of(name)).write_text("\n".join(said(state, day_of(name)) for state in states))
+    (says / "2026-02-01").write_text(said("stopped: service", "2026-02-01"))
+    (says / "2026-02-02").write_text(said("published", "2026-02-02"))
+    command = root / "command"
+    command.write_text(COMMAND.format(python=sys.executable, asked=str(root / "asked"), folder=str(says)))
+    command.chmod(0o755)
+    manifest = json.loads(manifest_file.read_text()) | {"python": str(command), "again_after_s": 1.0}
+    home = AirflowHome(root / "airflow", manifest, {})
+    home.airflow("pools", "set", "spark", "1", "Sparks at once")
+    modes = {"without letters": {"mode": "replay"}}
+    refresh = {"mode": "refresh", "lookup": "weather", "where": "answer.temp_c = 0"}
+    runs = [("towns", {})]  # first: `dags test` keeps a conf for the runs of the same process
+    runs += [("towns", {"day": day_of(name)} | modes.get(name, {})) for name in DAYS]
+    runs += [
+        ("towns", {"day": "2026-02-02"} | refresh | {"where": None}),
+        ("towns", {"day": "2026-02-02", "answered_from": "2026-02-02"} | refresh),
+        ("unhurried", {"day": "2026-02-01"}),
+    ]
+    script = ROOT / "tests" / "support" / "airflow_days.py"
+    deadlines = [day_of("published"), str(dt.datetime.now(dt.UTC).date())]
+    dag_file = str(home.folder / "dags" / "enrichments.py")
+    printed = home.python(script, dag_file, json.dumps(runs), json.dumps(deadlines))
+    results = [json.loads(line.removeprefix("RESULT ")) for line in printed.splitlines() if line.startswith("RESULT ")]
+    others = ["a refresh without its condition", "a refresh", "down, and nothing to publish by", "deadlines"]
+    return dict(zip(["no day named", *DAYS, *others], results, strict=True)), (root / "asked").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", DAYS)
+def test_a_day_ends_as_its_state_says_and_is_tried_again_where_that_helps(ended, name):
+    _, state, tries = DAYS[name]
+    assert (ended[0][name]["state"], ended[0][name]["tries"]) == (state, tries)
+
+
+def test_a_published_day_and_no_other_has_events_with_its_figures(ended):
+    day = day_of("published")
+    assert ended[0]["published"]["events"] == {
+        "towns": [day, {"rows": 10, "calls": 8, "cost": {"USD": 0.5}, "version": 7}],
+        "towns__dead_letters": [day, {"rows": 1}],
+        "by_town": [day, {"rows": 4}],
+    }
+    published = {name for name, (states, _, _) in DAYS.items() if states[-1] == "published"}
+    assert {name for name in DAYS if ended[0][name]["events"]} == published
+
+
+def test_a_service_that_is_down_fails_the_day_at_once_where_nothing_says_by_when_it_is_wanted(ended):
+    assert ended[0]["down, and nothing to publish by"]["state"] == "failed"
+    assert ended[0]["down, and nothing to publish by"]["tries"] == 1
+
+
+def test_the_deadline_is_publish_by_on_the_day_after_and_a_run_that_is_made_later_has_none(ended):
+    today = dt.datetime.now(dt.UTC).date()
+    assert ended[0]["deadlines"] == {
+        day_of("published"): None,
+        str(today): f"{today + dt.timedelta(days=1)}T06:30:00+00:00",
+    }
+
+
+def test_the_conf_chooses_the_command_and_what_it_lacks_fails_the_task_before_anything_runs(ended):
+    results, asked = ended
+    assert f"run declared.towns:towns --day {day_of('published')} --json" in asked
+    assert f"replay declared.towns:towns --day {day_of('without letters')} --json" in asked
+    words = "refresh weather --where answer.temp_c = 0 --run --package declared --answered-from 2026-02-02 --json"
+    assert words in asked
+    assert results["a refresh"]["state"] == "success"
+    assert results["no day named"]["state"] == results["a refresh without its condition"]["state"] == "failed"
+    assert len(asked) == sum(tries for _, _, tries in DAYS.values()) + 2
