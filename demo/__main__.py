@@ -3,8 +3,8 @@
     python -m demo                           make demo
     python -m demo --stop-service-at 0.5     the weather service is killed at half of the last day
 
-The second day is killed with -9 at half of its rows and started again, and a finished day is run once more: what came
-back before stands in the ledger. It can be run again and again: one that ended well begins with an empty ledger.
+The second day is killed with -9 at half of its rows and started again, and a finished day is run once more with the
+ledger's answers. The demo can be repeated: after a successful one, the next begins with an empty ledger.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
 
 
 class NotReady(Exception):  # noqa: N818  # a state of this machine
-    """Something that the demo needs is not there; the message says what to do."""
+    """The demo lacks a requirement; the message names the cure."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo. Exit status: 0 all days are published, 1 one is not, 130 somebody pressed Ctrl-C."""
+    """Run the demo. Exit status: 0 if all days are published, 1 if one is not, 130 after Ctrl-C."""
     options = _options(arguments)
     days = [day.isoformat() for day in options.days]
     print("Tidegate demo: real days of New York flights, weather over HTTP, planes from a database\n", flush=True)
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nNOT STARTED: {missing}")
         return 1
     except KeyboardInterrupt:
-        print("\n\nStopped by you. Safe: nothing half is published.   Next: `make demo` again.")
+        print("\n\nStopped by you. Safe: no partial day is published.   Next: `make demo` again.")
         return 130
 
 
@@ -73,11 +73,11 @@ def _step(number: int, title: str, work: Callable[[], str]) -> None:
 
 
 def check_environment() -> str:
-    """Raises NotReady when Java is missing or too old."""
+    """Raise NotReady if Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
     if java is None:
-        raise NotReady("Spark needs Java 17 or newer and there is none: install it, or set JAVA_HOME.")
+        raise NotReady("Spark needs Java 17 or newer, which is missing: install it, or set JAVA_HOME.")
     message = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
     version = re.search(r'version "(\d+)', message)
     if version is None or int(version[1]) < 17:

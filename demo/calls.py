@@ -1,4 +1,4 @@
-"""The weather service's own log of its calls, and the counts by which others are judged."""
+"""The weather service's log of its calls, and reference counts from it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Literal, Self
 
 from demo.draws import FAULTS, Fault
 
-Outcome = Literal["ok", "miss", "gone"] | Fault  # gone: the client left before its answer, or the service was stopped
+Outcome = Literal["ok", "miss", "gone"] | Fault  # gone: the client left first, or the service was stopped
 
 
 @dataclass(frozen=True)
 class Call:
-    """One line of the log. Times are seconds since the epoch, read off a clock that never goes back."""
+    """One line of the log. Times are seconds since the epoch by a monotonic clock."""
 
     t_start: float
     t_end: float
@@ -24,7 +24,7 @@ class Call:
     moment: str
     attempt: int  # of this key since the service started, from 1
     outcome: Outcome
-    in_flight: int  # calls under way when this one began, itself included
+    in_flight: int  # running calls when this one began, itself included
 
     @property
     def key(self) -> str:
@@ -35,19 +35,19 @@ class Call:
 
 
 def read(log: Path) -> tuple[Call, ...]:
-    """The calls that have ended, in the order in which they ended."""
+    """The finished calls in the order of their ends."""
     with log.open() as lines:
         return tuple(Call(**json.loads(line)) for line in lines if line.endswith("\n"))
 
 
 @dataclass
 class Tally:
-    """Counts over calls that have ended."""
+    """Counts of finished calls."""
 
     calls: int = 0
     highest_in_flight: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
-    _faultless: Counter[str] = field(default_factory=Counter)  # calls by key, those that met a fault left out
+    _faultless: Counter[str] = field(default_factory=Counter)  # calls by key without a fault
 
     @classmethod
     def of(cls, calls: Iterable[Call]) -> Self:
@@ -68,7 +68,7 @@ class Tally:
 
     @property
     def asked_twice(self) -> int:
-        """Calls that repeat one which met no fault: a paid service would bill them again."""
+        """Calls that repeat one without a fault, which a paid service would bill again."""
         return sum(max(times - 1, 0) for times in self._faultless.values())
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The demo's crash: a day killed with -9 in the middle and started again, and the same by a hand-written gather."""
+"""The demo's crash: a day killed with -9 in the middle and started again, and the same for a hand-written gather."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def calls_during(service: WeatherService, work: Callable[[], object]) -> tuple[C
 
 
 def gather_killed_and_again(day: str, service: WeatherService, out: Path) -> tuple[Call, ...]:
-    """The day by hand: killed with -9 when half of its answers are there, then the same again; all its calls."""
+    """Run the day by hand, kill it with -9 after half of its answers, and run it again; returns all its calls."""
 
     def twice() -> None:
         before, half = len(service.calls()), AT * len(keys(day))

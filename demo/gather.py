@@ -1,9 +1,9 @@
-"""What one writes by hand: `asyncio.gather` over a day's keys, and the answers written when all are there.
+"""The hand-written alternative: `asyncio.gather` over a day's keys, which writes the answers at the end.
 
     python -m demo.gather --day 2013-01-11 --url http://127.0.0.1:8088 --out data/demo/by_hand.parquet
 
-It stands beside Tidegate in the demo's crash. It is not made worse than it need be: every distinct key is asked once,
-as many calls are in flight as Tidegate may have, and what may pass is tried again.
+The demo's crash compares it with Tidegate. It is a fair alternative: it calls for every distinct key once, has as many
+calls in flight as Tidegate may have, and retries transient failures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A crash as the machine's own: a process and all that it started, ended by SIGKILL at once, without a goodbye."""
+"""Simulates a crash of the machine: SIGKILL for a process and all its descendants at once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import psutil
 
 
 def kill_tree(pid: int) -> int:
-    """Kill the process `pid` and every process below it. Returns how many there were; none is left when it returns.
+    """Kill the process `pid` and all its descendants. Returns their number; none is left on return.
 
-    All are stopped before the first is killed, so that none sees another one die and does something about it.
+    All are stopped before the first is killed, so that none reacts to another one's death.
     """
     tree: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):

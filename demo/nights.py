@@ -1,4 +1,4 @@
-"""The demo's days as the nightly job runs them: one process of Dagster, watched from outside."""
+"""Runs the demo's days like the nightly job: one process of Dagster, watched from outside."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from jobs.tables import run_records
 from orchestration.dagster.home import dagster_home
 from orchestration.dagster.outcome import Outcome
 
-GRACE = 30.0  # s; the run under way ends its Spark before it goes
+GRACE = 30.0  # s; the run stops its Spark first
 LOOK_EVERY = 0.1  # s
 
 
 def record_of(outcome: Outcome, enrichment: str) -> DayRecord | None:
-    """The record of this run, if it got so far; a try that Dagster made anew has the run's id and a number."""
+    """The record of this run, if it exists; a retry by Dagster has the run's id and a number."""
     of_day = run_records.load(enrichment, outcome.day)
     return next((record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)), None)
 
@@ -39,9 +39,9 @@ class Nights:
         self.log = home / "demo.log"
 
     def run(self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any] | None], bool]) -> list[Outcome]:
-        """Tells `watch` of the day under way and its progress, until all days are done or one failed.
+        """Run the days and report the current day's progress to `watch`, until all are done or one failed.
 
-        When `watch` says True, all is killed with -9 at that moment, as by a power cut: Dagster, Spark and its workers.
+        If `watch` returns True, kill Dagster, Spark and its workers with -9, as by a power cut.
         """
         self._outcomes.unlink(missing_ok=True)
         for day in days:

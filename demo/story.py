@@ -1,4 +1,4 @@
-"""What the demo does: nightly runs, one day killed in the middle and started again, a finished day run once more."""
+"""The steps of the demo: nightly runs, one day killed in the middle and started again, a finished day run once more."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from orchestration.dagster.outcome import Outcome
 
 REPORTS = DATA / "reports" / flights.name
 LEGEND = """\
-  rows = the sum of the outcomes, for each lookup; late rows are among them and are asked like all others
-  wall = first call to last; limit = sum of the calls' times / calls allowed in flight: no program can be faster
+  rows = the sum of the outcomes, for each lookup; they include late rows, which are called like all others
+  wall = first call to last; limit = sum of the calls' times / allowed calls in flight: the shortest possible time
   lookups run side by side, row by row: a fast one takes as long as the slowest beside it"""
 
 
@@ -30,7 +30,7 @@ def heading(number: int, title: str) -> str:
 
 
 class Story:
-    """The days in order of the steps. `told` tells them and returns the exit status."""
+    """The steps of the demo in order. `reported` prints them and returns the exit status."""
 
     def __init__(self, days: Sequence[str], service: WeatherService, stop_service_at: float | None) -> None:
         self._days = days
@@ -40,15 +40,15 @@ class Story:
         self._watch = Watch("", service, stop_on, crash.AT if stop_service_at is None else stop_service_at)
         self._nights = Nights(flights.name, environment(service.url))
         self._records: dict[str, DayRecord] = {}
-        self._counted: list[str] = []  # at the service, in words
+        self._counted: list[str] = []  # sentences with counts of the service
 
     def reported(self) -> int:
-        """0 when every day is published; 1 when one is not, which is said."""
+        """Run all steps and print them: 0 if every day is published, else 1."""
         nightly = [day for day in self._days if day != self._crash]
         if not (self._undisturbed(nightly) and self._killed_and_again() and self._rerun()):
             return 1
         done = self._in_order()
-        print(f"\n{day_table(done)}\n{LEGEND}\n\nCounted at the weather service, not by us")
+        print(f"\n{day_table(done)}\n{LEGEND}\n\nCounted at the weather service, not by Tidegate")
         for line in self._counted:
             print(f"  {line}")
         print(f"\n{where(done[-1])}")
@@ -56,7 +56,7 @@ class Story:
         return 0
 
     def _run(self, title: str, days: Sequence[str]) -> bool:
-        """Run these days; False when one is not published, which is said."""
+        """Run these days; if one is not published, print that and return False."""
         self._watch.heading = title
         outcomes = self._nights.run(days, self._watch)
         self._watch.end()
@@ -90,7 +90,7 @@ class Story:
             before = answers_kept()
             self._watch.heading, self._watch.crash_on = heading(4, "the crash"), day
             self._nights.run([day], self._watch)
-            self._watch.note = f"killed with -9: {answers_kept() - before:,} answers had come back and are kept"
+            self._watch.note = f"killed with -9: {answers_kept() - before:,} answers had arrived and are stored"
             self._watch.end()
             self._watch.note = "same command again"
             published.append(self._run(heading(4, ""), [day]))
@@ -107,7 +107,7 @@ class Story:
         return True
 
     def _rerun(self) -> bool:
-        """A finished day once more; the table goes on showing the run that called."""
+        """Run a finished day once more; the table keeps showing the run with calls."""
         if self._crash is None:
             return True
         day = self._days[0]
@@ -122,14 +122,14 @@ class Story:
 
 
 def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -> str:
-    """What happened, what is safe and what to do, in place of a traceback."""
+    """What happened, what is safe and the next step, in place of a traceback."""
     if outcomes and not outcomes[-1].success:
         failed = outcomes[-1]
         day, reason = failed.day, failed.reason.removeprefix("Not published: ")
         record = record_of(failed, flights.name)
     else:
         day, reason, record = days[len(outcomes)], f"Dagster ended before the day was done; {log} says why.", None
-    cure = f"open {REPORTS / day / 'index.html'}, mend the cause, " if record else ""
+    cure = f"open {REPORTS / day / 'index.html'}, fix the cause, " if record else ""
     return f"NOT PUBLISHED {day}: {reason}\nSafe: {_safe(day, days)}   Next: {cure}`make demo` again."
 
 
@@ -141,9 +141,9 @@ def _safe(day: str, days: Sequence[str]) -> str:
     message = (
         f"{' and '.join(others)} {'is' if len(others) == 1 else 'are'} published"
         if others
-        else "nothing half is published"
+        else "no partial day is published"
     )
-    return f"{message}; readers still see {day} as it was before." if day in published else f"{message}."
+    return f"{message}; readers still see the previous {day}." if day in published else f"{message}."
 
 
 def where(record: DayRecord) -> str:

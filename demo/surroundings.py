@@ -1,4 +1,4 @@
-"""What the flights enrichment needs around it in the demo: sample data, the weather service, the planes' database."""
+"""The demo's environment of the flights enrichment: sample data, the weather service, the planes' database."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from demo.draws import FAULTS, LATENCY_P99_S, LOG_LATENCY, Faults
 DATA = Path("data")
 CALLS = DATA / "demo" / "weather_calls.jsonl"
 LEDGER = DATA / "ledger"
-DONE = DATA / "demo" / "done"  # stands after a demo that ended well
+DONE = DATA / "demo" / "done"  # exists after a successful demo
 PLANES = DATA / "demo" / "planes.db"
 FAULT_SHARES = ",".join(f"{fault}={share}" for fault, share in zip(FAULTS, astuple(Faults()), strict=True))
 
 
 def prepare(days: Sequence[date] | None) -> str:
-    """Make the data of these days, all when None, unless they are there; says what there is now."""
+    """Make missing data of these days (None: all); returns a line about the data."""
     rows, written = data.prepare(DATA, days)
     count = "all" if days is None else len(days)
     return f"{rows:,} flights of {count} days, weather and planes under {DATA}/ ({written} files written)"
 
 
 def answers_kept() -> int:
-    """How many answers lie in the ledger."""
+    """The number of answers in the ledger."""
     dataset = ds.dataset([str(part) for part in LEDGER.rglob("*.parquet")], format="parquet")
     return int(dataset.count_rows(filter=ds.field("outcome").isin(["ok", "miss"])))
 
 
 def forget_answers() -> str:
-    """Empty the ledger of a demo that ended well, so that the next one has something to call for; says so."""
+    """Empty the ledger of a successful demo, so that the next one makes calls; returns a clause about it."""
     if not DONE.exists():
         return ""
     DONE.unlink()
@@ -47,11 +47,11 @@ def forget_answers() -> str:
 
 
 def environment(weather_url: str) -> dict[str, str]:
-    """What enrichments/flights.py reads from the environment, and what suits Spark on days this small."""
+    """The environment variables of enrichments/flights.py, and Spark options for small days."""
     return {
         "WEATHER_URL": weather_url,
         "PLANES_URL": f"sqlite+aiosqlite:///{PLANES}",
-        "TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a third less CPU: it ends too soon
+        "TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a third less CPU for a short run
     }
 
 

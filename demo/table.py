@@ -1,4 +1,4 @@
-"""The table at the end of the demo, and the calls counted twice: by the service's own log and by our audit columns."""
+"""The table at the end of the demo, and the calls by two counts: the service's log and Tidegate's audit columns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _line(record: DayRecord, lookup: LookupMetrics, outcomes: Iterable[str], *, 
 
 
 def checks_in_words(record: DayRecord) -> str:
-    """`18 passed`, and what else there is: `16 passed, 1 failed, 1 not run`."""
+    """`18 passed`, or with other results `16 passed, 1 failed, 1 not run`."""
     counts = Counter(verdict.status for verdict in record.verdicts)
     return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.most_common()) or "none ran"
 
@@ -72,7 +72,7 @@ def requests_at_service(calls: Sequence[Call]) -> str:
 
 
 def asked_twice(calls: Sequence[Call]) -> str:
-    """What a crash cost: the calls of the killed run and of the one after it, and how many repeat another."""
+    """The cost of a crash: the calls of the killed run and of the next one, and how many were repeated."""
     return f"{requests_at_service(calls)}; asked twice: {Tally.of(calls).asked_twice:,}"
 
 
@@ -94,13 +94,13 @@ def _moment(moment: datetime) -> str:
 
 
 def agreement(calls: Iterable[Call], audited: Counter[str]) -> str:
-    """Whether the service's log and our audit agree on the number of calls of every key."""
+    """Compares the number of calls per key in the service's log and in the audit columns."""
     theirs = Counter(call.key for call in calls)
     different = [key for key in sorted(theirs | audited) if theirs[key] != audited[key]]
     if not different:
-        return f"our audit columns: {audited.total():,}, the same for every key"
+        return f"audit columns: {audited.total():,}, the same for every key"
     first = different[0]
     return (
-        f"our audit columns: {audited.total():,}; {len(different)} keys differ, "
+        f"audit columns: {audited.total():,}; {len(different)} keys differ, "
         f"the first: {first}, {theirs[first]} there, {audited[first]} here"
     )

@@ -1,4 +1,4 @@
-"""The line that moves while a day is under way, and the hand that kills the service or the run in the middle."""
+"""The progress line of a running day, and the kill of the service or the run in the middle."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ AFTER_THE_ROWS = {"written": "checks", "checked": "publishing"}
 
 @dataclass
 class Watch:
-    """Told of the day under way and of its progress, a few times a second.
+    """Receives the progress of the current day a few times a second.
 
-    In a terminal one line per day moves; elsewhere each day is one line, when it is over.
+    In a terminal it updates one line per day; elsewhere it prints a line at the end of each day.
     """
 
-    heading: str  # stands before the first day
+    heading: str  # printed before the first day
     service: WeatherService
-    stop_on: str | None = None  # the day in the middle of which the service is killed
+    stop_on: str | None = None  # the day during which the service is killed
     stop_at: float = 0.5  # share of its rows
-    crash_on: str | None = None  # the day in the middle of which the run itself is killed
-    note: str = ""  # stands at the end of each day's line
+    crash_on: str | None = None  # the day during which the run is killed
+    note: str = ""  # the end of each day's line
     _day: str = ""
-    _progress: Mapping[str, Any] = field(default_factory=dict)  # the last that told of rows
+    _progress: Mapping[str, Any] = field(default_factory=dict)  # the last progress with rows
     _shown: str = ""
-    _moves: bool = False  # in place, in a terminal
+    _moves: bool = False  # whether the line is updated in place, in a terminal
 
     def __post_init__(self) -> None:
         self._moves = sys.stdout.isatty()
 
     def __call__(self, day: str, event: Mapping[str, Any] | None) -> bool:
-        """True when the run is to be killed now."""
+        """Update the line; True if the run should be killed now."""
         if day != self._day:
             self.end()
             self._day, self._progress = day, {}
@@ -58,7 +58,7 @@ class Watch:
         return float(self._progress["rows"] / max(self._progress["rows_total"], 1))
 
     def end(self) -> None:
-        """The line of the day, for good."""
+        """Print the final line of the day."""
         if self._day:
             line = f"{self._line()}   {self.note}".rstrip()
             print(f"\r\x1b[K{line}" if self._moves else line, flush=True)

@@ -6,7 +6,7 @@
     python -m demo.weather_service --data data/demo --log data/demo/weather_calls.jsonl
 
 A call takes the latency of its key, and may meet a fault (`demo.draws`). It is one line of the log (`demo.calls`),
-written when it ends and before its answer leaves: whoever has an answer finds it there. Calls under way when the
+written when it ends and before its answer leaves: so every received answer is in it. Calls that run when the
 service is killed with -9 were not answered and are not in the log. `running` starts the service for a test or a demo.
 """
 
@@ -40,7 +40,7 @@ from demo.draws import Fault, Faults, latency
 
 MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d):[0-5]\d:[0-5]\dZ", re.ASCII)
 RETRY_AFTER_S = 1
-GRACE_S = 0.5  # for calls under way at SIGTERM; those that last longer are cut off
+GRACE_S = 0.5  # for running calls at SIGTERM; longer ones are cut off
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Server:
         if fault == "throttle":
             return _refusal(429, "too many requests", headers={"Retry-After": str(RETRY_AFTER_S)})
         if fault == "hang":
-            await asyncio.Event().wait()  # until the client goes, which cancels this handler
+            await asyncio.Event().wait()  # until the client disconnects, which cancels this handler
         await asyncio.sleep(self._scale * latency(self._seed, key))
         if fault == "error":
             return _refusal(500, "internal error")
@@ -124,7 +124,7 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
 def _nested(
     *, wind_speed_ms: float | None, wind_gust_ms: float | None, wind_direction_deg: int | None, **row: Any
 ) -> dict[str, Any]:
-    # nested as such services do, so that a declaration has a path to give
+    # nested, as in such services, so that the declaration needs a path
     return {**row, "wind": {"speed": wind_speed_ms, "gust": wind_gust_ms, "direction": wind_direction_deg}}
 
 
@@ -135,7 +135,7 @@ async def _serve_until_stopped(server: Server, port: int, port_file: Path | None
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if lifeline:
-        loop.add_reader(sys.stdin.fileno(), stopped.set)  # nobody writes there: it becomes readable when it closes
+        loop.add_reader(sys.stdin.fileno(), stopped.set)  # nothing is written there: it becomes readable when it closes
     runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_S)
     await runner.setup()
     try:
@@ -195,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 # -- for tests and demos -----------------------------------------------------------------------------------------------
 class WeatherService:
-    """The service as a process of its own: one port, also when it is started anew; it ends when its starter ends."""
+    """The service as a process, on the same port after a restart; it ends with its parent process."""
 
     def __init__(
         self, data: Path, log: Path, *, port: int = 0, faults: str = "none", scale: float = 1.0, seed: int = 0
@@ -210,10 +210,10 @@ class WeatherService:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Returns when it is ready. RuntimeError when it ended instead; its reason is on stderr."""
+        """Start it and wait until it is ready. Raises RuntimeError if it ended instead, with the reason on stderr."""
         command = [sys.executable, "-m", "demo.weather_service", "--lifeline", f"--port={self._port}"]
         command += [f"{name}={value}" for name, value in self._settings.items()]
-        # the pipe to its standard input closes with this process, however that ends
+        # the pipe to its standard input closes with this process in every case
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()
@@ -223,19 +223,19 @@ class WeatherService:
         self._port = int(ready.rpartition(":")[2])
 
     def stop(self) -> int:
-        """Ends it by SIGTERM and returns its exit code; a second time does nothing."""
+        """End it by SIGTERM and return its exit code; idempotent."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """Ends it by SIGKILL, calls under way included."""
+        """End it by SIGKILL, with its running calls."""
         return self._end(signal.SIGKILL)
 
     def calls(self) -> tuple[Call, ...]:
-        """What its log says: the calls that have ended, of all its lives."""
+        """The finished calls in its log, of all its starts."""
         return read(self.log_path) if self.log_path.exists() else ()
 
     def stats(self) -> dict[str, Any]:
-        """The counts of /_stats, since it was last started."""
+        """The counts of /_stats since its last start."""
         with urllib.request.urlopen(f"{self.url}/_stats", timeout=10) as response:  # noqa: S310 - our own address
             return cast("dict[str, Any]", json.load(response))
 
@@ -254,7 +254,7 @@ class WeatherService:
 def running(
     data: Path, log: Path, *, port: int = 0, faults: str = "none", scale: float = 1.0, seed: int = 0
 ) -> Iterator[WeatherService]:
-    """The service, ready to answer; stopped at the end of the block.
+    """Run the service for the block.
 
     `data` is the folder of weather.parquet; faults and scale are those of the command line, except that faults are off.
     """

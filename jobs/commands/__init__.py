@@ -1,1 +1,1 @@
-"""What the commands do, each a plain function that gives plain data: for the command line and for orchestration."""
+"""The commands as plain functions with plain data, for the command line and for orchestration."""

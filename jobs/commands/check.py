@@ -1,4 +1,4 @@
-"""Every declaration of a package against its input, table, secrets and services; nothing is asked of a service."""
+"""Checks every declaration of a package against its input, table, secrets and services, without a call."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from jobs.wording import counted
 
 
 def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, str, bool]]:
-    """What was checked, what is to be said of it, and whether it is right; one after another, whatever is wrong.
+    """The result for each enrichment: its name, the sentences, and whether it is right. A fault does not stop the
+    others.
 
-    day: of the input; by default the last one that each enrichment has. Raises DeclarationError without such a package.
+    day: of the input; by default the last one of each enrichment. Raises DeclarationError if the package does not
+    exist.
     """
     checked: list[Discovered] = []
     for module in modules_of(package):
@@ -39,7 +41,7 @@ def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, s
 
 
 def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Iterator[tuple[str, bool]]:
-    """All that is wrong, a sentence each, with what is known to be wrong already; or that the enrichment is right."""
+    """All faults, a sentence each, including known ones; or a sentence that the enrichment is right."""
     with _noting(enrichment, wrong):
         day = day or last_day(enrichment)
     input_day = None
@@ -59,7 +61,7 @@ def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Itera
 
 @contextlib.contextmanager
 def _noting(enrichment: Enrichment, wrong: list[str]) -> Iterator[None]:
-    """Adds what is raised inside to `wrong`, so that what follows is checked too."""
+    """Add an error of the body to `wrong`, so that later checks still run."""
     try:
         yield
     except TidegateError as error:
@@ -70,19 +72,19 @@ def _noting(enrichment: Enrichment, wrong: list[str]) -> Iterator[None]:
 
 
 def _lost(enrichment: Enrichment) -> Iterator[str]:
-    """What its records and its table say of each other that cannot both be true, and records that say nothing."""
-    from jobs.tables.shown_days import lost_days  # deltalake, which no declaration needs
+    """Contradictions between the run records and the table, and torn records."""
+    from jobs.tables.shown_days import lost_days  # imports deltalake, which declarations do not need
 
     for path in run_records.torn(enrichment.name):
-        yield f"record {path} is torn and says nothing of its run. Delete it; a published day stays published."
+        yield f"record {path} is torn. Delete it; a published day stays published."
     try:
         yield from lost_days(enrichment)
-    except TidegateError:  # the log cannot be read, which has been said
+    except TidegateError:  # an unreadable log was reported already
         return
 
 
 def last_day(enrichment: Enrichment) -> str:
-    """The last day that the input has a folder for."""
+    """The last day with a folder in the input."""
     prefix = f"{enrichment.input.partition}="
     root = Path(enrichment.input.path)
     days = [day for folder in root.glob(f"{prefix}*") if is_day(day := folder.name.removeprefix(prefix))]

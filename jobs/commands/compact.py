@@ -1,4 +1,4 @@
-"""`compact`: the many small parts of a ledger become a few sorted files; no answer is lost."""
+"""`compact`: turns the many small parts of a ledger into a few sorted files; no answer is lost."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class CompactedLookup:
     lookup: str
     folder: str
     done: Compacted
-    runs_removed: int  # that were killed days ago, and had left behind what they needed
+    runs_removed: int  # runs that were killed days ago and left their folders
 
 
 def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
-    """Compact each; what cannot speak for its key any more is dropped. Safe beside running jobs.
+    """Compact each ledger and drop records that no longer affect their key. Safe beside running jobs.
 
-    Answers that outlived their time to live stay: remap and replay still use them. Raises LedgerError.
+    Answers beyond their time to live stay, because remap and replay use them. Raises LedgerError.
     """
     return [
         CompactedLookup(one.lookup.name, one.folder.path, clean_up(one.folder), remove_abandoned(one.folder))

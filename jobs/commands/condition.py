@@ -1,6 +1,6 @@
-"""A SQL condition over stored answers, as "answer.lat = 0": evaluated by SQLite, in memory, row by row.
+"""A SQL condition over stored answers, such as "answer.lat = 0", evaluated by an in-memory SQLite.
 
-`answer` has the columns that the lookup returns; `stored` has key, outcome, response (the raw JSON), answered_at (UTC,
+`answer` has the lookup's columns; `stored` has key, outcome, response (the raw JSON), answered_at (UTC,
 as text) and run_id. So "stored.outcome = 'miss'" and "json_extract(stored.response, '$.status') = 'OVER'" work too.
 """
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
-NUMBER = '" row"'  # of the answer; an answer may have a column rowid of its own
+NUMBER = '" row"'  # the answer's number; an answer may have its own column rowid
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION}
 SQLITE_BITS = 64
 FILES = {"load_extension", "readfile", "writefile"}
 
 
 class Condition:
-    """One condition on the answers of one lookup. Raises DeclarationError for what is no condition on them."""
+    """One condition on the answers of one lookup. Raises DeclarationError for an invalid condition."""
 
     def __init__(self, lookup: Lookup, where: str) -> None:
         self._where = where
@@ -44,7 +44,7 @@ class Condition:
         self.holds_for([])
 
     def holds_for(self, answers: Sequence[StoredAnswer]) -> list[bool]:
-        """For each answer whether the condition is true of it; null counts as not true."""
+        """Whether the condition holds for each answer; null counts as false."""
         self._tables.set_authorizer(None)
         with self._tables:
             self._tables.execute("DELETE FROM answer")
@@ -68,13 +68,15 @@ class Condition:
         self._tables.executemany(f"INSERT INTO {table} VALUES {values}", numbered)  # noqa: S608  # ours
 
     def _mapped(self, stored: StoredAnswer) -> tuple[Any, ...]:
-        """The columns as they would be published; null for a miss, and for what does not fit them."""
+        """The columns as they would be published; null for a miss and for an answer that does not fit."""
         columns = columns_of(self._caller, stored)
         return (None,) * len(self._columns) if columns is None else tuple(map(_plain, columns))
 
 
 def columns_of(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | None:
-    """A stored answer as its columns are declared now; None for what is no answer, and for what does not fit them."""
+    """A stored answer in the columns declared now; None for a record without an answer, and for one that does not
+    fit.
+    """
     if stored.response is None or stored.outcome != "ok":
         return None
     try:
@@ -99,7 +101,7 @@ def _stored(one: StoredAnswer) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as SQLite keeps it: numbers and text; true and false are 1 and 0; anything else its ISO text or JSON."""
+    """A value for SQLite: numbers and text; true and false as 1 and 0; others as ISO text or JSON."""
     if isinstance(value, dt.date | dt.datetime):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):

@@ -1,4 +1,4 @@
-"""The days of a range, as commands and jobs are given one."""
+"""The days of a range, for commands and jobs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from jobs.errors import DeclarationError
 
 
 def day_range(first: str, last: str, *, names: tuple[str, str]) -> list[str]:
-    """Every day from first to last, both included, in order. names: what the user calls the two.
+    """Every day from first to last, both included, in order. names: the two options' names for messages.
 
     Raises:
-        DeclarationError: One of them is no day, or the last is before the first.
+        DeclarationError: One of them is not a day, or the last is before the first.
     """
     begin, end = (dt.date.fromisoformat(require_day(*given)) for given in zip((first, last), names, strict=True))
     if end < begin:

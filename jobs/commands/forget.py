@@ -1,7 +1,7 @@
-"""`forget`: keys are taken out of the ledger, the published tables, what stands beside them, and the evidence.
+"""`forget`: removes keys from the ledger, the published tables, the tables beside them, and the evidence.
 
-Rows that asked a forgotten key are deleted from the published days, not just their answers: the row itself holds the
-key, or what it was made from. The input is not ours: a row that stays there comes back when its day is run again.
+Rows with a forgotten key are deleted from the published days, not only their answers, because a row holds the key or
+its source. The input is not changed: a row that stays there returns when its day is run again.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ NOT_COVERED = (
 
 @dataclass(frozen=True)
 class Table:
-    """What was taken out of the tables of one enrichment."""
+    """The removals from the tables of one enrichment."""
 
     enrichment: str
     rows: int
     days: tuple[str, ...]
-    old_files: int  # of the table and those beside it: no version from before can be read any more
+    old_files: int  # of the table and those beside it: no earlier version can be read afterwards
     runs: int  # folders of runs that were never published
-    records: int  # of runs, whose evidence was taken out
-    logs: int  # of Spark
+    records: int  # run records whose evidence was removed
+    logs: int  # Spark logs
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was removed where. keys: given; stored: of these in the ledger. Holds no key."""
+    """The removals by place. keys: requested; stored: found in the ledger. Contains no key."""
 
     lookup: str
     keys: int
@@ -76,11 +76,11 @@ def forget(
     *,
     without_ledger: Iterable[Enrichment] = (),
 ) -> Certificate:
-    """Take the keys of one lookup out of everything that is ours. Run again, it finds nothing; after a crash run it
-    again. without_ledger: enrichments that ask by a lookup of this name too and keep no answers: they have tables.
+    """Remove the keys of one lookup from all data of Tidegate. A second run finds nothing; after a crash run it again.
+    without_ledger: enrichments with a lookup of this name but no ledger, which have tables.
 
-    Raises DayTaken while a run of one of the tables is at work, or when one was meanwhile, DeclarationError for a day
-    that cannot be rewritten, LedgerError.
+    Raises DayTaken if a run of one of the tables works or worked meanwhile, DeclarationError for a day that cannot be
+    rewritten, and LedgerError.
     """
     ledgers = list(ledgers)
     lookup = ledgers[0].lookup
@@ -121,7 +121,7 @@ def _refuse(enrichment: Enrichment, lookup: str) -> None:
 
 
 def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[str, str]) -> None:
-    """A run that began meanwhile may have asked the keys again, or have taken them out of the ledger before."""
+    """Refuse a run that began meanwhile: it may have called for the keys again, or read them from the ledger before."""
     if run_id != had.get(day, ""):
         raise DayTaken(
             f"{enrichment.name}: {day} was run by run {run_id} meanwhile, which may have asked the keys: they are not "
@@ -130,15 +130,15 @@ def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[st
 
 
 def _parts_asked(folder: LedgerFolder) -> list[str]:
-    """The parts of the keys of this folder in their order, as it was noted; none where it was not."""
+    """The recorded order of the parts of this folder's keys; empty without a record."""
     noted = (read_request_manifest(folder) or {}).get("keys")
     return noted if isinstance(noted, list) else []
 
 
 def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: dict[str, str]) -> Table:
-    """First what names the rows, which only they themselves can tell; then the rows, and what is made from them.
+    """Remove first the evidence that names the rows, which only the rows identify, then the rows, then derived tables.
 
-    had: the run that had each day last.
+    had: the last run of each day.
     """
     asked = rows_that_asked(enrichment, keys)
     cleaned = clean_records(enrichment, asked, quality)
@@ -158,12 +158,12 @@ def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: di
 
 
 def _begun(enrichment: Enrichment) -> Path:
-    """Names the days of a `forget` that is not at its end: what is made from a day may still hold what it has lost."""
+    """The file with the days of an unfinished `forget`, whose derived tables may still contain removed rows."""
     return run_records.ROOT / enrichment.name / "forgetting.json"
 
 
 def _begin(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
-    """These days and those of a `forget` that was broken off, noted until all that is made from them is new."""
+    """Record these days and those of an interrupted `forget` until all derived tables are made again."""
     begun = _begun(enrichment)
     together = sorted({*days, *(json.loads(begun.read_text()) if durable.is_there(begun) else ())})
     if together:
@@ -177,13 +177,13 @@ def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) 
         _refuse_other(enrichment, day, lease.before, had)
         had[day] = run_id
         record = last_published(enrichment.name, day)
-        assert record is not None  # looked at before anything began
+        assert record is not None  # checked before anything began
         files = [file for of, file in files_of_days(enrichment) if of == day]
         return without_rows(record, files, keys, run_id=run_id, lease=lease)
 
 
 def _delete_what_crashes_left(enrichment: Enrichment) -> None:
-    """Audit rows and dead letters of runs that readers do not see."""
+    """Delete audit rows and dead letters of unpublished runs."""
     table = enrichment.output.path
     with storing(table), alone_with(table):
         published = {(day, file.parent.name) for day, file in files_of_days(enrichment)}

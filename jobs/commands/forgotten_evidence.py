@@ -1,4 +1,4 @@
-"""What runs have said that may name a forgotten row: records with their reports, logs of Spark, progress."""
+"""Removes texts of runs that may name a forgotten row: records with reports, Spark logs, progress files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named o
 
 @dataclass(frozen=True)
 class KeyTraces:
-    """Which days and runs asked the keys.
+    """The days and runs with the keys.
 
     Attributes:
-        shown: Days with rows that asked one, as readers see them.
-        days: The same of all runs.
-        told: Day and id of each run whose files are there.
+        shown: Published days with rows of the keys.
+        days: Days of all runs with rows of the keys.
+        told: Day and id of each run whose files exist.
     """
 
     shown: set[str] = field(default_factory=set)
@@ -37,12 +37,12 @@ class KeyTraces:
     reported: set[tuple[str, str]] = field(default_factory=set)
 
     def may_be_named(self, day: str, run_id: str) -> bool:
-        """Whether what this run has said may name a row that asked one of the keys."""
+        """Whether texts of this run may name a row with one of the keys."""
         return day in self.days or (day, run_id) not in self.reported
 
 
 def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
-    """Find the days that asked one of the keys in the files of all runs that are still there."""
+    """Find the days with one of the keys in the files of all existing runs."""
     found, shown = KeyTraces(), _shown(enrichment)
     for record in run_records.load(enrichment.name):
         run = record.facts.day, record.facts.run_id
@@ -57,7 +57,7 @@ def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
 
 
 def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[Path]]:
-    """Day and id of each published run -> its files that readers see."""
+    """Day and id of each published run -> its published files."""
     files: dict[str, list[Path]] = {}
     for day, file in files_of_days(enrichment):
         files.setdefault(day, []).append(file)
@@ -66,13 +66,13 @@ def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[Path]]:
 
 
 def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) -> int:
-    """Remove all evidence, sentences and reasons of the runs that may name a row of the keys.
+    """Remove all evidence, sentences and reasons of the runs that may name such a row.
 
     Returns:
-        How many records were changed or deleted.
+        The number of changed or deleted records.
     """
     cleaned = 0
-    for torn in run_records.torn(enrichment.name):  # it may hold anything, and says nothing
+    for torn in run_records.torn(enrichment.name):  # it may contain anything and is of no use
         torn.unlink(missing_ok=True)
         cleaned += 1
     for record in run_records.load(enrichment.name):
@@ -82,9 +82,9 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
         new = dataclasses.replace(record, verdicts=verdicts, reason=record.reason and FORGOTTEN)
         if new != record:
             _keep(new, quality)
-            run_records.save(new)  # last: while it is not done, this is done again
+            run_records.save(new)  # last, so that an interrupted removal is repeated
             cleaned += 1
-    for run in run_records.unwritten(enrichment.name):  # no files tell which rows it had
+    for run in run_records.unwritten(enrichment.name):  # no files show its rows
         if run.reason != FORGOTTEN:
             run_records.save_unwritten(dataclasses.replace(run, reason=FORGOTTEN))
             cleaned += 1
@@ -94,18 +94,18 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
 def _keep(record: DayRecord, quality: Quality) -> None:
     try:
         quality.keep(record)
-    except Exception as error:  # what a database's driver says
+    except Exception as error:  # an error of a database driver
         raise TidegateError(str(error)) from error
 
 
 def delete_logs(enrichment: Enrichment, asked: KeyTraces) -> int:
-    """Take away the logs of Spark that may name such a row, and all progress; gives how many logs."""
+    """Delete the Spark logs that may name such a row, and all progress files; returns the number of logs."""
     deleted = 0
     for day, run_id, log in run_records.spark_logs(enrichment.name):
         if asked.may_be_named(day, run_id):
-            log.resolve().unlink(missing_ok=True)  # days of one Spark application share one, in the folder of the first
+            log.resolve().unlink(missing_ok=True)  # days of one Spark application share a log in the first day's folder
             log.unlink(missing_ok=True)
             deleted += 1
-    for progress in run_records.progress_files(enrichment.name):  # ends with why a run failed, of use while it lasts
+    for progress in run_records.progress_files(enrichment.name):  # only a running run needs them
         progress.unlink(missing_ok=True)
     return deleted

@@ -1,4 +1,4 @@
-"""The keys that are to be forgotten: read from a file, and how the ledger may have written them."""
+"""Reads the keys to forget from a file, and lists their possible forms in the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
-    """The keys of a CSV file whose header names the parts of the lookup's key. Raises DeclarationError."""
+    """Read the keys of a CSV file whose header names the parts of the lookup's key. Raises DeclarationError."""
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.reader(lines)
@@ -32,7 +32,7 @@ def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DeclarationError(f"--key-file {path}: it cannot be read: {error}.") from error
     if not found:
-        raise DeclarationError(f"{path} holds no key.")
+        raise DeclarationError(f"{path} contains no key.")
     return found
 
 
@@ -47,14 +47,14 @@ def _key(lookup: Lookup, names: list[str], row: list[str], where: str) -> tuple[
 
 
 def in_order(keys: Iterable[tuple[str, ...]], parts: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, ...]]:
-    """Keys with these parts, in the wanted order of them; as they are, where other parts are wanted."""
+    """Keys with their parts in the requested order; unchanged if other parts are requested."""
     order = wanted if sorted(wanted) == sorted(parts) else parts
     return [tuple(key[parts.index(part)] for part in order) for key in keys]
 
 
 def texts_of(keys: Iterable[tuple[str, ...]]) -> set[str]:
-    """How the ledger may have written these keys: a part that reads as a number, a truth value, an array or a struct
-    may have been one, and a key that is personal now may have stood openly before.
+    """The possible texts of these keys in the ledger: a part that looks like a number, a boolean, an array or a struct
+    may have been one, and a key that is personal now may have been stored openly before.
     """
     found = set()
     for key in keys:

@@ -1,4 +1,4 @@
-"""Windows made anew from the rows that a published day has left, once others were taken out of it."""
+"""Makes windows again from the remaining rows of a published day, after others were removed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def remake_windows(enrichment: Enrichment, day: str) -> None:
-    """Make and publish the windows of the published day from its files as they are.
+    """Make and publish the windows of the published day from its current files.
 
-    Raises SparkFailed when Spark cannot make them, TidegateError when they cannot be published.
+    Raises SparkFailed if Spark cannot make them, TidegateError if they cannot be published.
     """
     record = last_published(enrichment.name, day)
     if not enrichment.windows or record is None:

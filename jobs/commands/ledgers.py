@@ -1,4 +1,4 @@
-"""Where the answers of declared lookups are kept, each folder once, with the enrichments that read it."""
+"""The ledger folders of declared lookups, each once, with the enrichments that read it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kept:
-    """The answers of one lookup. read_by: module:name and enrichment, of all that have it and keep a ledger there."""
+    """The ledger folder of one lookup. read_by: module:name and enrichment of all that use it."""
 
     lookup: Lookup
     folder: LedgerFolder
@@ -25,7 +25,7 @@ class Kept:
 
     @property
     def hidden(self) -> bool:
-        """Whether keys stand there as hashes."""
+        """Whether the folder has hashed keys."""
         return any(self.lookup.reads(enrichment.pii) for _, enrichment in self.read_by)
 
 
@@ -41,7 +41,7 @@ def kept_by(enrichments: Iterable[tuple[str, Enrichment]]) -> list[Kept]:
 
 
 def without_ledger(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Enrichment]:
-    """Those that have a lookup of this name and keep no answers."""
+    """The enrichments with a lookup of this name but no ledger."""
     return [
         enrichment
         for _, enrichment in enrichments
@@ -50,11 +50,11 @@ def without_ledger(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -
 
 
 def named(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Kept]:
-    """Those of the lookup of this name. Raises DeclarationError when no enrichment with a ledger has one."""
+    """The folders of the lookup of this name. Raises DeclarationError if no enrichment with a ledger has one."""
     kept = kept_by(enrichments)
     found = [one for one in kept if one.lookup.name == lookup]
     if not found:
         names = ", ".join(sorted({one.lookup.name for one in kept}))
-        there = f"There are: {names}." if names else "No enrichment keeps a ledger."
-        raise DeclarationError(f"no lookup with a ledger is called {lookup!r}. {there}")
+        there = f"There are: {names}." if names else "No enrichment has a ledger."
+        raise DeclarationError(f"no lookup with a ledger is named {lookup!r}. {there}")
     return found

@@ -1,4 +1,4 @@
-"""Marks in the ledger that make stored answers be asked anew."""
+"""Marks in the ledger that expire stored answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ROWS_PER_PART = 100_000
 
 
 def mark_expired(folder: LedgerFolder, keys: Sequence[str]) -> int:
-    """All that is stored of these keys up to now counts no more; it is kept. Returns how many. Raises LedgerError."""
+    """Expire all records of these keys so far, without deleting them. Returns the number of keys. Raises
+    LedgerError.
+    """
     now, run_id = time.time_ns() // 1000, f"refresh-{uuid.uuid4().hex}"
     for number, start in enumerate(range(0, len(keys), ROWS_PER_PART)):
         marks = [StoredAnswer(key, "expired", None, now, run_id) for key in keys[start : start + ROWS_PER_PART]]

@@ -1,4 +1,4 @@
-"""What days of an enrichment would ask, why, and what that costs: counted, not called."""
+"""Counts the calls that days of an enrichment would make, with reasons and cost, without making them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def plan(enrichment: Enrichment, days: Sequence[str]) -> Estimate:
-    """What these days would ask. Makes no call and writes nothing.
+    """Plan these days. Makes no call and writes nothing.
 
-    Keys that are plain columns are counted by Arrow, others by a Spark of this process.
+    Arrow counts keys that are plain columns; a Spark of this process counts others.
 
-    Raises DeclarationError when the declaration or its input does not fit, LedgerError when the ledger cannot be read,
-    SparkFailed, in one sentence, when Spark cannot start or cannot count.
+    Raises DeclarationError if the declaration or its input is wrong, LedgerError if the ledger cannot be read, and
+    SparkFailed, with one sentence, if Spark cannot start or count.
     """
     with contextlib.ExitStack() as ending:
         session = quiet_session(f"plan {enrichment.name}", "count the keys")

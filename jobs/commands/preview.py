@@ -1,4 +1,4 @@
-"""The first rows of a day through one lookup, by the operators that a job runs: no ledger, real calls."""
+"""Runs the first rows of a day through one lookup with a job's operators: real calls, no ledger."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreviewRow:
-    """What came of one row: its keys, what went over the wire for it, its outcome.
+    """The result of one row: its keys, its requests and responses, its outcome.
 
-    exchanges: every attempt's requests. None where the row shared another row's call. latency_ms: of the last attempt.
+    exchanges: the requests of every attempt; None if the row shared another row's call. latency_ms: of the last
+    attempt.
     """
 
     number: int  # from 1
@@ -41,9 +42,7 @@ class PreviewRow:
 
 
 def first_rows(day: InputDay, count: int) -> pa.Table:
-    """The first rows of a day, in the order of its files, with the types that Spark gives them; fewer when it has no
-    more.
-    """
+    """The first rows of a day, in the order of its files, with Spark's types; fewer if the day has fewer."""
     found: list[pa.RecordBatch] = []
     missing, wanted = count, day.schema
     for path in day.files:
@@ -57,20 +56,20 @@ def first_rows(day: InputDay, count: int) -> pa.Table:
 
 
 def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The same with these columns: one that its file has not is null, as it is to Spark."""
+    """The rows with these columns; a column that the file lacks is null, as in Spark."""
     places = {name.lower(): place for place, name in enumerate(batch.schema.names)}
     columns = []
     for field in wanted:
         place = places.get(field.name.lower())
         column = pa.nulls(batch.num_rows, field.type) if place is None else batch.column(place)
-        columns.append(column.cast(field.type, safe=False))  # below a microsecond Spark has nothing
+        columns.append(column.cast(field.type, safe=False))  # Spark has no precision below a microsecond
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRow]:
-    """Ask for each row, within the declared limits and with the declared retries; rows come as they are done, in order.
+    """Call for each row, within the declared limits and retries; yields results in order as they finish.
 
-    Left early, calls under way are cancelled. Raises RunStopped and RowFailed as a job would.
+    Leaving early cancels the running calls. Raises RunStopped and RowFailed like a job.
     """
     names = [f"__key_{number}" for number in range(len(keys))]
     count = len(keys[0])
@@ -113,7 +112,7 @@ def _preview_row(lookup: Lookup, row: dict[str, Any], key: Key, overheard: _Over
 
 
 class _Overheard:
-    """Makes clients that note what goes over the wire, key by key."""
+    """Makes clients that record requests and responses by key."""
 
     def __init__(self) -> None:
         self.of: dict[str, list[Exchange]] = {}  # by the key's repr: a part may be a list

@@ -1,4 +1,4 @@
-"""The keys of sampled rows: a plain column is taken as it is, any other expression is evaluated by a local Spark."""
+"""Keys of sampled rows: plain columns are read directly, and a local Spark evaluates any other expression."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
 
-Place = tuple[int, int]  # number of a lookup in its enrichment, number of a part in the lookup's key
+Place = tuple[int, int]  # index of a lookup in its enrichment, index of a part in the lookup's key
 LONGEST = 120  # characters of an expression in the line that announces Spark
 NOT_SHOWN = (
     "Spark could not evaluate the keys of these rows. Its reason may contain personal data, as columns declared as pii "
@@ -32,21 +32,21 @@ def keys_of(
     *,
     show_personal: bool = False,
 ) -> list[list[pa.Array]]:
-    """Evaluate the keys of rows, with the types that a run gives them.
+    """Evaluate the keys of rows, with the types of a run.
 
     Args:
-        enrichment: The rows' own, whose columns are known to be there.
+        enrichment: The enrichment of the rows, whose columns are checked.
         chosen: Some of its lookups.
-        rows: With the types that Spark gives their columns.
-        tell: Called with one line when a local Spark is about to be started.
+        rows: The rows, with Spark's column types.
+        tell: Called with one line before a local Spark starts.
         show_personal: Whether an error may contain a value of a column declared as pii.
 
     Returns:
-        For each of the chosen lookups an array per part of its key.
+        An array per part of the key, for each chosen lookup.
 
     Raises:
-        DeclarationError: Spark refuses an expression.
-        SparkFailed: Spark cannot start, or an expression fails for a row, as a cast does.
+        DeclarationError: Spark rejects an expression.
+        SparkFailed: Spark cannot start, or an expression fails for a row, such as a cast.
     """
     places = [(number, lookup) for number, lookup in enumerate(enrichment.lookups) if lookup in chosen]
     keys: dict[Place, pa.Array] = {}
@@ -65,11 +65,11 @@ def keys_of(
 
 
 def _plain_column(expression: str, rows: pa.Table) -> pa.Array | None:
-    """The column that an expression names; None where it is anything else, as a field of a struct."""
+    """The column of an expression that is only a column name; None for any other, such as a field of a struct."""
     name = named_column(expression)
     if name is None:
         return None
-    by_lower_name = {name.lower(): name for name in rows.column_names}  # Spark does not mind case
+    by_lower_name = {name.lower(): name for name in rows.column_names}  # Spark ignores case
     return rows.column(by_lower_name[name.lower()]).combine_chunks()
 
 
@@ -91,7 +91,7 @@ def _evaluated(
 
         from jobs.run.keyed_rows import with_keys
 
-        # without the types a time without a zone is one of the session's zone
+        # without types, a time without a zone would get the session's zone
         frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
         keyed, layout = with_keys(frame, enrichment)
         names = {place: layout.keys[place[0]][place[1]] for place in expressions}

@@ -1,4 +1,4 @@
-"""Tried rows as text: request and answer side by side."""
+"""The text of previewed rows: request and answer side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.wording import counted, one_line
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
 
-LONGEST = 600  # characters of a request or an answer; the rest is counted
+LONGEST = 600  # displayed characters of a request or an answer
 
 
 def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str:
@@ -23,8 +23,8 @@ def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str
 
 
 def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: bool = False) -> Iterator[str]:
-    """The lines of one row. together: requests ask for many rows. hidden: its keys are personal: neither they nor what
-    went over the wire is shown.
+    """The lines of one row. together: requests have keys of several rows. hidden: the keys are personal, so neither
+    they nor requests and responses are shown.
     """
     keys = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items())
     latency = "" if row.latency_ms is None else f"  {row.latency_ms:,.0f} ms"
@@ -45,7 +45,7 @@ def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: boo
 
 
 def mask(lookup: Lookup) -> Callable[[str], str]:
-    """What takes the service's secrets and its token out of a line: it may repeat one in what becomes a column."""
+    """A function that masks the service's secrets and token in a line, because an answer may repeat one."""
     masked: Callable[[str], str] = str if lookup.http_service is None else getattr(client_for(lookup, 1), "masked", str)
     return masked
 
@@ -76,7 +76,7 @@ def _broken(text: str, width: int) -> list[str]:
 
 
 def summary(rows: Iterable[PreviewRow]) -> str:
-    """One line: how many rows ended how, with how many requests, and how long an answer took."""
+    """One line with the numbers of rows by outcome and of requests, and the latency."""
     rows = list(rows)
     outcomes = Counter(row.status for row in rows)
     message = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())

@@ -1,4 +1,4 @@
-"""`refresh`: stored answers that meet a condition count no more; the days that stand on them are run again."""
+"""`refresh`: expires stored answers that meet a condition, and runs the days that use them again."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
     from jobs.declare.enrichment import Enrichment
 
-OPTIONS = ("--ignore-ttl",)  # of the Spark program: other answers of these days are used, whatever their age
+OPTIONS = ("--ignore-ttl",)  # of the Spark program: use other answers of these days at any age
 ROWS_AT_ONCE = 10_000
-TRIES = 5  # while a compaction takes files away
+TRIES = 5  # while compactions delete files
 
 
 @dataclass(frozen=True)
 class Matched:
-    """keys: whose answer meets the condition and counts. void: those that an earlier refresh marked, and nobody has
-    asked since. days: of the published tables that asked one of them: module:name, enrichment, days.
+    """keys: with an effective answer that meets the condition. void: keys that an earlier refresh expired, without a
+    call since. days: module:name, enrichment, and its published days with one of these keys.
     """
 
     keys: tuple[str, ...]
@@ -43,10 +43,10 @@ class Matched:
 
 
 def find(kept: Kept, where: str, *, first: str | None = None, last: str | None = None) -> Matched:
-    """The stored answers of a lookup for which the condition is true, answered from day `first` to `last` (UTC, both
-    included), and the published days that stand on them. Changes nothing.
+    """Find the stored answers of a lookup that meet the condition, answered from day `first` to `last` (UTC, both
+    included), and the published days that use them. Changes nothing.
 
-    Raises DeclarationError for what is no condition, LedgerError when the ledger cannot be read.
+    Raises DeclarationError for an invalid condition, LedgerError if the ledger cannot be read.
     """
     condition = Condition(kept.lookup, where)
     since, until = _start_of(first), _end_of(last)
@@ -68,19 +68,19 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
 
 
 def expire(kept: Kept, matched: Matched) -> int:
-    """Mark the answers found: from now on their keys are asked anew. Returns how many were marked."""
+    """Expire the answers found, so that runs call for their keys again. Returns the number of keys."""
     return mark_expired(kept.folder, matched.keys)
 
 
 def _answers(kept: Kept, since: int, until: int) -> Iterator[pa.Table]:
-    """All that was ever answered and is still stored, some rows at a time."""
+    """All stored answers, in batches."""
     for _ in range(TRIES):
         try:
             for table in _tables(kept):
                 answers = _between(_answered(table), since, until)
                 for start in range(0, len(answers), ROWS_AT_ONCE):
                     yield answers.slice(start, ROWS_AT_ONCE)
-        except FileNotFoundError:  # begin again: what is found twice is found once
+        except FileNotFoundError:  # start again; duplicates do not matter
             continue
         return
     raise LedgerError(f"ledger {kept.folder.root!r}: its files vanish while they are read; is it being deleted?")

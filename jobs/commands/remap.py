@@ -1,4 +1,4 @@
-"""`remap`: published days again from stored responses, with the columns and paths declared now; no call."""
+"""`remap`: runs published days again from stored responses, with the columns and paths declared now, without a call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_ANSWERED = ("not_asked",)
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
-    """The days that readers see, from `first` to `last`, both included; to the newest by default."""
+    """The published days from `first` to `last`, both included; by default to the newest."""
     table = table_at(enrichment.output.path)
     partitions = [] if table is None else table.partitions()
     days = {str(partition[enrichment.input.partition]) for partition in partitions}
@@ -37,25 +37,25 @@ def published_days(enrichment: Enrichment, first: str, last: str | None = None) 
 
 
 def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
-    """Run the days from stored answers of any age; the first that is not published is the last.
+    """Run the days from stored answers of any age, until one is not published.
 
-    A day is held back when a row that had an answer would lose it, as the ledger has it no more. Raises
-    DeclarationError without a ledger.
+    A day is held back if a row would lose its answer because the ledger no longer has it. Raises DeclarationError
+    without a ledger.
     """
     enrichment = pipeline.enrichment
     if enrichment.ledger is None:
-        raise DeclarationError(f"{enrichment.name} keeps no ledger: there are no stored responses to map anew.")
+        raise DeclarationError(f"{enrichment.name} has no ledger: there are no stored responses to map.")
     return pipeline.run(days, DayOptions(OPTIONS, accept=loses_no_answer, until_red=True))
 
 
 def loses_no_answer(record: DayRecord) -> str:
-    """Why a written day must not replace the published one, as rows would lose answers; empty when it may."""
+    """Why a written day must not replace the published one because rows would lose answers; empty if it may."""
     facts = record.facts
     return lost_answers(last_published(facts.declared.enrichment, facts.day), record)
 
 
 def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
-    """Why the day must not replace the published one, if it has answers that are not stored any more; else empty."""
+    """Why the day must not replace the published one, whose answers are no longer stored; empty if it may."""
     if before is None:
         return ""
     for lookup in now.figures.lookups:
@@ -72,10 +72,10 @@ def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
 
 
 def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """What names the rows of a run that ended so at a lookup, in words that the other run has too."""
+    """Identities of the rows of a run with this outcome at a lookup, comparable with another run."""
     row_id = record.facts.declared.row_id
     named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
-    for file in filter(durable.is_there, map(Path, record.facts.files)):  # vacuum takes those without a row
+    for file in filter(durable.is_there, map(Path, record.facts.files)):  # vacuum removes those without rows
         by_lower_name = {name.lower(): name for name in pq.read_schema(file).names}
         status = by_lower_name.get(schema.status(lookup).lower())
         if status is not None:

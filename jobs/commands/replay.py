@@ -1,4 +1,4 @@
-"""`replay`: the dead letters of a day are asked again, and nothing else; the completed day is published."""
+"""`replay`: calls again only for the dead letters of a day, and publishes the completed day."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from jobs.process.day_pipeline import DayPipeline
     from jobs.schema import DayRecord
 
-OPTIONS = ("--ignore-ttl",)  # of the Spark program: an answer is an answer, whatever its age
+OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 
 
 def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
-    """The dead letters of a day, with `_lookup` and `_key`: of its last run if that was held back, else as published.
+    """The dead letters of a day, with `_lookup` and `_key`: of its last run if it was held back, else of the published
+    one.
 
-    Raises DeclarationError when there is no record of the day: then there is nothing that a replay could complete.
+    Raises DeclarationError without a run record of the day.
     """
     last = _last_run(enrichment, day)
     if last is None:
@@ -51,7 +52,7 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
         )
     if last.state == "held back":
         columns = ["_lookup", "_key"]
-        there = all(durable.is_there(Path(file)) for file in last.facts.files)  # else vacuum has taken them
+        there = all(durable.is_there(Path(file)) for file in last.facts.files)  # otherwise vacuum removed them
         batches = [batch.select(columns) for batch in dead_letters.letters(last.facts)] if there else []
         schema = pa.schema([(name, pa.string()) for name in columns])
         return pa.Table.from_batches(batches, schema)
@@ -59,21 +60,21 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
 
 
 def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:
-    """Run the day with stored answers of any age: only its dead letters are called. None when it has no letters.
+    """Run the day with stored answers of any age and calls only for its dead letters. None if it has no letters.
 
-    Rows that the input has got since are called too. Stopped or killed half way, the same again goes on. Raises
-    DeclarationError where every row would be called: without a ledger, or when what is asked was changed since.
+    New rows of the input are called too. After a stop or a kill, the same call continues. Raises DeclarationError if
+    every row would be called: without a ledger, or after a changed request.
     """
     return pipeline.run([day], DayOptions(OPTIONS)) if prepare(pipeline.enrichment, day) else None
 
 
 def prepare(enrichment: Enrichment, day: str) -> int:
-    """See to it that a run of the day with OPTIONS calls for its dead letters and nothing else. Returns how many there
-    are; with none there is nothing to run. Raises DeclarationError as `replay` does.
+    """Prepare the ledger so that a run of the day with OPTIONS calls only for its dead letters. Returns their number;
+    with 0 there is nothing to run. Raises DeclarationError like `replay`.
     """
     if enrichment.ledger is None:
         raise DeclarationError(
-            f"{enrichment.name} keeps no ledger: a replay would call for every row. Run the day instead."
+            f"{enrichment.name} has no ledger: a replay would call for every row. Run the day instead."
         )
     letters = letters_of(enrichment, day)
     if letters.num_rows:
@@ -83,7 +84,7 @@ def prepare(enrichment: Enrichment, day: str) -> int:
 
 
 def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
-    """Raises DeclarationError when a run of the day would ask for more than its letters, as it is declared now."""
+    """Raise DeclarationError if a run of the day, as declared now, would call for more than its letters."""
     last = _last_run(enrichment, day)
     if last is None:
         return
@@ -97,18 +98,18 @@ def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
 
 
 def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> str:
-    """Whether the lookup is new since the run, or has other keys, in words; else empty."""
+    """A clause if the lookup is new since the run, or has other keys; else empty."""
     if all(one.name != lookup.name for one in run.facts.declared.lookups):
         return "it is new since then"
     before, now = run.facts.declared.fields, enrichment.facts().fields
     made_of = [f"lookups.{lookup.name}.keys.{part}" for part in lookup.keys]
     changed = any(before.get(one, now.get(one)) != now.get(one) for one in made_of)
-    return "its keys are made otherwise since then" if changed else ""
+    return "its keys have changed since then" if changed else ""
 
 
 def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
-    """Whether the ledger lacks answers that the run has, in words; else empty. Those that were declared expired are to
-    be asked again, whoever runs the day.
+    """A clause if the ledger lacks answers of the run; else empty. Refreshed answers do not count, because any run of
+    the day calls for them.
     """
     keys = _answered(enrichment, run, kept.lookup)
     known = select(kept.folder, pa.array(sorted(keys), pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER)
@@ -117,13 +118,13 @@ def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
 
 
 def _last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
-    """The one that a replay completes: the published one, unless one was held back since."""
+    """The run that a replay completes: the published one, unless a later one was held back."""
     runs = [record for record in run_records.load(enrichment.name, day) if record.state != "written"]
     return runs[-1] if runs else None
 
 
 def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str]:
-    """The keys that rows of a run have an answer of, as the ledger would write them now."""
+    """The keys of a run's answered rows, in the ledger's current form."""
     held_back = map(Path, run.facts.files) if run.state == "held back" else ()
     published = (file for day, file in files_of_days(enrichment) if day == run.facts.day)
     keys: set[str | None] = set()
@@ -137,9 +138,9 @@ def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str
 
 
 def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int:
-    """A letter whose stored answer made it one is asked again too: a miss, or an answer that does not fit the columns
-    as they are declared now; but no call that must not be made twice, and none that a replay has paid that was stopped
-    or killed since. Returns how many.
+    """Expire stored answers that made dead letters: a miss, or an answer that does not fit the columns declared now.
+    Not those of a call that must not be repeated, and not those that an interrupted replay has paid. Returns their
+    number.
     """
     marked, asked_again = 0, _AskedAgain.of(enrichment, day)
     for kept in kept_by([("", enrichment)]):
@@ -156,8 +157,8 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
 
 @dataclass(frozen=True)
 class _AskedAgain:
-    """What the runs of a day have asked since its letters were written: they were broken off, and their answers are
-    in the ledger only. Another day's run asks for reasons of its own.
+    """The calls of interrupted runs of a day since its letters were written, whose answers are only in the ledger. Runs
+    of other days do not count.
     """
 
     since: int  # µs since the epoch
@@ -165,7 +166,7 @@ class _AskedAgain:
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> _AskedAgain:
-        from jobs.run.hits import run_of_keys  # loads Spark: not for those who only look at letters
+        from jobs.run.hits import run_of_keys  # imports Spark, which is not needed to read letters
 
         last = _last_run(enrichment, day)
         runs = [run for of_day, run, _ in run_records.spark_logs(enrichment.name) if last is not None and of_day == day]

@@ -1,4 +1,4 @@
-"""`vacuum`: what no reader needs any more, out of an enrichment's tables."""
+"""`vacuum`: removes files that no reader needs from an enrichment's tables."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ class Vacuumed:
 
 
 def vacuum(enrichment: Enrichment, *, older_than: timedelta = old_files.RETENTION) -> list[Vacuumed]:
-    """Old versions and runs that were never published, of every table of the enrichment; safe beside running jobs."""
+    """Remove old versions and unpublished runs from every table of the enrichment; safe beside running jobs."""
     tables = [written.path for written in enrichment.tables()]
     return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables]

@@ -43,6 +43,6 @@ def test_the_demo_crashes_a_day_asks_little_twice_reruns_for_nothing_and_tells_o
         r"NOT PUBLISHED 2013-01-12: weather_api at 127\.0\.0\.1:\d+ stopped answering at .* gave up\.", message[-2]
     )
     assert message[-1] == (
-        "Safe: 2013-01-10 is published; readers still see 2013-01-12 as it was before.   Next: `make demo` again."
+        "Safe: 2013-01-10 is published; readers still see the previous 2013-01-12.   Next: `make demo` again."
     )
     assert published(tmp_path) == version + 1  # the first day anew; the day of the outage was not touched

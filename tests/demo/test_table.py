@@ -48,7 +48,7 @@ def call(hour, attempt=1):
 def test_two_counts_agree_only_when_they_agree_key_by_key():
     calls = [call("05"), call("05", 2), call("06")]
     assert requests_at_service(calls) == "3 requests for 2 distinct keys"
-    assert agreement(calls, Counter({"EWR/05": 2, "EWR/06": 1})) == "our audit columns: 3, the same for every key"
+    assert agreement(calls, Counter({"EWR/05": 2, "EWR/06": 1})) == "audit columns: 3, the same for every key"
     assert agreement(calls, Counter({"EWR/05": 1, "EWR/06": 2})) == (
-        "our audit columns: 3; 2 keys differ, the first: EWR/05, 2 there, 1 here"
+        "audit columns: 3; 2 keys differ, the first: EWR/05, 2 there, 1 here"
     )

@@ -300,7 +300,7 @@ def test_a_run_that_began_meanwhile_is_told_and_the_same_again_forgets_what_it_w
     [
         ("place\nx\n", "its first line names place; it must name the parts of the key of lookup weather: town."),
         ("", "its first line names nothing"),
-        ("town\n", "keys.csv holds no key."),
+        ("town\n", "keys.csv contains no key."),
         ("town,town\nx,y\n", "its first line names town, town; it must name"),
         ("town\nOslo\nSpringfield, Ohio\n", "keys.csv, line 3: it has 2 fields and the first line 1; write a value"),
     ],

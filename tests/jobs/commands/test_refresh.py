@@ -109,7 +109,7 @@ def test_what_is_no_condition_is_refused_in_one_sentence(stored, where, message,
 
 def test_a_lookup_that_is_not_there_is_named_with_those_that_are(stored, capsys):
     assert main(["refresh", "wether", "--where", "1", "--package", "declared"]) == 2
-    assert capsys.readouterr().err == "no lookup with a ledger is called 'wether'. There are: weather.\n"
+    assert capsys.readouterr().err == "no lookup with a ledger is named 'wether'. There are: weather.\n"
 
 
 def test_a_day_whose_files_tell_no_keys_counts_as_one_that_stands_on_them(stored):

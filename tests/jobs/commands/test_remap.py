@@ -83,5 +83,5 @@ def test_what_cannot_be_remapped_is_said_in_one_sentence(towns, capsys):
     assert capsys.readouterr().out == f"towns: no day from {FIRST} to now is published: nothing to do.\n"
     enrichment = dataclasses.replace(towns.enrichment, ledger=None)
     without = DayPipeline(reference="declared.towns:towns", enrichment=enrichment, quality=None, submit=None)
-    with pytest.raises(DeclarationError, match="keeps no ledger: there are no stored responses"):
+    with pytest.raises(DeclarationError, match="has no ledger: there are no stored responses"):
         list(remap(without, [FIRST]))

@@ -107,7 +107,7 @@ def test_answers_that_were_declared_expired_are_no_reason_to_refuse(towns):
     ("change", "message"),
     [
         ({"name": "climate", "returns": "c DOUBLE"}, "lookup climate: it is new since then"),
-        ({"keys": {"town": "lower(town)"}}, "lookup weather: its keys are made otherwise since then"),
+        ({"keys": {"town": "lower(town)"}}, "lookup weather: its keys have changed since then"),
     ],
 )
 def test_a_lookup_that_is_new_or_asks_other_keys_is_not_asked_for_every_row(towns, change, message):
@@ -125,5 +125,5 @@ def test_what_cannot_be_replayed_is_said_in_one_sentence(towns, capsys):
     assert capsys.readouterr().err == (f"towns: {DAY} was never run to its end; there is nothing to replay. Run it.\n")
     assert main(["replay", "towns", "--day", "10.1.2013", "--package", "declared"]) == 2
     assert "--day is '10.1.2013'; it must be a date" in capsys.readouterr().err
-    with pytest.raises(DeclarationError, match="keeps no ledger: a replay would call for every row"):
+    with pytest.raises(DeclarationError, match="has no ledger: a replay would call for every row"):
         replay(pipeline(dataclasses.replace(towns.enrichment, ledger=None)), DAY)

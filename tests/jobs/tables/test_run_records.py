@@ -60,9 +60,7 @@ def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, m
     assert [right for _, _, right in check_package("declared")] == [True]
     old_record.write_bytes(b"")
     message = [(message, right) for _, message, right in check_package("declared")]
-    assert message[1:] == [
-        (f"record {old_record} is torn and says nothing of its run. Delete it; a published day stays published.", False)
-    ]
+    assert message[1:] == [(f"record {old_record} is torn. Delete it; a published day stays published.", False)]
 
 
 def test_a_record_that_cannot_be_read_is_not_taken_for_none(old_record):
