@@ -6,15 +6,19 @@ loop, the operator's, by RetryLater.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import CallFailed, Client, Enclosing, Redirected, Throttled
+from jobs.clients.client import CallFailed, Client, Enclosing, Throttled
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
+from jobs.task.call_table import CallTable
 from jobs.task.lookup_state import LookupState, Row
-from jobs.task.replies import Reply
+from jobs.task.replies import Replies, Reply
+from jobs.task.shared_calls import hashable
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
@@ -24,7 +28,12 @@ if TYPE_CHECKING:
     from jobs.task.circuit_breaker import CircuitBreaker
     from jobs.task.progress import AttemptCounts
     from jobs.task.service_lease import ServiceLease
+    from jobs.task.shared_calls import Kept
     from jobs.task.task_ledger import TaskLedger
+
+ASKED_ONCE = Reply(
+    "unknown", error="an equal row asked before, and its answer is not at hand; the call must not be made twice"
+)
 
 
 class RetryLater(Exception):  # noqa: N818  # reads as what is wanted
@@ -37,7 +46,12 @@ def needs_retry(error: Exception) -> bool:
 
 
 class LookupFunction(AsyncFunction[Row, Row]):
-    """Asks one lookup for each row and leaves the outcome at it. Raises RetryLater, RowFailed and RunStopped only."""
+    """Asks one lookup for each row and leaves the outcome at it. Raises RetryLater, RowFailed and RunStopped only.
+
+    With a cache, equal rows find each other in its CallTable; without one every row makes its own call.
+    """
+
+    yield_slot: Callable[[], AbstractContextManager[None]]  # that of its operator; for rows that join another's call
 
     def __init__(
         self,
@@ -54,7 +68,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         lease: ServiceLease | None = None,
     ) -> None:
         self._lookup = lookup
-        self._retries = lookup.retry.retries
+        self._retries = lookup.retry.retries if lookup.idempotent else None
         self._fails_on = fails_on(lookup)
         self._place = place  # of this lookup in Row.asked
         self._caller = caller
@@ -63,6 +77,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._watch = watch
         self._now_us = now_us
         self._attempts = attempts
+        self._replies = Replies(caller, watch, idempotent=lookup.idempotent)
         self._ledger = ledger
         self._allowance = allowance
         marks = ledger is not None and not lookup.idempotent
@@ -70,11 +85,20 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._lease = None if requests_wait else lease
         limited = marks or allowance is not None or self._lease is not None
         self._ask = self._within_limits if limited else caller.call  # one attempt at the service
+        self._table = None if lookup.cache is None else CallTable(lookup, caller, lookup.cache, now_us)
+        self._asks_once = marks
+        self._loop: asyncio.AbstractEventLoop  # asking for it costs a system call in Python 3.11
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
+        self._loop = asyncio.get_running_loop()
         self._gate.subscribe(self)
         self._gate_was_closed = not self._gate.is_open or self._gate.closed_seconds > 0
         await self._caller.open()
+
+    async def finish(self) -> None:
+        """Wait for the calls that go on although nobody waits for them: what they answer is kept."""
+        if self._table is not None:
+            await self._table.finish()
 
     async def close(self) -> None:
         self._gate.unsubscribe(self)
@@ -87,36 +111,59 @@ class LookupFunction(AsyncFunction[Row, Row]):
     def gate_opened(self, closed_seconds: float) -> None:
         pass
 
-    async def async_invoke(self, value: Row) -> list[Row]:
+    async def async_invoke(self, value: Row) -> list[Row]:  # noqa: C901, PLR0912 - each call from here costs 1 %
+        """Take what another row's call gives, or make the call and tell all who wait for it."""
         asked = value.asked[self._place]
         if asked.is_settled:
             self._obey_policy(asked)
             return [value]
-        assert asked.key is not None
+        key = asked.key
+        assert key is not None
+        hashed: Any = key
+        table = self._table
+        if table is not None:
+            try:
+                known = table.in_flight.get(hashed) or table.kept.get(hashed)
+            except TypeError:
+                hashed = hashable(key)
+                known = table.in_flight.get(hashed) or table.kept.get(hashed)
+            if (known or self._asks_once) and await self._took_from_another(table, asked, hashed, known):
+                return [value]
+            table.in_flight[hashed] = asked
+            asked.task = asyncio.current_task(self._loop)
         now_us, ask = self._now_us, self._ask  # called as what they are: as methods they are looked up the slow way
         asked.started = now_us()
         if asked.needs_retry or self._gate_was_closed:
-            self._begin_anew(asked)
+            asked.begin_anew(self._gate.closed_seconds)
         reply, now = None, 0
         try:
-            answer = await ask(asked.key)
-            now = now_us()
-            if self._ledger is not None:  # before anybody sees it
-                self._ledger.keep(asked.key, answer, now)
-            if asked.finished is None:  # else the time limit decided meanwhile, and the cancelled call clung to life
-                if self._took_at_once(asked, answer, now):
-                    return [value]
-                reply = self._answered(answer, now)
-        except (Throttled, CallFailed) as failure:
-            if asked.finished is None:
-                reply = self._failed(asked, failure)
-        finally:
-            if asked.started is not None:
-                now = now or now_us()
-                self._end_attempt(asked, now, reply)
-        if reply is not None:
+            try:
+                answer = await ask(key)
+                now = now_us()
+                if self._ledger is not None:  # before anybody sees it
+                    self._ledger.keep(key, answer, now)
+                if asked.finished is None and self._took_at_once(asked, answer, now):
+                    if table is None:
+                        return [value]
+                    if asked.call is None:
+                        del table.in_flight[hashed]
+                        table.kept.put(hashed, (asked.answer, now), asked.answer)
+                        return [value]
+                    reply = Reply("ok", asked.answer, now)
+                elif asked.finished is None or table is not None:  # else its cancelled call clung to life
+                    reply = self._replies.answered(answer, now)
+            except (Throttled, CallFailed) as failure:
+                if asked.finished is None or table is not None:
+                    reply = self._failed(asked, failure)
+        except BaseException as error:  # it ends the run, and every row that waits raises it; or nobody waits any more
+            self._end_call(asked, hashed, now or now_us(), None, error)
+            raise
+        now = now or now_us()
+        self._end_call(asked, hashed, now, reply)
+        if asked.finished is None:
+            assert reply is not None
             self._take(asked, reply, "call")
-            self._settle_or_come_again(asked, now)
+            self._settle_or_come_again(asked, now)  # its own call's end is its own, whatever holds up the loop after it
         return [value]
 
     def _took_at_once(self, asked: LookupState, answer: Any, now: int) -> bool:
@@ -142,10 +189,37 @@ class LookupFunction(AsyncFunction[Row, Row]):
             asked.paused = self._gate.closed_seconds - asked.paused
         return True
 
+    async def _took_from_another(
+        self, table: CallTable, asked: LookupState, hashed: Any, known: LookupState | Kept | None
+    ) -> bool:
+        """Whether an equal row's call gave what there is to have: one in flight, one whose answer is kept, or the only
+        one that may be made. Else the row makes its own.
+        """
+        if isinstance(known, LookupState):
+            reply = await table.join(asked, known, self.yield_slot())
+        elif known is not None and table.kept.may_be_used(hashed, answered_at=known[1]):
+            reply = Reply("miss" if known[0] is None else "ok", *known)
+        elif self._asks_once and self._was_asked(asked):
+            reply = ASKED_ONCE
+        else:
+            return False
+        if asked.finished is None:
+            asked.needs_retry = False
+            self._take(asked, reply, "shared")
+            self._settle_or_come_again(asked, self._now_us())
+        return True
+
+    def _was_asked(self, asked: LookupState) -> bool:
+        assert self._ledger is not None
+        assert asked.key is not None
+        return self._ledger.was_asked(asked.key)
+
     def doubt(self, keys: Sequence[Key]) -> None:
-        """The answers that these keys got may be another key's: the ledger is not to give them to anybody."""
+        """The answers that these keys got may be another key's: nobody is to be given them any more."""
         if self._ledger is not None:
             self._ledger.expire(keys)
+        if self._table is not None:
+            self._table.drop(keys)
 
     async def _within_limits(self, key: Key) -> Any | None:
         """Within what the run holds of the service, and what may be spent; marked before, if it is to be asked once."""
@@ -165,93 +239,59 @@ class LookupFunction(AsyncFunction[Row, Row]):
             if self._allowance is not None:
                 self._allowance.ended()
 
-    def _begin_anew(self, asked: LookupState) -> None:
-        """What an attempt begins with when it is not the first one, or the gate was closed before."""
-        asked.needs_retry = False
-        if not asked.attempts:
-            asked.paused = self._gate.closed_seconds
+    def _end_call(
+        self, asked: LookupState, hashed: Any, now: int, reply: Reply | None, error: BaseException | None = None
+    ) -> None:
+        """Close the running attempt, once: the time limit may have closed it before the cancelled call ends; and tell
+        all who wait for the call.
+        """
+        if asked.started is not None:
+            self._end_attempt(asked, now, reply)
+        if self._table is not None:
+            self._table.end(asked, hashed, reply, error)
 
     def _end_attempt(self, asked: LookupState, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
-        """Close the running attempt, once: the time limit may have closed it before the cancelled call ends."""
         assert asked.started is not None
-        started, before = asked.started, asked.attempts
         counts = self._attempts
         if reply is not None and reply.answered_at is not None:
-            counts.answered_us.append(now - started)
+            counts.answered_us.append(now - asked.started)
         else:
             counts.unanswered += 1
-        counts.retries += bool(before)
+        counts.retries += bool(asked.attempts)
         counts.timeouts += timed_out
-        asked.attempts = (*before, (started, now, reply is not None and (reply.throttled or reply.down)))
-        asked.started = None
+        asked.end_attempt(now, throttled=reply is not None and (reply.throttled or reply.down))
 
     def _failed(self, asked: LookupState, failure: Throttled | CallFailed) -> Reply:
-        """Tell the watch of a call of this row that gave no answer."""
-        reason = one_line(str(failure))
-        if isinstance(failure, Throttled):
-            if self._ledger is not None and asked.key is not None:
-                self._ledger.unmark(asked.key)
-            self._watch.throttled(reason, failure.seconds)
-            return Reply(None, error=reason, throttled=True)
-        if isinstance(failure, Redirected):
-            self._watch.redirected(reason)
-            return Reply("error", error=reason, kept=self._lookup.idempotent)  # nothing of this key is to be stored
-        if not failure.passing:
-            self._watch.succeeded()
-            return Reply("error", error=reason)
-        self._watch.failed(reason, repeated=asked.failures > 0)
-        return Reply("error", error=reason, passing=True, down=self._watch.is_down)
-
-    def _answered(self, answer: Any | None, now: int) -> Reply:
-        """Tell the watch of a call that was answered, and read the answer."""
-        if self._watch.is_degraded:
-            self._watch.succeeded()
-        return self._read(answer, now)
-
-    def _read(self, answer: Any | None, now: int) -> Reply:
-        if answer is None:
-            return Reply("miss", None, now)
-        try:
-            return Reply("ok", self._caller.columns(answer), now)
-        except ValueError as error:
-            return Reply("error", error=one_line(f"the answer does not fit: {error}"), kept=True)
+        if isinstance(failure, Throttled) and self._ledger is not None:
+            assert asked.key is not None
+            self._ledger.unmark(asked.key)
+        return self._replies.failed(failure, repeated=asked.failures > 0)
 
     def _take(self, asked: LookupState, reply: Reply, source: str) -> None:
         """What the reply means to this row: its outcome, or that it comes again."""
-        if reply.outcome == "error":
-            self._take_error(asked, reply, source)
-        elif reply.outcome is None:
-            asked.error, asked.needs_retry = reply.error, True
-        elif reply.outcome == "unknown":
-            asked.status, asked.error, asked.source = reply.outcome, reply.error, None
-        else:
-            asked.status, asked.source, asked.error = reply.outcome, source, None
-            asked.answer, asked.answered_at = reply.answer, reply.answered_at
-
-    def _take_error(self, asked: LookupState, reply: Reply, source: str) -> None:
-        asked.status, asked.error = "error", reply.error
-        if reply.passing and not reply.down:
-            asked.failures += 1
-        asked.needs_retry = (
-            reply.passing and self._lookup.idempotent and (reply.down or asked.failures <= self._retries)
-        )
+        if reply.outcome != "error":
+            asked.take(reply, source)
+            return
+        asked.take_error(reply, retries=self._retries)
         if self._ledger is not None and source == "call" and not asked.needs_retry and not reply.kept:
             assert asked.key is not None
             self._ledger.keep_error(asked.key, reply.error or "", final=not reply.passing)
+
+    def survives_timeout(self, value: Row) -> bool:
+        """Whether the call that this row makes goes on without it."""
+        asked = value.asked[self._place]
+        return self._table is not None and asked.started is not None and self._table.lives_on(asked)
 
     def timeout(self, value: Row) -> list[Row]:
         """The time limit ran out: the row leaves as fallback or timeout, whatever its call still does."""
         asked = value.asked[self._place]
         now = self._now_us()
-        attempts = len(asked.attempts) + (asked.started is not None)
         hangs = asked.started is not None
+        if hangs and self._table is not None:
+            self._table.leave(asked)
+        asked.time_out(self._lookup.timeout)
         if hangs:
             self._end_attempt(asked, now, None, timed_out=True)
-        asked.needs_retry = False
-        last = f"; before that: {asked.error}" if asked.error else ""
-        calls = f"{attempts} attempts" if attempts else "waiting for an equal request"
-        asked.error = f"no answer within {self._lookup.timeout} s, {calls}{last}"
-        asked.status = "timeout"
         assert asked.key is not None
         try:
             fallback = self._caller.fallback(asked.key)
@@ -259,7 +299,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
             asked.error = one_line(f"{asked.error}; its fallback: {failure}")
         else:
             if fallback is not None:
-                self._take(asked, self._read(fallback, now), "call")
+                self._take(asked, self._replies.read(fallback, now), "call")
                 asked.status = "fallback" if asked.status == "ok" else asked.status
         self._settle(asked, now)
         if hangs:  # a row that waited for its next attempt has told the watch of each failure already
@@ -272,8 +312,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._settle(asked, now)
 
     def _settle(self, asked: LookupState, now: int) -> None:
-        asked.finished = now
-        asked.paused = self._gate.closed_seconds - asked.paused
+        asked.settle(now, self._gate.closed_seconds)
         if asked.status != "ok":
             self._obey_policy(asked)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.clients.client import Client, Doubting, Requesting
@@ -18,7 +18,6 @@ from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.task.lookup_function import LookupFunction, needs_retry
 from jobs.task.row_elements import order_key_of
 from jobs.task.service_lease import ServiceLease
-from jobs.task.single_flight import SingleFlightLookupFunction
 
 if TYPE_CHECKING:
     from jobs.limits.limits_plan import ServiceLimits
@@ -52,22 +51,22 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Chain:
-    """operators, callers: in the order of the lookups; links: each carries what one lets out into the next."""
+    """All lists but links in the order of the lookups; links: each carries what one operator lets out into the next."""
 
     operators: list[AsyncWaitOperator]
     callers: list[Client]
     links: list[Link]
-    sharing: list[SingleFlightLookupFunction]
-    watches: list[CircuitBreaker]  # in the order of the lookups; lookups of one service share one
+    functions: list[LookupFunction]
+    watches: list[CircuitBreaker]  # lookups of one service share one
     gates: dict[str, Gate]  # by service
-    leases: list[ServiceLease | None]  # in the order of the lookups; lookups of one service share one
+    leases: list[ServiceLease | None]  # lookups of one service share one
 
     async def finish(self) -> None:
         """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept, and for what
         the callers may yet find out of the answers that they gave.
         """
-        for asking in self.sharing:
-            await asking.finish()
+        for function in self.functions:
+            await function.finish()
         await asyncio.gather(*(caller.settle() for caller in self.callers if isinstance(caller, Doubting)))
 
     def outstanding(self) -> list[int]:
@@ -116,8 +115,7 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
         operator, asking, caller = _operator(task, place, watched[service_of(lookup)], output)
         made.operators.insert(0, operator)
         made.callers.insert(0, caller)
-        if isinstance(asking, SingleFlightLookupFunction):
-            made.sharing.append(asking)
+        made.functions.insert(0, asking)
         if place > 0:
             made.links.insert(0, Link(operator, made.links[0] if made.links else None))
             output = made.links[0].put
@@ -144,19 +142,19 @@ def _operator(
     lookup, share = task.plan.lookups[place], task.shares[place]
     gate, watch, lease = service
     caller, ledger = _caller(task, place), task.ledgers[place]
-    facts: dict[str, Any] = {
-        "place": place,
-        "gate": gate,
-        "watch": watch,
-        "now_us": task.now_us,
-        "attempts": task.attempts,
-        "ledger": ledger,
-        "allowance": task.allowance,
-        "lease": lease,
-    }
+    asking = LookupFunction(
+        lookup,
+        caller,
+        place=place,
+        gate=gate,
+        watch=watch,
+        now_us=task.now_us,
+        attempts=task.attempts,
+        ledger=ledger,
+        allowance=task.allowance,
+        lease=lease,
+    )
     rows = rows_at_once(lookup, share)
-    shared = None if lookup.cache is None else SingleFlightLookupFunction(lookup, caller, cache=lookup.cache, **facts)
-    asking = shared or LookupFunction(lookup, caller, **facts)
     if isinstance(caller, Doubting):
         caller.tell_doubt(asking.doubt)
     retry = lookup.retry
@@ -178,8 +176,7 @@ def _operator(
             on_exception=needs_retry,
         ),
     )
-    if shared is not None:
-        shared.yield_slot = operator.yield_slot
+    asking.yield_slot = operator.yield_slot
     return operator, asking, caller
 
 

@@ -10,10 +10,9 @@ from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching
 from jobs.clients.client import CallFailed, Throttled
 from jobs.task.circuit_breaker import CircuitBreaker
-from jobs.task.lookup_function import needs_retry
+from jobs.task.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup_state import LookupState, Row
 from jobs.task.progress import AttemptCounts
-from jobs.task.single_flight import SingleFlightLookupFunction
 from tidegate import Batch, HttpLookup, Outage, Retry, Service
 
 ITEMS = 5
@@ -78,8 +77,8 @@ def ask(steps, keys, *, share=1, every=0.0, **fields):
         def now_us():
             return int(loop.time() * 1e6)
 
-        asking = SingleFlightLookupFunction(
-            declared, caller, cache=declared.cache, place=0, gate=gate,
+        asking = LookupFunction(
+            declared, caller, place=0, gate=gate,
             watch=CircuitBreaker(declared.outage_rule, "geo", gate, now_us, batch_size=declared.batch_size),
             now_us=now_us, attempts=AttemptCounts(),
         )  # fmt: skip

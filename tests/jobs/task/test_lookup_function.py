@@ -94,6 +94,7 @@ def lookup(function, **fields):
         "max_concurrency": 4,
         "retry": Retry(retries=2, initial_delay=1.0, jitter=0.0),
         "function": lambda: function,
+        "cache": None,
     }
     return AsyncFunctionLookup(**standard | fields)
 

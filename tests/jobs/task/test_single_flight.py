@@ -13,10 +13,9 @@ from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
 from jobs.errors import DeclarationError, RunStopped
 from jobs.task.circuit_breaker import CircuitBreaker
-from jobs.task.lookup_function import needs_retry
+from jobs.task.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup_state import LookupState, Row
 from jobs.task.progress import AttemptCounts
-from jobs.task.single_flight import SingleFlightLookupFunction
 from tidegate import AsyncFunctionLookup, Cache, Outage, Retry
 
 LIMIT_US = 1_000_000
@@ -93,8 +92,8 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
         def now_us():
             return int(loop.time() * 1e6)
 
-        asking = SingleFlightLookupFunction(
-            declared, Throttling(client_for(declared, share)), cache=declared.cache, place=0, gate=gate,
+        asking = LookupFunction(
+            declared, Throttling(client_for(declared, share)), place=0, gate=gate,
             watch=CircuitBreaker(declared.outage_rule, "mood", gate, now_us), now_us=now_us,
             attempts=AttemptCounts(),
         )  # fmt: skip
