@@ -1,1 +1,1 @@
-"""What runs inside one Spark task: threads, operators, time limits, the files it writes."""
+"""The code of one Spark task: threads, operators, time limits, output files."""

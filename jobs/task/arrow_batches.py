@@ -1,4 +1,4 @@
-"""Arrow at both ends of a partition: what is read from an input batch, and how finished rows become output batches.
+"""Arrow at both ends of a partition: reads input batches and assembles finished rows into output batches.
 
 Only key columns and the event time become Python objects; every other column is carried over by position.
 """
@@ -24,21 +24,21 @@ from jobs.task.outcome_columns import TIMESTAMP, answer_columns, audit_columns, 
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """Which columns of an input batch are what. Plain data: it travels to the executors."""
+    """The roles of the columns of an input batch. Plain data, sent to the executors."""
 
-    carried: tuple[str, ...]  # handed on untouched, in this order
+    carried: tuple[str, ...]  # copied unchanged, in this order
     keys: tuple[tuple[str, ...], ...]  # per lookup: the columns that hold its key
     order_key: tuple[str, ...]  # key_ordered only
     event_time: str | None
     max_out_of_orderness_ms: int
     lookups: tuple[str, ...]
     answers: tuple[tuple[AnswerColumn, ...], ...]
-    key_names: tuple[tuple[str, ...], ...] = ()  # per lookup: what its parts of a key are called; none: not written
+    key_names: tuple[tuple[str, ...], ...] = ()  # per lookup: names of the key's parts; empty: not written
 
 
 class InputBatch:
-    """One batch with what its rows need until they leave: carried columns, segments, late flags, watermarks; and per
-    lookup the outcomes that were known before any call, with a null status where one is needed.
+    """One batch with the data of its rows until they leave: carried columns, segments, late flags, watermarks; and per
+    lookup the outcomes known before any call, with a null status for rows that need one.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class InputBatch:
 
     @cached_property
     def order_keys(self) -> list[Any]:
-        """Of each row, what key_ordered mode orders by."""
+        """The order key of each row, for key_ordered mode."""
         return keys_of(self._order_key, self._order_key.schema.names, nulls=True)
 
     def source_of(self, number: int) -> tuple[str | None, int | None]:
-        """The file that a row was read from, and its number there; None where Spark cannot tell."""
+        """A row's source file and number in it; None if Spark does not know them."""
         file, row = (self.carried.column(name)[number].as_py() for name in schema.SOURCE_IDENTITY)
         return file, row
 
@@ -105,7 +105,7 @@ class EventTimes:
 
 
 class Assembler:
-    """Turns finished rows, in the order they came out, into output batches with the columns of `written_schema`."""
+    """Turns finished rows, in output order, into batches with the columns of `written_schema`."""
 
     def __init__(self, layout: BatchLayout, partition: int) -> None:
         self._layout = layout
@@ -150,13 +150,13 @@ def _one_chunk(column: Any) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Columns:
-    """What rows of one batch or several have: of the input, and known before any call."""
+    """Columns of rows of one or several batches: of the input, and outcomes known before any call."""
 
     carried: Any
     sequence: np.ndarray
     segments: np.ndarray
     late: np.ndarray
-    known: Sequence[Any]  # per lookup; None: nothing is known of these rows
+    known: Sequence[Any]  # per lookup; None: no known outcomes of these rows
 
     def at(self, positions: np.ndarray) -> _Columns:
         return _Columns(
@@ -169,9 +169,7 @@ class _Columns:
 
 
 def _gathered(finished: Sequence[Row | KnownRows]) -> tuple[_Columns, list[Row], np.ndarray]:
-    """The columns of these rows, in their order; and those of them that went through the operators one by one, with
-    their places in that order.
-    """
+    """The columns of these rows in order; and the rows that went through the operators singly, with their places."""
     batches: dict[int, InputBatch] = {}
     offsets: dict[int, int] = {}
     positions: list[np.ndarray] = []
@@ -197,7 +195,7 @@ def _gathered(finished: Sequence[Row | KnownRows]) -> tuple[_Columns, list[Row],
 
 
 def _columns(batches: Sequence[InputBatch]) -> _Columns:
-    """All columns of these batches, one after another."""
+    """The concatenated columns of these batches."""
     if len(batches) == 1:
         (one,) = batches
         return _Columns(one.carried, one.sequence, one.segments, one.late, one.known)
@@ -227,14 +225,14 @@ def _no_outcomes(rows: int, kind: pa.Schema) -> pa.RecordBatch:
 
 
 def _chosen(columns: Any, positions: np.ndarray) -> Any:
-    """These rows; in ordered mode they nearly always follow each other, and nothing need be copied."""
+    """These rows; in ordered mode they are nearly always consecutive and need no copy."""
     if positions[-1] - positions[0] == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
         return columns.slice(int(positions[0]), len(positions))
     return columns.take(pa.array(positions))
 
 
 def _with_called(known: Any, answers: Sequence[AnswerColumn], states: list[LookupState], places: np.ndarray) -> Any:
-    """The outcomes that were known, and in their places those of the rows that were called."""
+    """The known outcomes, merged with those of the called rows."""
     if known is None:
         return outcomes_of(states, answers)
     are_open = np.fromiter((not state.is_settled for state in states), np.bool_, len(states))

@@ -1,7 +1,7 @@
-"""What became of each key that was asked once for the whole run: one file that every task maps into its memory.
+"""The outcomes of prefetched keys, in one file that every task maps into memory.
 
-The answer's columns are in it as the rows take them: so that keys are asked once without a ledger too, and where an
-answer cannot be stored.
+It has the answer's mapped columns, so that a prefetch also works without a ledger, and for answers that the ledger
+cannot store.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ NO_TEXT, NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
 
 @dataclass(frozen=True)
 class AskedFile:
-    """Where the tasks find what became of one lookup's keys. Plain data: it travels to the executors."""
+    """The location of one lookup's prefetched outcomes. Plain data, sent to the executors."""
 
     path: str
     hidden: bool  # key texts are hashed
 
 
 def write_asked_once(path: str, asked: pa.Table) -> None:
-    """Write what became of the keys to a path, one line per key. Its columns: the key's text as `key`, the `outcome`,
-    error, attempts, latency_ms, paused_ms, answered_at (µs since the epoch), the row that stands for the key as
+    """Write the outcomes of the keys to a path, one line per key. Its columns: the key's text as `key`, the `outcome`,
+    error, attempts, latency_ms, paused_ms, answered_at (µs since the epoch), the row with the key's audit as
     source_file and source_row, and the answer as answer_0, answer_1, ...
 
-    Raises LedgerError when it cannot.
+    Raises LedgerError if the write fails.
     """
     write_keyed(path, asked)
 
 
 class AskedOnce:
-    """The file of `write_asked_once`, mapped; a task looks up the keys of a batch at once."""
+    """The mapped file of `write_asked_once`; a task looks up the keys of a batch at once."""
 
     def __init__(self, file: KeyedFile, *, hidden: bool = False) -> None:
         self._file = file
@@ -48,7 +48,7 @@ class AskedOnce:
 
     @classmethod
     def open(cls, file: AskedFile) -> Self:
-        """Raises LedgerError when it is not there or torn."""
+        """Map the file. Raises LedgerError if it is missing or torn."""
         return cls(KeyedFile.open(file.path), hidden=file.hidden)
 
     def __len__(self) -> int:
@@ -57,9 +57,9 @@ class AskedOnce:
     def find(
         self, texts: pa.StringArray, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """Which of the keys were asked, and what became of each of those: see OutcomeSource.
+        """The prefetched ones of these keys, and their outcomes: see OutcomeSource.
 
-        The audit of a key's call is shown by the row that stands for the key; its other rows say source "shared".
+        One row of a key has the audit of its call; the other rows have source "shared".
         """
         lines = self._file.lines(texts)
         known = lines >= 0
@@ -84,9 +84,9 @@ class AskedOnce:
 
 
 def _is_source(asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Whether each row is the one that stands for its key."""
+    """Whether each row is the one with its key's audit."""
     same_row = pc.equal(asked["source_row"], rows[schema.SOURCE_ROW])
-    found = np.flatnonzero(pc.fill_null(same_row, fill_value=False))  # few: only these compare the file's long name
+    found = np.flatnonzero(pc.fill_null(same_row, fill_value=False))  # few, so that only these compare long file names
     same_file = pc.equal(asked["source_file"].take(found), rows[schema.SOURCE_FILE].take(found))
     is_source = np.zeros(len(asked), np.bool_)
     is_source[found] = pc.fill_null(same_file, fill_value=False)
@@ -94,7 +94,7 @@ def _is_source(asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bo
 
 
 def _attempts(attempts: pa.ListArray, is_here: npt.NDArray[np.bool_]) -> pa.ListArray:
-    """The attempts where they are to be shown, and none elsewhere."""
+    """The attempts of rows with the audit, and none of others."""
     shown = attempts.filter(pa.array(is_here))
     counts = np.zeros(len(attempts), np.int32)
     counts[is_here] = pc.list_value_length(shown).to_numpy(zero_copy_only=False)

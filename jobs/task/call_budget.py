@@ -1,4 +1,4 @@
-"""A cap on what a run spends on calls: each task has its part, and the run stops when one of them is used up."""
+"""A cap on the calls of a run: each task has a part of it, and waits for the others once its part is used."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NoReturn
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
 
-ROUNDING = 1e-6  # of a call of the dearest lookup: parts of calls are subtracted one by one
+ROUNDING = 1e-6  # of a call of the dearest lookup, for rounding errors of repeated subtraction
 
 
 class CallBudget:
-    """What one task may spend, over all its lookups; every attempt costs the weight of its lookup.
+    """The budget of one task over all its lookups; every attempt costs the weight of its lookup.
 
-    When it is used up the calls under way are waited for, so that what they answer is kept; then the run stops.
+    When it is used up, the calls in flight finish and their answers are stored; then the run stops.
     """
 
     def __init__(self, cap: CallCap, partition: int) -> None:
@@ -26,11 +26,11 @@ class CallBudget:
         self._idle.set()
 
     def spent_before(self, place: int, calls: int) -> None:
-        """What earlier attempts of this task are known to have spent."""
+        """Count the known spending of earlier attempts of this task."""
         self._left -= calls * self._cap.weights[place]
 
     async def spend(self, place: int) -> None:
-        """For one attempt, to be followed by `ended`. Raises BudgetExhausted once nothing is in flight any more."""
+        """Spend one attempt, to be followed by `ended`. Raises BudgetExhausted once no call is in flight."""
         weight = self._cap.weights[place]
         if weight > self._left + ROUNDING:
             await self.end()
@@ -39,7 +39,7 @@ class CallBudget:
         self._idle.clear()
 
     async def end(self) -> NoReturn:
-        """Let no attempt begin. Raises BudgetExhausted once nothing is in flight any more."""
+        """Stop new attempts. Raises BudgetExhausted once no call is in flight."""
         self._left = -math.inf
         await self._idle.wait()
         raise BudgetExhausted(

@@ -1,4 +1,4 @@
-"""Single-flight and cache: equal requests of a partition make one call, and answers are used again while kept."""
+"""Single-flight and cache: equal requests of a partition make one call, and its answer is reused while cached."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
 
 
 class CallTable:
-    """The calls in flight of one lookup, and its answers that are kept, by key.
+    """The calls in flight of one lookup, and its cached answers, by key.
 
-    Requests in flight are joined, answers and misses are kept, errors are not. The row that starts a call makes it.
-    When that row leaves at its time limit, the call lives on while another row waits for it, and is cancelled when none
-    does. Rows that joined share an error too, and each goes on by its own retries: the first one to try again calls,
-    the others join.
+    Equal requests in flight are joined; answers and misses are cached, errors are not. The row that starts a call owns
+    it. If that row times out, the call continues while another row waits for it, and is cancelled otherwise. Rows that
+    joined share an error too, and use their own retries: the first one to retry calls, the others join.
 
-    A row that joins a call, or waits for a retry of its own, keeps nobody from calling: the operator's concurrency
-    counts calls at the service, nothing else.
+    A row that joins a call, or waits for its retry, uses no slot: the operator's concurrency counts only calls at the
+    service.
 
     Attributes:
-        in_flight: By key, the row that makes the call. Its LookupFunction reads and writes it, row by row.
-        kept: By key, the answer; likewise.
+        in_flight: Key -> the row that makes the call. Its LookupFunction reads and writes it for each row.
+        kept: Key -> the cached answer; likewise.
     """
 
     def __init__(self, lookup: Lookup, caller: Client, cache: Cache, now_us: Callable[[], int]) -> None:
@@ -37,15 +36,15 @@ class CallTable:
         self.kept = AnswerCache[Kept](cache, now_us)
         self._finish_after_timeout = lookup.finish_after_timeout
         self._caller = caller
-        self._left_behind: set[SharedCall] = set()  # their rows have left, and they go on
+        self._left_behind: set[SharedCall] = set()  # calls that continue after their rows have left
 
     async def finish(self) -> None:
-        """Wait for the calls that go on although nobody waits for them: what they answer is kept."""
+        """Wait for calls without a waiting row, to store their answers."""
         while self._left_behind:
             await next(iter(self._left_behind)).over()
 
     async def join(self, asked: LookupState, owner: LookupState, slot: AbstractContextManager[None]) -> Reply:
-        """The reply of the owner's call, once it came. slot: lends the row's place among the calls meanwhile."""
+        """The reply of the owner's call, once it arrives. slot: releases the row's slot meanwhile."""
         asked.call = call = self._call_of(owner)
         asked.source = "shared"
         call.waiting += 1
@@ -67,7 +66,7 @@ class CallTable:
         return owner.call
 
     def end(self, asked: LookupState, hashed: Any, reply: Reply | None, error: BaseException | None) -> None:
-        """What came of the call, to all who wait for it and all who will ask the same."""
+        """Pass the call's result to all waiting rows and to later equal requests."""
         if reply is not None and reply.outcome in ("ok", "miss"):
             assert reply.answered_at is not None
             self.kept.put(hashed, (reply.answer, reply.answered_at), reply.answer)
@@ -78,19 +77,19 @@ class CallTable:
             asked.call = None
 
     def drop(self, keys: Sequence[Key]) -> None:
-        """Equal rows get these answers no more."""
+        """Remove these answers, so that equal rows do not get them."""
         for key in keys:
             self.kept.pop(hashable(key), None)
 
     def leave(self, owner: LookupState) -> None:
-        """The row that makes a call leaves at its time limit: the call lives on, or is not to be joined any more."""
+        """Handle the timeout of a call's row: the call continues, or can no longer be joined."""
         if self.lives_on(owner):
             self._left_behind.add(self._call_of(owner))
         else:
             self._forget(owner)
 
     def lives_on(self, owner: LookupState) -> bool:
-        """Whether a row waits for its call, or nobody need: a request that was sent is billed."""
+        """Whether its call continues: a row waits for it, or finish_after_timeout lets a billed request finish."""
         if owner.call is not None and owner.call.waiting:
             return True
         if not self._finish_after_timeout:

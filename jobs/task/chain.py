@@ -1,4 +1,4 @@
-"""Several lookups in one pass: an operator for each, and what carries the elements from one to the next."""
+"""Several lookups in one pass: links that carry elements from one operator to the next."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from asyncio_core import AsyncWaitOperator, StreamElement
 
 
 class Link:
-    """Carries what one operator lets out into the next one; `room` holds back whoever feeds the first."""
+    """Carries the output of one operator into the next; `room` blocks the feeder of the first."""
 
-    BOUND = 1000  # elements waiting before the feeder is held back
+    BOUND = 1000  # waiting elements before the feeder blocks
 
     def __init__(self, operator: AsyncWaitOperator, onward: Link | None) -> None:
         self._operator = operator
@@ -22,7 +22,7 @@ class Link:
         self._ended = False
 
     def __len__(self) -> int:
-        """Elements that the operator has not taken yet."""
+        """The number of elements that the operator has not accepted yet."""
         return len(self._waiting)
 
     def put(self, element: StreamElement) -> None:
@@ -39,7 +39,7 @@ class Link:
             await self._taken.wait()
 
     async def carry(self) -> None:
-        """Until `end` was called and everything is out of the operator behind."""
+        """Carry elements until `end` was called and the next operator is empty."""
         while True:
             while self._waiting:
                 if self._onward is not None:
@@ -55,7 +55,7 @@ class Link:
 
 
 async def raise_failure(operator: AsyncWaitOperator) -> None:
-    """End with the operator's error as soon as it fails, even when nobody is about to give it an element."""
+    """Raise the operator's error as soon as it fails, even without a waiting element."""
     failed = asyncio.Event()
     operator.call_on_failure(failed.set)
     await failed.wait()

@@ -1,4 +1,4 @@
-"""When is a service down, and how long is it waited for: one watch per service and partition."""
+"""Decides when a service is down and how long to wait: one breaker per service and partition."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import AccessRefused, RunStopped
 
-BATCHES_IN_A_ROW = 3  # so many that fail whole are an outage, if that is more rows than the rule says
-PATIENCE = 60.0  # s; a service that asks to be left alone for no longer is always waited for once
+BATCHES_IN_A_ROW = 3  # this many failed batches are an outage, if they have more rows than the declared number
+PATIENCE = 60.0  # s; a pause up to this is always waited for once
 
 if TYPE_CHECKING:
     from asyncio_core import Gate
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class CircuitBreaker:
-    """Counts failures in a row; closes the gate when the service is down, and gives up when it stays so.
+    """Counts consecutive failures, closes the gate when the service is down, and gives up when it stays down.
 
-    While the gate is closed no attempt starts and all record clocks stand still. It opens by itself every
-    `probe_every`; the first success ends the outage, the first failure closes it again.
+    While the gate is closed no attempt starts and all record clocks stand still. It opens every
+    `probe_every` for probes; the first success ends the outage, the first failure closes it again.
     """
 
     def __init__(
@@ -33,27 +33,27 @@ class CircuitBreaker:
         batch_size: int = 1,
         on_pause: Callable[[float, str], None] = lambda _seconds, _reason: None,
     ) -> None:
-        """on_pause: told of each closure of the gate: for how many s, and why."""
+        """on_pause: called for each closure of the gate with its seconds and reason."""
         self._rule = rule
-        # a batch that fails is as many rows: one alone is no outage
+        # a failed batch counts as its rows, but one batch alone is not an outage
         self._after = rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
         self._service = service
         self._gate = gate
         self._on_pause = on_pause
-        self.is_degraded = False  # no success since it failed, or asked for patience
+        self.is_degraded = False  # no success since a failure or throttling
         self._now_us = now_us
         self._in_a_row = 0
         self._redirects = 0  # in a row
         self._first_failure_us = 0
         self._down_since_us: int | None = None
         self._throttled_since_us: int | None = None
-        self._down_s = 0.0  # closed as the service was down, up to the last look
-        self._looked_s = 0.0  # closed in all, up to the last look
+        self._down_s = 0.0  # closed by an outage, up to the last update
+        self._looked_s = 0.0  # closed in total, up to the last update
 
     def closed_seconds(self) -> tuple[float, float]:
-        """Seconds that the gate stood closed so far: as the service asked for it, as it was down.
+        """Seconds that the gate was closed so far: by throttling, by an outage.
 
-        What passed since the last look goes to what is the case now: look often.
+        The time since the last update counts for the current cause, so update often.
         """
         closed = self._gate.closed_seconds
         if self.is_down:
@@ -66,15 +66,15 @@ class CircuitBreaker:
         return self._down_since_us is not None
 
     def succeeded(self) -> None:
-        """The service answered, whatever it said."""
+        """Record any answer of the service."""
         self.is_degraded = False
         self._in_a_row = self._redirects = 0
         self._down_since_us = self._throttled_since_us = None
 
     def throttled(self, reason: str, seconds: float) -> None:
-        """The service wants to be left alone for so many seconds: nobody asks it for that long.
+        """Record throttling: no call for this many seconds.
 
-        Raises RunStopped when it wants that for longer than is waited at most, or has wanted nothing else for so long.
+        Raises RunStopped if the pause, or the continuous throttling, exceeds the longest wait.
         """
         self.is_degraded = True
         now = self._now_us()
@@ -91,8 +91,8 @@ class CircuitBreaker:
         self._close(seconds, reason)
 
     def redirected(self, reason: str) -> None:
-        """The service sent us elsewhere. Raises AccessRefused after as many in a row as make an outage: each row would
-        cost a call, and waiting mends no login.
+        """Record a redirect. Raises AccessRefused after as many in a row as make an outage, because each row would cost
+        a call and waiting does not renew a login.
         """
         self.is_degraded = True
         self._redirects += 1
@@ -103,10 +103,10 @@ class CircuitBreaker:
             )
 
     def failed(self, reason: str, *, repeated: bool = False) -> None:
-        """An attempt got no answer. Raises RunStopped when the service was waited for as long as declared.
+        """Record an attempt without an answer. Raises RunStopped after the declared wait.
 
-        repeated: of a row that failed before; it says nothing new of a service that is up. A few rows that always fail
-        would else look like an outage at the end of a partition, where nothing else is left to succeed.
+        repeated: of a row that failed before, which does not count while the service is up. Otherwise a few rows that
+        always fail would look like an outage at the end of a partition, where no other rows succeed.
         """
         if repeated and not self.is_down:
             return

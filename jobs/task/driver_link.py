@@ -1,7 +1,7 @@
-"""The task's side of the driver link (coordinator.py): says how far the task is, takes its share, stops when told.
+"""The task's side of the driver link (coordinator.py): sends progress, receives its share, and stops on order.
 
-Python learns by itself of neither a cancelled stage nor a dead driver: a task that only waits for answers reads and
-writes nothing for a while, and makes thousands of calls meanwhile.
+A Python worker cannot detect a cancelled stage or a dead driver itself: a task that waits for answers reads and writes
+nothing for a while, and makes thousands of calls meanwhile.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ LONGEST_READ = 16 << 10  # bytes
 GO, SHARE, WAIT, STOP, AGAIN, FAILED, SPENT = "go", "share", "wait", "stop", "again", "failed", "spent"
 PAUSE_OF, LEASES = "pause", "leases"
 KINDS = (GO, SHARE, WAIT, STOP, AGAIN, FAILED, SPENT, PAUSE_OF, LEASES)  # of messages from the driver
-PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, whatever Spark puts into one stage
+PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, independent of Spark's stages
 PATIENCE = 5.0  # s for the driver's first answer
-TRIES = 5  # a flood of other connections may push out one that has not said hello yet
+TRIES = 5  # other connections may push out one without a hello
 PAUSE = 0.1  # s between them
-LAST_WORDS = 2.0  # s for what was said last to be taken
+FLUSH_TIMEOUT = 2.0  # s for the driver to take the last messages
 NOT_WANTED = "Spark wants this stage no more"
 DRIVER_GONE = "the connection to the driver ended"
 
 
 @dataclass(frozen=True)
 class DriverAddress:
-    """Where the tasks of one enriched DataFrame connect. Plain data: it travels to the executors with the plan."""
+    """The driver's address for the tasks of one enriched DataFrame. Plain data, sent to the executors in the plan."""
 
     host: str
     port: int
     frame: int  # number of the DataFrame
-    once: bool  # a second computation would call the services again
-    divides: bool = False  # what a task leaves of the calls in flight goes to the others: it says when it has ended
-    leases: bool = False  # what the tasks may call is leased: without the driver they may call nothing
+    once: bool  # refuse a second computation, which would repeat calls
+    divides: bool = False  # ended tasks lend their calls in flight to others
+    leases: bool = False  # calls need a lease from the driver
     secret: str = field(default="", repr=False)
 
 
@@ -62,28 +62,28 @@ class Stoppable(Protocol):
     def stop(self, reason: str) -> None: ...
 
     def fail(self, error: Exception) -> None:
-        """As `stop`; and this is what the task raises."""
+        """Stop, and raise this error in the task."""
 
     def end_calls(self) -> None:
-        """Another task is at the cap on calls: start no call, and fail as it does once none is in flight."""
+        """Another task is at the cap on calls: start no call, and fail like it once none is in flight."""
 
     def grow(self, shares: Sequence[int]) -> int:
-        """From now on so many calls in flight, per lookup. Since when: µs since the epoch by the task's clock."""
+        """Set the calls in flight per lookup; returns the time in µs since the epoch by the task's clock."""
 
     def go_alone(self) -> None:
-        """The driver is not reached: so many as each task has at first."""
+        """Work without a driver, with the initial share."""
 
     def pause(self, service: str, seconds: float) -> None:
-        """Another task was asked to leave a service alone for so long, or finds it down."""
+        """Another task was throttled for this long, or found the service down."""
 
     def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
-        """What the task may use from now on, by service; the answer to what it said with this number."""
+        """Take the leases by service, the driver's answer to the heartbeat with this number."""
 
     def now_us(self) -> int: ...
 
 
 class ToDriver:
-    """What a task's loop tells the driver, from the first row on; nothing where no driver is reached."""
+    """Messages from a task's loop to the driver; dropped if the driver is unreachable."""
 
     def __init__(self) -> None:
         self._link: DriverLink | None = None
@@ -92,37 +92,39 @@ class ToDriver:
         self._link = link
 
     def say_needs(self, calls: Sequence[int]) -> None:
-        """Never again so many in flight as this task may have: others may have what is above these, per lookup."""
+        """Report, per lookup, the highest number of calls that this task can still need; others get the rest of its
+        share.
+        """
         if self._link is not None:
             self._link.say_needs(calls)
 
     def say_progress(self, progress: TaskProgress) -> None:
-        """Progress is a courtesy: it never holds up the loop, and never fails a run."""
+        """Send progress, without blocking the loop or failing the run."""
         if self._link is not None:
             self._link.say_progress(progress)
 
     def say_ended(self) -> None:
-        """All rows are through, and no call is under way: what this task had may go to others."""
+        """Report that all rows are done and no call is running, so that others get this task's share."""
         if self._link is not None:
             self._link.say_ended()
 
     def say_pause(self, service: str, seconds: float, reason: str) -> None:
-        """The service wants to be left alone for so long, or is down: no task is to call it."""
+        """Report throttling or an outage, so that no task calls the service for this long."""
         if self._link is not None:
             self._link.say(PAUSE_OF, service=service, seconds=seconds, reason=one_line(reason))
 
     def say_leases(self, number: int, services: Mapping[str, Any]) -> None:
-        """What this task has in use of the limits that hold over runs, and could use."""
+        """Report this task's current and possible use of limits over runs."""
         if self._link is not None:
             self._link.say(LEASES, number=number, services=services)
 
     def say_failed(self, error: BaseException) -> None:
-        """By what another attempt would not mend: none is to call for it, and the other tasks are to stop."""
+        """Report a failure that a retry would repeat, so that no attempt follows and the other tasks stop."""
         if self._link is not None:
             self._link.say_failed(error)
 
     def wait_for_others(self) -> None:
-        """Return once the driver says that the other tasks have no call in flight either, or that Spark ended them."""
+        """Wait until the driver reports that the other tasks have no call in flight, or that Spark ended them."""
         if self._link is not None:
             self._link.wait_until_stopped()
 
@@ -134,8 +136,8 @@ class ToDriver:
 def with_driver(
     run: Stoppable, batches: Iterator[pa.RecordBatch], address: DriverAddress, task: TaskContext
 ) -> Iterator[pa.RecordBatch]:
-    """The run's output. Its task says hello to the driver with its first row, stops when it is wanted no more, and says
-    when it has ended, one without rows too, where others may have what it leaves.
+    """The run's output. The task registers at the driver with its first row, stops on its order, and reports its end,
+    also without rows, if others may use its share.
     """
     driver = ToDriver()
     stage, number = task.stageId(), task.partitionId()
@@ -171,22 +173,22 @@ def with_driver(
 def connected(
     address: DriverAddress, run: Stoppable, *, partition: int, stage: int, task: int, waits: bool = True
 ) -> DriverLink | None:
-    """Ask the driver whether to begin, and take the share that it gives.
+    """Register at the driver and receive a share.
 
     Args:
-        address: of the enriched DataFrame.
-        run: gets the share, and is stopped.
-        partition: of the enriched DataFrame.
+        address: The driver's address.
+        run: Receives the share and the order to stop.
+        partition: Number in the enriched DataFrame.
         stage: Spark's number of the stage.
         task: the task's number in its stage.
         waits: for a share, where there is none yet.
 
     Returns:
-        The link, which listens from now on; None when the driver is not reached.
+        The link, which listens; None if the driver is unreachable.
 
     Raises:
-        ComputedBefore: the partition was computed before.
-        TidegateError: another task, or an earlier attempt of this one, has failed with it.
+        ComputedBefore: The partition was computed before.
+        TidegateError: Another task, or an earlier attempt of this one, failed with it.
     """
     hello = {"kind": "hello", "frame": address.frame, "partition": partition, "stage": stage, "task": task}
     for _ in range(TRIES):
@@ -213,7 +215,7 @@ def _warn_not_reached(address: DriverAddress, why: str) -> None:
 
 
 def _begun(lines: Lines, messages: list[dict[str, Any]], run: Stoppable, *, waits: bool) -> DriverLink:
-    """The link, once the driver has said to begin."""
+    """The link, once the driver has accepted the task."""
     lines.socket.settimeout(None)
     if waits and messages[0]["kind"] == WAIT:
         messages = messages[1:] or lines.read()
@@ -230,14 +232,14 @@ def _begun(lines: Lines, messages: list[dict[str, Any]], run: Stoppable, *, wait
 
 
 class Lines:
-    """Messages as lines of JSON, from a connection."""
+    """Reads messages as JSON lines from a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self._heard = b""
 
     def read(self) -> list[dict[str, Any]]:
-        """The next messages; waits for one. None at all: the connection has ended, or says what does not fit."""
+        """Wait for the next messages. Empty if the connection has ended or sent invalid data."""
         while b"\n" not in self._heard:
             heard = b""
             with suppress(OSError):
@@ -253,7 +255,7 @@ class Lines:
 
 
 def _message(line: bytes) -> dict[str, Any]:
-    """Raises ValueError for what no driver says."""
+    """Parse a message. Raises ValueError for an invalid one."""
     message = json.loads(line)
     if not isinstance(message, dict) or message.get("kind") not in KINDS:
         raise ValueError(line)
@@ -261,7 +263,7 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def _error_of(message: dict[str, Any]) -> TidegateError:
-    """What the task that failed has raised."""
+    """The error of the failed task."""
     kind = vars(errors).get(str(message.get("error")))
     if not (isinstance(kind, type) and issubclass(kind, TidegateError)):
         kind = TaskFailed
@@ -269,17 +271,18 @@ def _error_of(message: dict[str, Any]) -> TidegateError:
 
 
 class DriverLink:
-    """A task's connection to the driver. A thread reads it, and stops the run when the driver says so or is gone.
+    """A task's connection to the driver. A thread reads it, and stops the run on the driver's order or when the driver
+    is gone.
 
     `close` ends it.
     """
 
     def __init__(self, lines: Lines, run: Stoppable, messages: list[dict[str, Any]]) -> None:
-        """messages: which have come already."""
+        """messages: already received ones."""
         self._lines, self._run = lines, run
         self._socket = lines.socket
         self._unsent = b""
-        self._saying = threading.RLock()  # else two moments could be told in the wrong order
+        self._saying = threading.RLock()  # otherwise two moments could be sent in the wrong order
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="tidegate-driver-link", daemon=True)
         if not self._ends(messages):
@@ -292,7 +295,7 @@ class DriverLink:
     def say_progress(self, progress: TaskProgress) -> None:
         with self._saying:
             self._send()
-            if not self._unsent:  # else the driver is behind: the next one says it all again
+            if not self._unsent:  # otherwise the driver lags, and the next progress replaces this one
                 self._say(kind="progress", progress=vars(progress))
 
     def say_ended(self) -> None:
@@ -303,26 +306,26 @@ class DriverLink:
         self._say(kind=FAILED, error=type(message).__name__, message=one_line(str(message)))
 
     def wait_until_stopped(self) -> None:
-        """Return once the driver has had the run stop or fail, or is gone. To be called before `close`."""
+        """Wait until the driver stops or fails the run, or is gone. Call it before `close`."""
         if self._thread.ident is not None:
             self._thread.join()
 
     def close(self) -> None:
-        """Returns once the driver has taken all that was said, or LAST_WORDS s later."""
+        """Close the link after the driver took all messages, or after FLUSH_TIMEOUT s."""
         self._closed.set()
         with self._saying, suppress(OSError):
-            self._socket.settimeout(LAST_WORDS)
+            self._socket.settimeout(FLUSH_TIMEOUT)
             self._socket.sendall(self._unsent)
             self._socket.shutdown(socket.SHUT_WR)
         if self._thread.is_alive():
-            self._thread.join(LAST_WORDS)
+            self._thread.join(FLUSH_TIMEOUT)
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RD)  # wakes a thread that waits for a driver that hangs
             self._thread.join()
         self._socket.close()
 
     def say(self, kind: str, **facts: Any) -> None:
-        """A message without an order among the others'."""
+        """Send a message without an order among others."""
         self._say(kind=kind, **facts)
 
     def _say(self, **facts: Any) -> None:
@@ -331,8 +334,8 @@ class DriverLink:
             self._send()
 
     def _send(self) -> None:
-        """As much as the connection takes at once: it is called in the loop, where nothing may wait."""
-        with suppress(OSError):  # that the connection has ended is seen where it is read
+        """Send as much as the connection accepts without blocking, because it runs in the loop."""
+        with suppress(OSError):  # the reader detects the end of the connection
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_DONTWAIT) :]
 
@@ -341,7 +344,9 @@ class DriverLink:
             pass
 
     def _ends(self, messages: list[dict[str, Any]]) -> bool:
-        """Heed what the driver says, nothing at all too: take its shares, and say since when. Whether that was all."""
+        """Handle the driver's messages, or the end of the connection: take shares and report their time. True at the
+        end.
+        """
         for message in messages:
             if message["kind"] in (GO, SHARE) and message["share"]:
                 with self._saying:

@@ -1,4 +1,4 @@
-"""Finished batches on their way out: each leaves once the ledger holds the answers of its rows."""
+"""Yields finished batches once the ledger has stored the answers of their rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOOK_EVERY = 0.02  # s, while some are held
 
 
 class DurabilityMark(Protocol):
-    """A moment in the ledger of one lookup."""
+    """A position in the ledger's writes of one lookup."""
 
     @property
     def reached(self) -> bool:
-        """Whether all that was taken before it is stored."""
+        """Whether everything before it is stored."""
 
     def wait(self) -> None:
-        """Have it stored now, and return then. Raises LedgerError when it cannot be."""
+        """Flush up to it and wait. Raises LedgerError if that fails."""
 
 
 Finished = tuple[pa.RecordBatch, Sequence[DurabilityMark]]
@@ -35,10 +35,10 @@ Finished = tuple[pa.RecordBatch, Sequence[DurabilityMark]]
 def durable_batches(
     finished: queue.SimpleQueue[Finished | BaseException | None], window: InputWindow
 ) -> Iterator[pa.RecordBatch]:
-    """The batches in their order, until None comes; raises what comes in their place.
+    """The batches in order until None; raises an exception that comes instead of a batch.
 
-    The ledger is left to store at its own pace, in parts worth writing. It is made to hurry only when enough rows
-    wait, when there are no more, or when rows so large that few have room in the window wait for half of it.
+    The ledger stores at its own pace, in efficient parts. It is flushed only when enough rows wait, at the end, or when
+    large rows fill half of the window.
     """
     held: deque[Finished] = deque()
     while True:

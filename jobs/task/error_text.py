@@ -1,4 +1,4 @@
-"""What a task raises, in words that Spark can pass on."""
+"""Makes a task's errors encodable for Spark."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jobs.wording import one_line
 
 
 def with_encodable_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches. What they raise is raised; with half a character in it or in its causes, which a service or a user
-    may have said, anew in one line: Spark's worker writes the whole traceback as UTF-8, and where it cannot, task and
-    JVM wait for each other for ever.
+    """The batches, with their errors. An error with a lone surrogate in it or its causes, from a service or a user, is
+    raised again as one line: Spark's worker writes the traceback as UTF-8, and if it cannot, task and JVM wait for each
+    other for ever.
     """
     try:
         yield from batches

@@ -1,4 +1,4 @@
-"""What is known of a batch's keys before any call, as columns: from the ledger, or as the keys were asked first."""
+"""The outcomes of a batch's keys known before any call, as columns: from the ledger or a prefetch."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ SKIPPED, NOT_ASKED = 1, 2  # lines of `_fixed`; line 0 has no outcome
 
 
 class OutcomeSource(Protocol):
-    """Where the outcomes of keys are found."""
+    """A source of outcomes by key."""
 
     @property
     def hidden(self) -> bool:
-        """Whether keys are searched for by their digests."""
+        """Whether keys are searched by their digests."""
 
     def find(self, texts: pa.StringArray, batch: pa.RecordBatch, rows: np.ndarray) -> tuple[np.ndarray, pa.RecordBatch]:
-        """Which of these keys are known, and the outcome of each of those, in their order.
+        """The known ones of these keys, and their outcomes, in order.
 
-        texts: the keys; rows: the row of the batch that each stands in.
+        texts: the keys; rows: each key's row in the batch.
         """
 
 
 class KnownOutcomes:
     """The rows of a batch that need no call at one lookup, with their outcomes.
 
-    sources: the first that knows a key speaks for it. may_call: without it, a key that no source knows is not_asked.
+    sources: the first one with a key counts. may_call: if False, a key in no source is not_asked.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class KnownOutcomes:
         )
 
     def find(self, batch: pa.RecordBatch, keys: Sequence[Key | None]) -> pa.RecordBatch | None:
-        """The outcome of each row of the batch, with a null status where a call is needed; None where all need one."""
+        """The outcome of each row of the batch, with a null status for rows that need a call; None if all do."""
         whole = [key for key in keys if key is not None]
         lines = np.zeros(len(keys), np.int64)
         wanted = np.arange(len(keys))
@@ -66,7 +66,7 @@ class KnownOutcomes:
             lines[is_null] = SKIPPED
             wanted = wanted[~is_null]
         pieces, below = [self._fixed], len(self._fixed)
-        texts: dict[bool, Any] = {}  # of the keys wanted, by whether they are digests
+        texts: dict[bool, Any] = {}  # of the wanted keys, by whether they are digests
         for source in self._sources:
             if not len(wanted):
                 break

@@ -1,4 +1,4 @@
-"""What the ledger knows of keys, as outcomes of rows: each answer is mapped to columns once while it is in use."""
+"""Outcomes of rows from the ledger's answers, each mapped to columns once while in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobs.ledger.answers import StoredAnswer
     from jobs.ledger.index import AnswerIndex
 
-MAPPED_BYTES = 16 << 20  # of mapped answers that a task keeps
+MAPPED_BYTES = 16 << 20  # of mapped answers in a task
 ABSENT = -1
 
 
@@ -30,7 +30,7 @@ class LedgerHits:
     def __init__(
         self, index: AnswerIndex, caller: Client, answers: Sequence[AnswerColumn], *, hidden: bool, idempotent: bool
     ) -> None:
-        """idempotent: a call that may have been made may be made again, so that a mark of it is no outcome."""
+        """idempotent: a call may be repeated, so a mark of one is not an outcome."""
         self.hidden = hidden
         self._index = index
         self._caller = caller
@@ -42,7 +42,7 @@ class LedgerHits:
 
     def _forget(self) -> None:
         self._lines = np.empty(0, np.int64)  # of the index, mapped; sorted
-        self._places = np.empty(0, np.int64)  # where in _mapped each stands; ABSENT: it is no outcome
+        self._places = np.empty(0, np.int64)  # index in _mapped; ABSENT: not an outcome
         self._mapped = pa.RecordBatch.from_pylist([], self._kept_schema)
 
     def find(
@@ -64,7 +64,7 @@ class LedgerHits:
         )  # fmt: skip
 
     def _places_of(self, lines: np.ndarray) -> np.ndarray:
-        """Where in _mapped these lines stand; maps those that it lacks."""
+        """The indexes of these lines in _mapped; maps missing ones."""
         at = np.searchsorted(self._lines, lines)
         missing = lines[self._lines.take(at, mode="clip") != lines] if len(self._lines) else lines
         if not len(missing):
@@ -101,7 +101,7 @@ class LedgerHits:
 
 
 def reply_of(caller: Client, stored: StoredAnswer) -> Reply:
-    """What a stored answer means to a row, with the columns as they are declared now."""
+    """The outcome of a stored answer, with the columns declared now."""
     if stored.outcome == "miss":
         return Reply("miss", None, stored.answered_at)
     if stored.outcome == "asked":

@@ -1,7 +1,7 @@
-"""From a call to an outcome: the AsyncFunction that the operator runs for one lookup, and what it leaves at each row.
+"""The AsyncFunction that the operator runs for one lookup; it turns calls into outcomes of rows.
 
-Whatever happens to a call becomes a result, so that the operator fails on bugs only; a retry goes through the one retry
-loop, the operator's, by RetryLater.
+Every failure of a call becomes a result, so that the operator fails only on bugs; retries use the operator's retry
+loop, by RetryLater.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ ASKED_ONCE = Reply(
 
 
 class RetryLater(Exception):  # noqa: N818  # reads as what is wanted
-    """For the operator: the row has no outcome yet, and is to be tried once more."""
+    """Tells the operator that the row has no outcome yet and needs a retry."""
 
 
 def needs_retry(error: Exception) -> bool:
-    """The retry predicate; one of results would be asked for every row."""
+    """The retry predicate; one on results would run for every row."""
     return isinstance(error, RetryLater)
 
 
 class LookupFunction(AsyncFunction[Row, Row]):
-    """Asks one lookup for each row and leaves the outcome at it. Raises RetryLater, RowFailed and RunStopped only.
+    """Calls one lookup for each row and sets the row's outcome. Raises only RetryLater, RowFailed and RunStopped.
 
-    With a cache, equal rows find each other in its CallTable; without one every row makes its own call.
+    With a cache, equal rows share calls through its CallTable; without one every row makes its own call.
     """
 
-    yield_slot: Callable[[], AbstractContextManager[None]]  # that of its operator; for rows that join another's call
+    yield_slot: Callable[[], AbstractContextManager[None]]  # of its operator, for rows that join another's call
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._place = place  # of this lookup in Row.asked
         self._caller = caller
         self._gate = gate
-        self._gate_was_closed = False  # ever: before that nothing has to be asked
+        self._gate_was_closed = False  # at any time; before that no clock must be read
         self._watch = watch
         self._now_us = now_us
         self._attempts = attempts
@@ -87,7 +87,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._ask = self._within_limits if limited else caller.call  # one attempt at the service
         self._table = None if lookup.cache is None else CallTable(lookup, caller, lookup.cache, now_us)
         self._asks_once = marks
-        self._loop: asyncio.AbstractEventLoop  # asking for it costs a system call in Python 3.11
+        self._loop: asyncio.AbstractEventLoop  # cached: get_running_loop() costs a system call
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
         self._loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         await self._caller.open()
 
     async def finish(self) -> None:
-        """Wait for the calls that go on although nobody waits for them: what they answer is kept."""
+        """Wait for calls without a waiting row, to store their answers."""
         if self._table is not None:
             await self._table.finish()
 
@@ -104,7 +104,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._gate.unsubscribe(self)
         await self._caller.close()
 
-    # -- the gate's listener: a gate that never closed need not be asked, twice a row
+    # -- the gate's listener: spares two reads per row of a gate that never closed
     def gate_closed(self) -> None:
         self._gate_was_closed = True
 
@@ -112,7 +112,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         pass
 
     async def async_invoke(self, value: Row) -> list[Row]:  # noqa: C901, PLR0912 - each call from here costs 1 %
-        """Take what another row's call gives, or make the call and tell all who wait for it."""
+        """Use another row's call, or make the call and notify all waiting rows."""
         asked = value.asked[self._place]
         if asked.is_settled:
             self._obey_policy(asked)
@@ -131,7 +131,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
                 return [value]
             table.in_flight[hashed] = asked
             asked.task = asyncio.current_task(self._loop)
-        now_us, ask = self._now_us, self._ask  # called as what they are: as methods they are looked up the slow way
+        now_us, ask = self._now_us, self._ask  # locals, because method lookup is slower
         asked.started = now_us()
         if asked.needs_retry or self._gate_was_closed:
             asked.begin_anew(self._gate.closed_seconds)
@@ -140,7 +140,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
             try:
                 answer = await ask(key)
                 now = now_us()
-                if self._ledger is not None:  # before anybody sees it
+                if self._ledger is not None:  # before the row leaves
                     self._ledger.keep(key, answer, now)
                 if asked.finished is None and self._took_at_once(asked, answer, now):
                     if table is None:
@@ -150,12 +150,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
                         table.kept.put(hashed, (asked.answer, now), asked.answer)
                         return [value]
                     reply = Reply("ok", asked.answer, now)
-                elif asked.finished is None or table is not None:  # else its cancelled call clung to life
+                elif asked.finished is None or table is not None:  # otherwise its cancelled call ended late
                     reply = self._replies.answered(answer, now)
             except (Throttled, CallFailed) as failure:
                 if asked.finished is None or table is not None:
                     reply = self._failed(asked, failure)
-        except BaseException as error:  # it ends the run, and every row that waits raises it; or nobody waits any more
+        except BaseException as error:  # it ends the run and every waiting row raises it, or no row waits
             self._end_call(asked, hashed, now or now_us(), None, error)
             raise
         now = now or now_us()
@@ -163,12 +163,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if asked.finished is None:
             assert reply is not None
             self._take(asked, reply, "call")
-            self._settle_or_come_again(asked, now)  # its own call's end is its own, whatever holds up the loop after it
+            self._settle_or_come_again(asked, now)  # its call ended at `now`, even if the loop was delayed since
         return [value]
 
     def _took_at_once(self, asked: LookupState, answer: Any, now: int) -> bool:
-        """All that follows below for an answer that fits: what happens to nearly every row, in one step instead of six.
-        False, and nothing done, when it does not fit, or is a miss, or the watch is to be told.
+        """The common case, an answer that fits, in one step instead of six.
+        Returns False, without effect, for an answer that does not fit, a miss, or one that the breaker must record.
         """
         if answer is None or self._watch.is_degraded:
             return False
@@ -192,8 +192,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
     async def _took_from_another(
         self, table: CallTable, asked: LookupState, hashed: Any, known: LookupState | Kept | None
     ) -> bool:
-        """Whether an equal row's call gave what there is to have: one in flight, one whose answer is kept, or the only
-        one that may be made. Else the row makes its own.
+        """Whether an equal row's call settled this row: one in flight, a cached one, or the only one that may be made.
+        Otherwise the row makes its own call.
         """
         if isinstance(known, LookupState):
             reply = await table.join(asked, known, self.yield_slot())
@@ -215,14 +215,14 @@ class LookupFunction(AsyncFunction[Row, Row]):
         return self._ledger.was_asked(asked.key)
 
     def doubt(self, keys: Sequence[Key]) -> None:
-        """The answers that these keys got may be another key's: nobody is to be given them any more."""
+        """Stop serving the answers of these keys, which may be another key's."""
         if self._ledger is not None:
             self._ledger.expire(keys)
         if self._table is not None:
             self._table.drop(keys)
 
     async def _within_limits(self, key: Key) -> Any | None:
-        """Within what the run holds of the service, and what may be spent; marked before, if it is to be asked once."""
+        """Call within the run's lease and budget, with a mark before the call if it must not be repeated."""
         if self._lease is None:
             return await self._within_budget(key)
         async with self._lease.call():
@@ -242,8 +242,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
     def _end_call(
         self, asked: LookupState, hashed: Any, now: int, reply: Reply | None, error: BaseException | None = None
     ) -> None:
-        """Close the running attempt, once: the time limit may have closed it before the cancelled call ends; and tell
-        all who wait for the call.
+        """Close the running attempt once, because a timeout may have closed it before, and notify all rows that wait
+        for the call.
         """
         if asked.started is not None:
             self._end_attempt(asked, now, reply)
@@ -268,7 +268,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         return self._replies.failed(failure, repeated=asked.failures > 0)
 
     def _take(self, asked: LookupState, reply: Reply, source: str) -> None:
-        """What the reply means to this row: its outcome, or that it comes again."""
+        """Apply the reply to this row: set its outcome, or retry."""
         if reply.outcome != "error":
             asked.take(reply, source)
             return
@@ -278,12 +278,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._ledger.keep_error(asked.key, reply.error or "", final=not reply.passing)
 
     def survives_timeout(self, value: Row) -> bool:
-        """Whether the call that this row makes goes on without it."""
+        """Whether this row's call continues without it."""
         asked = value.asked[self._place]
         return self._table is not None and asked.started is not None and self._table.lives_on(asked)
 
     def timeout(self, value: Row) -> list[Row]:
-        """The time limit ran out: the row leaves as fallback or timeout, whatever its call still does."""
+        """Handle the expired time limit: the row leaves as fallback or timeout, even if its call still runs."""
         asked = value.asked[self._place]
         now = self._now_us()
         hangs = asked.started is not None
@@ -302,7 +302,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
                 self._take(asked, self._replies.read(fallback, now), "call")
                 asked.status = "fallback" if asked.status == "ok" else asked.status
         self._settle(asked, now)
-        if hangs:  # a row that waited for its next attempt has told the watch of each failure already
+        if hangs:  # a row between attempts has already reported each failure
             self._watch.failed(f"no answer within {self._lookup.timeout} s", repeated=asked.failures > 0)
         return [value]
 

@@ -1,4 +1,4 @@
-"""A row on its way through the operators, and what is known of it at each lookup: plain data."""
+"""A row in the operators and its state at each lookup: plain data."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 Attempt = tuple[int, int, bool]  # start, end, throttled
 
 
-@dataclass(slots=True, eq=False, repr=False)  # not defaults of the class: Python 3.11 reads and sets such the slow way
+@dataclass(slots=True, eq=False, repr=False)  # slots, because Python 3.11 accesses class defaults slowly
 class LookupState:
-    """What is known of one row at one lookup. Times are µs since the epoch on the partition's clock.
+    """The state of one row at one lookup. Times are µs since the epoch on the partition's clock.
 
     Its LookupFunction alone changes it, by the methods below; directly only where a method would cost 2 % of a row.
     """
@@ -34,15 +34,15 @@ class LookupState:
     answer: tuple[Any, ...] | None = None
     error: str | None = None
     attempts: tuple[Attempt, ...] = ()
-    started: int | None = None  # of the attempt that runs now
+    started: int | None = None  # of the running attempt
     finished: int | None = None
     answered_at: int | None = None
-    paused: float = 0.0  # s; before the outcome: what the gate read at the first attempt
+    paused: float = 0.0  # s; before the outcome: the gate's total at the first attempt
     failures: int = 0  # attempts that used up a retry
-    needs_retry: bool = False  # the operator is to try once more
-    task: asyncio.Task[Any] | None = None  # that makes its call, where equal requests are shared
-    call: SharedCall | None = None  # while it waits for another row's; while others wait for its own
-    is_settled: bool = False  # its outcome was known before any call: nothing is asked
+    needs_retry: bool = False  # the operator must retry
+    task: asyncio.Task[Any] | None = None  # the task of its call, if equal requests are shared
+    call: SharedCall | None = None  # another row's while it waits, or its own while others wait
+    is_settled: bool = False  # its outcome was known before any call
 
     def begin_anew(self, closed_seconds: float) -> None:
         """An attempt begins that is not the first one, or after the gate was closed; it reads so many seconds."""
@@ -90,7 +90,7 @@ class LookupState:
 
 
 class Row(NamedTuple):
-    """One input row on its way through the operators: its batch, its place there, what it asks of each lookup."""
+    """One input row in the operators: its batch, its place there, its state at each lookup."""
 
     batch: Any  # InputBatch
     number: int
@@ -106,6 +106,6 @@ class KnownRows(NamedTuple):
 
 
 def rows_of(batch: Any, keys: Sequence[Sequence[Key | None]]) -> Iterator[Row]:
-    """The rows of a batch, with their keys by lookup: all but LookupState in C."""
+    """The rows of a batch, with their keys by lookup; only LookupState is not built in C."""
     asked = zip(*(map(LookupState, of_lookup) for of_lookup in keys), strict=True)
     return map(partial(tuple.__new__, Row), zip(repeat(batch), count(), asked))  # the last one ends it

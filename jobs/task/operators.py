@@ -1,4 +1,4 @@
-"""The operators of one task: one per lookup, with its caller, its gate, its ledger, and a link to the next one."""
+"""The operators of one task: one per lookup, with its client, gate, ledger, and link to the next one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which at
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the operators of one task share with it."""
+    """The task's resources that its operators share."""
 
     plan: PartitionPlan
     shares: Sequence[int]  # per lookup: calls in flight of this task
@@ -62,15 +62,15 @@ class Chain:
     leases: list[ServiceLease | None]  # lookups of one service share one
 
     async def finish(self) -> None:
-        """Wait for calls that outlive their rows (finish_after_timeout), so that their answers are kept, and for what
-        the callers may yet find out of the answers that they gave.
+        """Wait for calls that outlive their rows (finish_after_timeout), to store their answers, and for late doubts of
+        the clients about their answers.
         """
         for function in self.functions:
             await function.finish()
         await asyncio.gather(*(caller.settle() for caller in self.callers if isinstance(caller, Doubting)))
 
     def outstanding(self) -> list[int]:
-        """Per lookup: at most so many calls in flight from now on, if no more rows come."""
+        """Per lookup: the highest number of calls in flight from now on, without further rows."""
         before, found = 0, []
         behind = [*map(len, self.links), 0]
         for operator, caller, waiting in zip(self.operators, self.callers, behind, strict=True):
@@ -81,7 +81,7 @@ class Chain:
         return found
 
     def wants(self, shares: Sequence[int]) -> dict[str, int]:
-        """Of each service whose limit holds over runs: how many calls could be in flight, within these shares."""
+        """For each service with a limit over runs: the possible calls in flight within these shares."""
         found: dict[str, int] = {}
         for operator, caller, lease, share in zip(self.operators, self.callers, self.leases, shares, strict=True):
             if lease is not None:
@@ -91,7 +91,7 @@ class Chain:
         return found
 
     def resize(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
-        """So many calls in flight from now on, per lookup; those under way end by themselves."""
+        """Set the calls in flight per lookup; running calls finish."""
         for operator, caller, lookup, share in zip(self.operators, self.callers, lookups, shares, strict=True):
             if isinstance(caller, Requesting):
                 caller.allow(share)
@@ -100,7 +100,7 @@ class Chain:
 
 
 def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
-    """One operator per lookup; what the last one lets out goes to `output`."""
+    """Make one operator per lookup; the last one's output goes to `output`."""
     plan = task.plan
     watched: dict[str, tuple[Gate, CircuitBreaker, ServiceLease | None]] = {}
     limits = plan.limits or (None,) * len(plan.lookups)
@@ -181,7 +181,7 @@ def _operator(
 
 
 def _caller(task: Surroundings, place: int) -> Client:
-    """With connections for all that may ever be its share."""
+    """A client with connections for its largest possible share."""
     plan, share = task.plan, task.shares[place]
     caller = task.client_for(plan.lookups[place], sum(plan.shares[place]) if plan.divides else share)
     if isinstance(caller, Requesting):
@@ -190,5 +190,5 @@ def _caller(task: Surroundings, place: int) -> Client:
 
 
 def rows_at_once(lookup: Lookup, share: int) -> int:
-    """Rows that may be asked for, or wait for others to be asked with: full requests, and one more."""
+    """Rows in requests or waiting for one: full requests, and one more."""
     return share if lookup.batch_size == 1 else (share + 1) * lookup.batch_size

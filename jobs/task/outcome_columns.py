@@ -1,7 +1,6 @@
-"""The outcomes of rows at one lookup as columns: its answer, and all that the audit says of it.
+"""The outcomes of rows at one lookup as columns: answer and audit.
 
-Made of the rows that were called, or taken from what was known of a key before any call; written under the lookup's
-names.
+They come from called rows, or from outcomes known before any call, and are written under the lookup's names.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FIELDS = [
     pa.field("error", pa.string()),
 ]
 ANSWER = "answer_"  # answer_0, answer_1, ...: the answer's columns, in their order
-OF_CALLS = frozenset(("attempts", "latency_ms", "paused_ms"))  # empty where nobody called
+OF_CALLS = frozenset(("attempts", "latency_ms", "paused_ms"))  # empty without a call
 
 
 def outcome_schema(answers: Sequence[AnswerColumn]) -> pa.Schema:
@@ -42,7 +41,7 @@ def outcome_schema(answers: Sequence[AnswerColumn]) -> pa.Schema:
 
 
 def outcomes_of(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) -> pa.RecordBatch:
-    """The outcomes of rows that were called, in their order; states is not empty."""
+    """The outcomes of called rows, in order; states is not empty."""
     attempts = [one.attempts for one in states]
     starts, ends, throttled = zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
     counts = np.fromiter(map(len, attempts), np.int32, len(states))
@@ -73,7 +72,7 @@ def outcomes_of(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) 
 def without_attempts(
     rows: int, *, status: Any, answered_at: Any, source: Any, error: Any, answers: Sequence[Any], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Outcomes of so many rows that nobody called for."""
+    """Outcomes of this many rows without a call."""
     none = pa.nulls(rows, pa.float64())
     no_attempts = attempts_of(np.zeros(rows + 1, np.int32), [pa.nulls(0, field.type) for field in ATTEMPT])
     arrays = [status, answered_at, source, no_attempts, none, none, error, *answers]
@@ -81,7 +80,7 @@ def without_attempts(
 
 
 def attempts_of(offsets: np.ndarray, parts: Sequence[pa.Array]) -> pa.ListArray:
-    """Of each row its attempts; parts: start, end, throttled of all of them."""
+    """The attempts of each row; parts: start, end, throttled of all of them."""
     return pa.ListArray.from_arrays(
         pa.array(offsets), pa.StructArray.from_arrays(parts, fields=list(ATTEMPT)), type=pa.list_(ATTEMPT)
     )
@@ -94,7 +93,7 @@ def offsets_of(counts: np.ndarray) -> np.ndarray:
 
 
 def few_texts(texts: list[str | None]) -> pa.Array:
-    """As pa.array, for a column that mostly says the same."""
+    """Like pa.array, for a column with few distinct texts."""
     first = texts[0]
     if texts.count(first) == len(texts):
         return pa.nulls(len(texts), pa.string()) if first is None else pa.repeat(first, len(texts))
@@ -102,7 +101,7 @@ def few_texts(texts: list[str | None]) -> pa.Array:
 
 
 def answer_columns(name: str, answers: Sequence[AnswerColumn], outcomes: Any) -> dict[str, Any]:
-    """What consumers of the published table see, by its written name."""
+    """The published columns by their written names."""
     columns = {answer.name: outcomes.column(f"{ANSWER}{number}") for number, answer in enumerate(answers)}
     columns[schema.published_status(name)] = outcomes.column("status")
     columns[schema.published_answered_at(name)] = outcomes.column("answered_at")

@@ -1,9 +1,9 @@
-"""Parquet files that the tasks write themselves: what leaves the bridge is Arrow already, and Spark's own writer would
-take every row of it apart and put it together again, which costs more than all of the bridge.
+"""Parquet files that tasks write themselves: their output is Arrow already, and Spark's writer would convert every row
+twice, which costs more than the rest of the task.
 
-Each attempt of a task writes one file, under a name that no other has, and tells its name when it is whole. The run's
-files are those that Spark took a task's result from: of a task that ran twice, one. What other attempts left is removed
-by the driver at the end of the job, also of one that fails, and by `vacuum` where a driver died.
+Each attempt of a task writes one file with a unique name, and returns the name when the file is complete. The run's
+files are those of the results that Spark accepted: one for a task that ran twice. The driver removes files of other
+attempts at the end of the job, even of a failed one, and `vacuum` removes them after a driver's death.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from jobs.input.types import SPARK_TYPES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NAMED = "file STRING NOT NULL"  # DDL of what a task gives: one row
+NAMED = "file STRING NOT NULL"  # DDL of a task's result: one row
 ROWS_PER_GROUP = 50_000
-BYTES_PER_GROUP = 16 << 20  # of Arrow; what a task holds until it writes
+BYTES_PER_GROUP = 16 << 20  # of Arrow data in a task before it writes
 
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """Where the tasks of one run write, and what; travels to the executors."""
+    """The folder and schema of the tasks' files; sent to the executors."""
 
-    folder: str  # every task sees the same one: local, or a shared disk
+    folder: str  # the same for every task: local, or on a shared disk
     schema: pa.Schema
-    spark_types: str = "{}"  # the schema as Spark writes it down
-    # columns whose values hardly repeat: a dictionary of them is work for nothing
+    spark_types: str = "{}"  # the schema in Spark's JSON
+    # columns with mostly distinct values, where a dictionary is useless
     distinct: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, folder: str, written: StructType, distinct: Iterable[str]) -> TaskFiles:
-        """Files that hold rows of these types, and that Spark reads as if it had written them."""
+        """Files of these types, which Spark reads like its own."""
         types = nullable(written)
         return cls(folder, to_arrow_schema(types, timezone="UTC"), types.json(), frozenset(distinct))
 
     def written(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: write all batches, then give the one row that names the file.
+        """In a task: write all batches, then yield one row with the file's name.
 
-        Raises TidegateError when the disk takes no more. An attempt that fails or is left removes what it wrote.
+        Raises TidegateError for a full disk. A failed or abandoned attempt removes its file.
         """
         task = TaskContext.get()
         partition = task.partitionId() if task else 0
@@ -64,7 +64,7 @@ class TaskFiles:
                 writer.add_key_value_metadata({SPARK_TYPES: self.spark_types})
                 for group in groups(_remembering(batches, of_the_input), self.schema):
                     writer.write_table(group)
-                    del group  # else it stays until the next one is whole
+                    del group  # otherwise it stays in memory until the next one is complete
         except BaseException as error:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -74,7 +74,7 @@ class TaskFiles:
         yield pa.RecordBatch.from_pydict({"file": [path.name]})
 
     def _dictionaries(self) -> list[str]:
-        """Parquet's names of the columns that get one; those inside a list or struct have names of their own."""
+        """Parquet's names of the columns with a dictionary; columns inside a list or struct have their own names."""
         empty = pa.BufferOutputStream()
         pq.write_table(self.schema.empty_table(), empty)
         columns = pq.ParquetFile(empty.getvalue()).schema
@@ -82,8 +82,8 @@ class TaskFiles:
         return [name for name in names if name.partition(".")[0] not in self.distinct]
 
     def taken(self, named: DataFrame) -> tuple[str, ...]:
-        """On the driver: run the job. The paths of its files, in the order of their tasks; of a job that fails, none
-        stays. What cannot be removed is left to `vacuum`.
+        """On the driver: run the job. Returns the paths of its files in task order; a failed job leaves no files,
+        except those that cannot be removed, which `vacuum` removes.
         """
         names: set[str] = set()
         try:
@@ -97,7 +97,7 @@ class TaskFiles:
 
 
 def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> Iterator[pa.RecordBatch]:
-    """The batches; an OSError of theirs is told from one of the disk that they are written to."""
+    """The batches, with their OSErrors distinguished from those of the output disk."""
     try:
         yield from batches
     except OSError as error:
@@ -106,7 +106,7 @@ def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> It
 
 
 def nullable(types: StructType) -> StructType:
-    """As Spark writes them: no column, no field and no item of a file is held to be never null."""
+    """The schema with everything nullable, as Spark writes it."""
     text = types.json()
     for word in ("nullable", "containsNull", "valueContainsNull"):
         text = text.replace(f'"{word}":false', f'"{word}":true')
@@ -114,7 +114,7 @@ def nullable(types: StructType) -> StructType:
 
 
 def groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The batches by row groups: a batch each would make files that are slow to read, and larger."""
+    """Group batches into row groups, because one per batch would make larger and slower files."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

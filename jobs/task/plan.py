@@ -1,4 +1,4 @@
-"""What a task needs to know, as plain data that travels to the executors."""
+"""The plan of a task: plain data for the executors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """What a task needs to know; plain data that travels to the executors."""
+    """The plan of a task; plain data, sent to the executors."""
 
     lookups: tuple[Lookup, ...]
     shares: tuple[tuple[int, ...], ...]  # per lookup: calls in flight of each partition, by number
@@ -24,14 +24,14 @@ class PartitionPlan:
     layout: BatchLayout
     progress: int | None  # number of the driver's listener to it
     ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
-    asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its keys that were asked before the rows
+    asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its prefetched keys
     may_call: bool = True  # False: a key without an answer leaves as not_asked
     cap: CallCap | None = None
-    driver: DriverAddress | None = None  # where a task asks before it works
+    driver: DriverAddress | None = None  # where a task registers before it works
     limits: tuple[ServiceLimits | None, ...] = ()  # per lookup, those that hold over runs; none: within this run only
-    unit: str = "rows"  # for people: what goes through, "keys" while they are asked before the rows
+    unit: str = "rows"  # for display: "keys" during a prefetch
 
     @property
     def divides(self) -> bool:
-        """Whether a task may get more calls in flight as others end."""
+        """Whether a task may get more calls in flight when others end."""
         return self.driver is not None and self.driver.divides

@@ -1,4 +1,4 @@
-"""How far one task is, and how its attempts went: what it says to the driver four times a second."""
+"""The progress and attempts of one task, sent to the driver four times a second."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ STEP = math.log(1.2)  # latency buckets are 20 % wide
 
 @dataclass
 class AttemptCounts:
-    """Attempts that ended, or whose time limit ended the wait for them. Plain fields: a call per row costs 1 %.
+    """Finished or timed-out attempts. Plain fields, because a method call per row costs 1 %.
 
-    answered_us: how long each took that was answered, in µs, until somebody takes them.
+    answered_us: latencies of answered attempts in µs, until `take`.
     """
 
     answered_us: list[int] = field(default_factory=list)
@@ -28,7 +28,7 @@ class AttemptCounts:
 
 @dataclass
 class TaskProgress:
-    """Of one attempt of one task, since it began. latencies: bucket number -> answered calls."""
+    """The progress of one task attempt. latencies: bucket number -> answered calls."""
 
     partition: int
     attempt: int
@@ -40,13 +40,13 @@ class TaskProgress:
     latencies: dict[int, int] = field(default_factory=dict)
     seconds: float = 0.0
     loop_s: float = 0.0  # of CPU, in the event loop's thread
-    unit: str = "rows"  # what `rows` counts: keys, while they are asked before the rows
+    unit: str = "rows"  # what `rows` counts: keys during a prefetch
     throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service asked
     down_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service was down
 
     @classmethod
     def of_message(cls, message: Mapping[str, Any]) -> TaskProgress:
-        """From its fields as JSON. Raises KeyError, TypeError or ValueError for what no task says."""
+        """Parse JSON fields. Raises KeyError, TypeError or ValueError for invalid data."""
         counts = ("partition", "attempt", "rows", "in_flight", "calls", "retries", "timeouts")
         return cls(
             **{name: int(message[name]) for name in counts},
@@ -59,14 +59,14 @@ class TaskProgress:
         )
 
     def take(self, attempts: AttemptCounts) -> None:
-        """All attempts so far; the latencies of those answered since the last time are taken away."""
+        """All attempts so far; removes and returns the latencies since the last call."""
         self.answered(attempts.answered_us)
         attempts.answered_us.clear()
         self.calls = sum(self.latencies.values()) + attempts.unanswered
         self.retries, self.timeouts = attempts.retries, attempts.timeouts
 
     def answered(self, latencies_us: Sequence[int]) -> None:
-        """Count calls that were answered, by how many µs each took."""
+        """Count answered calls by their latency in µs."""
         buckets = np.log(np.array(latencies_us) / 1e3 + 1) / STEP
         for bucket, count in zip(*np.unique(buckets.astype(int), return_counts=True), strict=True):
             self.latencies[int(bucket)] = self.latencies.get(int(bucket), 0) + int(count)

@@ -1,4 +1,4 @@
-"""How far a partition reads ahead: the one bound on what a task holds in memory; and what it has read."""
+"""Bounds the read-ahead of a partition, and so a task's memory."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ BYTES_TOGETHER = 4 << 20
 
 
 class InputWindow:
-    """How far the reader may run ahead of what Spark has taken back, in rows and in bytes; one batch always may."""
+    """Limits the reader's lead over Spark's output, in rows and bytes; one batch always fits."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._max_rows = rows
         self._max_size = size
         self._changed = threading.Condition()
-        self.rows = 0  # taken and not given back
+        self.rows = 0  # taken and not returned
         self._rows_ever = 0
         self._size_ever = 0
         self._ended = False
         self.is_full = False  # the reader waits for room
 
     def take(self, rows: int, size: int) -> bool:
-        """Wait for room, then count this batch. False when the run has ended and the batch is not wanted."""
+        """Wait for room, then count this batch. False if the run has ended."""
         with self._changed:
             self.is_full = not (self._ended or self._has_room())
             self._changed.wait_for(lambda: self._ended or self._has_room())
@@ -46,7 +46,7 @@ class InputWindow:
             self._changed.notify()
 
     def grow(self, rows: int) -> None:
-        """The bound in rows from now on."""
+        """Set the bound in rows."""
         with self._changed:
             self._max_rows = rows
             self._changed.notify()
@@ -58,14 +58,14 @@ class InputWindow:
 
 
 class InputQueue:
-    """What the reader has for the event loop. Batches that wait are given as one: each costs as much as 1,000 rows."""
+    """The reader's batches for the event loop. Waiting batches are merged, because each costs as much as 1,000 rows."""
 
     def __init__(self) -> None:
         self._items: deque[pa.RecordBatch | BaseException | None] = deque()
         self._arrived = asyncio.Event()
 
     def put(self, item: pa.RecordBatch | BaseException | None) -> None:
-        """On the loop. None: the input has ended; an error: so."""
+        """Called on the loop. None ends the input; an error ends it with the error."""
         self._items.append(item)
         self._arrived.set()
 

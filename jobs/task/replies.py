@@ -1,4 +1,4 @@
-"""What came of one attempt at a service, and what the circuit breaker hears of it."""
+"""The result of one attempt, and its report to the circuit breaker."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Reply:
-    """What came of one attempt: an answer, a miss, an error, or nothing yet (outcome None: come again).
+    """The result of one attempt: an answer, a miss, an error, or none yet (outcome None: retry).
 
-    Rows that share a call share its reply: nobody changes one.
+    Rows that share a call share its reply, which is immutable.
     """
 
     outcome: str | None
     answer: tuple[Any, ...] | None = None
     answered_at: int | None = None  # µs since the epoch
     error: str | None = None
-    throttled: bool = False  # the service said "not now"
-    passing: bool = False  # an error that may pass: worth a retry
-    down: bool = False  # the service is at fault, not this row: it keeps its retries
-    kept: bool = False  # the ledger holds what came back
+    throttled: bool = False  # the service throttled the call
+    passing: bool = False  # a transient error, which is retried
+    down: bool = False  # the service is at fault: the row keeps its retries
+    kept: bool = False  # the ledger has the reply
 
 
 class Replies:
-    """Makes replies of what the calls of one lookup come to, and tells its circuit breaker of each."""
+    """Turns results of one lookup's calls into replies, and reports them to its circuit breaker."""
 
     def __init__(self, caller: Client, watch: CircuitBreaker, *, idempotent: bool) -> None:
         self._caller = caller
@@ -38,14 +38,14 @@ class Replies:
         self._idempotent = idempotent
 
     def failed(self, failure: Throttled | CallFailed, *, repeated: bool) -> Reply:
-        """Of a call that gave no answer. repeated: of a row that failed before."""
+        """The reply of a failed call. repeated: of a row that failed before."""
         reason = one_line(str(failure))
         if isinstance(failure, Throttled):
             self._watch.throttled(reason, failure.seconds)
             return Reply(None, error=reason, throttled=True)
         if isinstance(failure, Redirected):
             self._watch.redirected(reason)
-            return Reply("error", error=reason, kept=self._idempotent)  # nothing of this key is to be stored
+            return Reply("error", error=reason, kept=self._idempotent)  # store nothing for this key
         if not failure.passing:
             self._watch.succeeded()
             return Reply("error", error=reason)
@@ -53,13 +53,13 @@ class Replies:
         return Reply("error", error=reason, passing=True, down=self._watch.is_down)
 
     def answered(self, answer: Any | None, now: int) -> Reply:
-        """Of a call that was answered."""
+        """The reply of an answered call."""
         if self._watch.is_degraded:
             self._watch.succeeded()
         return self.read(answer, now)
 
     def read(self, answer: Any | None, now: int) -> Reply:
-        """What is answered, wherever it comes from: the breaker hears nothing of it."""
+        """The reply of an answer from any source, without a report to the breaker."""
         if answer is None:
             return Reply("miss", None, now)
         try:

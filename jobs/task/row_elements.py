@@ -1,4 +1,4 @@
-"""What goes through the operators for a batch: known rows by the slice, each other row by itself, and watermarks.
+"""The elements of a batch for the operators: slices of known rows, single other rows, and watermarks.
 
 A slice is one element. So the operators keep known rows in their place among the others: in ordered mode they wait for
 the rows in front of them, in the other modes for the watermarks. Watermarks that stand between known rows only are left
@@ -36,7 +36,7 @@ class RowElements:
         self._under_way: Counter[Any] = Counter()  # key_ordered: rows by themselves, by their order key
 
     def of(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]) -> Iterator[StreamElement]:
-        """keys: of the batch's rows, per lookup."""
+        """The elements of a batch. keys: of its rows, per lookup."""
         if all(outcomes is None for outcomes in batch.known):
             elements = self._all_alone(batch, keys)
         elif self._mode == "ordered":
@@ -46,7 +46,7 @@ class RowElements:
         return elements if self._mode != "key_ordered" else self._counted(elements)
 
     def left(self, row: Row) -> None:
-        """key_ordered: the row is through the last operator."""
+        """key_ordered: the row has left the last operator."""
         key = order_key_of(row)
         self._under_way[key] -= 1
         if not self._under_way[key]:
@@ -81,8 +81,8 @@ class RowElements:
     def _by_segments(
         self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], alone: Rows
     ) -> Iterator[StreamElement]:
-        """Of each segment the known rows first: nothing says in which order rows leave within one. In key_ordered mode
-        none of them has the order key of a row that is called.
+        """The known rows of each segment first, because a segment has no order inside. In key_ordered mode none of them
+        has the order key of a called row.
         """
         rows = self._rows(batch, keys, np.flatnonzero(alone))
         for start, stop, watermark in _segments(batch, alone):
@@ -95,7 +95,7 @@ class RowElements:
                 yield Watermark(watermark)
 
     def _alone(self, batch: InputBatch) -> Rows:
-        """Which rows go by themselves: those that need a call, those that fail the run, and known ones that must not
+        """The rows that go singly: those that need a call, those that fail the run, and known ones that must not
         overtake another row of their order key.
         """
         alone = np.zeros(len(batch.sequence), np.bool_)
@@ -113,7 +113,7 @@ class RowElements:
         return alone
 
     def _rows(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], numbers: Rows) -> Iterator[Row]:
-        """These rows, each settled at the lookups where its outcome is known."""
+        """These rows, settled at the lookups with a known outcome."""
         at = pa.array(numbers)
         known = [
             [(None, None)] * len(numbers)
@@ -135,7 +135,7 @@ def _segments(batch: InputBatch, alone: Rows) -> Iterator[tuple[int, int, int | 
     """
     watermarks = batch.watermarks or [None] * len(alone)
     called = np.concatenate(([0], np.cumsum(alone)))
-    begun = start = 0  # `begun` to `start`: known rows, to be taken with the next segment if that is known too
+    begun = start = 0  # `begun` to `start`: known rows, to be merged with the next segment if that is known too
     waiting: int | None = None
     is_first = True
     for last, watermark in enumerate(watermarks):

@@ -51,7 +51,7 @@ LEND_EVERY = 0.02  # s; the last rows of a task are looked at so often
 
 
 def run_partition(plan: PartitionPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What mapInArrow runs: every input row leaves once, in the order of the mode."""
+    """The function for mapInArrow: every input row leaves once, in the order of the mode."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
@@ -99,18 +99,18 @@ class PartitionRun:
         self._main: asyncio.Task[None] | None = None
         self._driver: ToDriver
         self._all_rows_came = asyncio.Event()
-        self._spent = asyncio.Event()  # another task is at the cap on calls
+        self._spent = asyncio.Event()  # set when another task is at the cap on calls
         self._asking_soon = False
         self._asked_for_leases = 0  # so often
         self._asked_at: dict[int, float] = {}  # by the loop's time: the latest ones
         self._left = False
-        self._stopped: Exception | None = None  # what to raise, when it was not Spark's thread that left
+        self._stopped: Exception | None = None  # the error to raise, if Spark's thread did not leave
         self._input_failed = False
 
     def run(self, batches: Iterator[pa.RecordBatch], driver: ToDriver | None = None) -> Iterator[pa.RecordBatch]:
-        """The generator that Spark pulls. Left early, it cancels the calls and waits for the loop to end.
+        """The generator that Spark pulls. Leaving early cancels the calls and waits for the loop to end.
 
-        driver: told of the progress; where tasks divide the calls in flight, of the needs once these are fewer.
+        driver: receives the progress, and, if tasks divide the calls in flight, reduced needs.
         """
         self._driver = driver or ToDriver()
         self._loop = loop = asyncio.new_event_loop()
@@ -133,29 +133,31 @@ class PartitionRun:
         return PREFETCH_ROWS + held + CAPACITY_PER_CALL * at_once
 
     def grow(self, shares: Sequence[int]) -> int:
-        """From any thread: so many calls in flight from now on, per lookup. This moment: µs by the task's clock."""
+        """From any thread: set the calls in flight per lookup. Returns the current time in µs by the task's clock."""
         now = self.now_us()
         self._call_soon(self._widen, shares)
         return now
 
     def pause(self, service: str, seconds: float) -> None:
-        """From any thread: another task was asked to leave the service alone for so many seconds."""
+        """From any thread: another task was throttled for this many seconds."""
         self._call_soon(self._pause, service, seconds)
 
     def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
-        """From any thread: what the driver answers to the heartbeat with this number."""
+        """From any thread: the driver's answer to the heartbeat with this number."""
         self._call_soon(self._take_leases, number, answers)
 
     def go_alone(self) -> None:
-        """From any thread: no driver says what this task may have; the least that each has at first."""
+        """From any thread: without a driver, use the initial share."""
         self._call_soon(self._widen, [*map(min, self._plan.shares)])
 
     def stop(self, reason: str) -> None:
-        """From any thread, at once: cancel the calls, store what came back, and fail the task, as rows are missing."""
+        """From any thread: at once cancel the calls, store arrived answers, and fail the task, because rows are
+        missing.
+        """
         self.fail(RunCancelled(f"{reason}; rows under way are not written."))
 
     def fail(self, error: Exception) -> None:
-        """From any thread: as `stop`, and raise this error."""
+        """From any thread: stop, and raise this error."""
         self._stopped = error
         self._left = True
         self._window.end()
@@ -183,7 +185,7 @@ class PartitionRun:
             return
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop is closed: the run has ended, nobody waits for this
+        except RuntimeError:  # the loop is closed because the run has ended
             return
 
     # -- the loop's thread ---------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ class PartitionRun:
         if self._stopped is not None:
             end = self._stopped
         elif end is not None and not self._input_failed and not isinstance(end, LedgerError | MemoryError):
-            self._driver.say_failed(end)  # Spark's next attempt would call again, and end no better
+            self._driver.say_failed(end)  # Spark's next attempt would repeat the calls and fail again
             if isinstance(end, BudgetExhausted):
                 self._driver.wait_for_others()  # Spark cancels them, with their calls in flight, when this one fails
         self._out.put(end)
@@ -212,7 +214,7 @@ class PartitionRun:
         self._fit()
 
     def _fit(self) -> None:
-        """Have the operators make as many calls at once as this task may: its share of the run, and of what that has.
+        """Set the operators' concurrency to this task's share and lease.
 
         One of them waits for its lease where there is none, so that it is asked for.
         """
@@ -244,7 +246,7 @@ class PartitionRun:
             asyncio.get_running_loop().call_later(ASK_EVERY, self._ask_for_leases)
 
     def _ask_for_leases(self) -> None:
-        """A heartbeat: what this task has in use of the limits that hold over runs, and could use."""
+        """Send a heartbeat: the current and possible use of limits over runs."""
         self._asking_soon = False
         if self._chain is None or not any(self._chain.leases):
             return
@@ -259,7 +261,7 @@ class PartitionRun:
     def _take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
         asked_at = self._asked_at.get(number)
         if self._chain is None or asked_at is None or number < self._asked_for_leases:
-            return  # a later one has said what this task keeps
+            return  # a later heartbeat has reported the use
         for lease in {lease.service: lease for lease in self._chain.leases if lease is not None}.values():
             lease.take(answer_of(answers[lease.service]), asked_at=asked_at)
         self._fit()
@@ -297,10 +299,10 @@ class PartitionRun:
                 for task in (ticker, lender, capped, *watches):
                     task.cancel()
             self._flush()
-            self._tell(operators)  # the last word: it counts all rows
+            self._tell(operators)  # the last report, with all rows
 
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
-        """The ledgers opened, to be closed after the operators; and what this task may spend on calls."""
+        """The opened ledgers, which close after the operators, and the task's budget."""
         plan = self._plan
         allowance = None if plan.cap is None else CallBudget(plan.cap, self._partition)
         for place, ledger in enumerate(self._ledgers):
@@ -315,7 +317,7 @@ class PartitionRun:
         )  # fmt: skip
 
     def _known_outcomes(self, place: int, caller: Client) -> KnownOutcomes:
-        """What is known before any call at one lookup: as its keys were asked first, else as the ledger has it."""
+        """The outcomes known before any call at one lookup: prefetched, else from the ledger."""
         plan, ledger, answers = self._plan, self._ledgers[place], self._plan.layout.answers[place]
         sources: list[OutcomeSource] = []
         if plan.asked_first and (file := plan.asked_first[place]) is not None:
@@ -328,7 +330,7 @@ class PartitionRun:
         return KnownOutcomes(answers, sources, may_call=plan.may_call)
 
     async def _feed(self, operator: AsyncWaitOperator, link: Link | None) -> None:
-        """All input through the first operator, with a watermark wherever the event time calls for one."""
+        """Feed all input into the first operator, with watermarks by event time."""
         layout = self._plan.layout
         event_times = EventTimes(layout.max_out_of_orderness_ms)
         sequence = 0
@@ -397,7 +399,7 @@ class PartitionRun:
         self._collect(element)
 
     def _flush(self) -> None:
-        """Hand over what is ready, with what to wait for before it may leave: its answers are stored by then."""
+        """Pass on finished rows, with the ledger positions that must be stored before they leave."""
         if self._ready:
             self._progress.rows += self._rows_ready
             stored = [ledger.durability_mark() for ledger in self._ledgers if ledger is not None]
@@ -407,7 +409,9 @@ class PartitionRun:
     # -- progress ------------------------------------------------------------------------------------------------------
 
     async def _tick(self, operators: list[AsyncWaitOperator]) -> None:
-        """Four times a second: tell the driver; let finished rows out, lest a few fat ones fill the window."""
+        """Four times a second: report to the driver, and flush finished rows, so that a few large ones do not fill the
+        window.
+        """
         while True:
             await asyncio.sleep(EVERY)
             self._flush()
@@ -427,7 +431,7 @@ class PartitionRun:
 
 
 def one_clock() -> Callable[[], int]:
-    """µs since the epoch on one monotonic clock; a closure, as it is read twice per row."""
+    """µs since the epoch on one monotonic clock; a closure, because it is read twice per row."""
     monotonic_ns = time.monotonic_ns
     epoch_us = (time.time_ns() - monotonic_ns()) // 1000
     return lambda: epoch_us + monotonic_ns() // 1000
@@ -450,8 +454,9 @@ def rare_collections() -> Iterator[None]:
 
 
 def user_facing_error(error: BaseException) -> BaseException:
-    """Our own sentence, where one lies somewhere below; else the first error of a group, and of a call its cause: the
-    operator's words have the row in them, and not what went wrong. Of a row that fails the run, which one it is.
+    """The user-facing error among the causes, if there is one; else the first error of a group, and for a call its
+    cause, because the operator's text has the row but not the reason. For a row that fails the run, with the row's
+    place.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,7 +1,7 @@
-"""A task's part of what its run holds of one service, where the limit holds over runs (jobs/limits).
+"""A task's part of its run's lease of one service, for limits over runs (jobs/limits).
 
-Every call enters here and leaves. None starts beyond the task's part, none that could outlive the lease, and none while
-the service wants to be left alone. Meanwhile the service's gate is closed, so that no record's clock runs.
+Every call passes here. None starts beyond the task's part, none that could outlive the lease, and none during
+throttling. Meanwhile the service's gate is closed, so that no record's clock runs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while n
 
 
 class ServiceLease:
-    """Lives on the event loop of one task.
+    """A lease, bound to the event loop of one task.
 
     Args:
-        limits: What the run declares of the service.
-        gate: The service's, in this task.
-        ask_soon: Has the driver asked for a share before the next regular heartbeat.
+        limits: The declared limits of the service.
+        gate: The gate of the service in this task.
+        ask_soon: Requests a share from the driver before the next regular heartbeat.
     """
 
     def __init__(self, limits: ServiceLimits, gate: Gate, ask_soon: Callable[[], None]) -> None:
@@ -44,19 +44,19 @@ class ServiceLease:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False  # the gate, by this lease
         self._others_close_until = 0.0  # the gate, by the loop's time
-        self._probing = False  # a call is under way that finds out whether the service is back
-        self.probed = False  # it was answered, and the driver does not know yet
+        self._probing = False  # a probe call is running
+        self.probed = False  # the probe was answered, and the driver does not know yet
 
     @property
     def calls(self) -> int:
-        """Calls in flight that it should have now."""
+        """The allowed calls in flight now."""
         return self._holder.may_use(CALLS, self._clock())
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[None]:
-        """Around one call: waits until it may start, and ends it with CallFailed before the lease could end."""
+        """Context of one call: wait until it may start, and end it with CallFailed before the lease could end."""
         while not self._may_start():
             self._hold_back()
             self._ask_soon()
@@ -65,7 +65,7 @@ class ServiceLease:
             try:
                 await turn
             except asyncio.CancelledError:
-                self._wake()  # it may have been this one's turn
+                self._wake()  # this one may have blocked the next
                 raise
         probes = self._holder.gate == PROBE
         self._probing = self._probing or probes
@@ -97,17 +97,17 @@ class ServiceLease:
         return self.running < holder.may_use(CALLS, now)
 
     def _hold_back(self) -> None:
-        """Stop the records' clocks where it is not this task's own calls that are waited for."""
+        """Stop the records' clocks if the wait is not for this task's own calls."""
         if self._holder.gate == CLOSED or self._probing or not self.running:
             self._closed = True
             self._gate.close(CLOSED_FOR)
 
     def others_close(self, seconds: float) -> None:
-        """The gate is closed for so long, whatever this lease allows."""
+        """Note that the gate is closed for this long, regardless of this lease."""
         self._others_close_until = max(self._others_close_until, self._clock() + seconds)
 
     def _wake(self) -> None:
-        """Let those go on that may start now; each looks again by itself."""
+        """Wake waiting calls; each checks again whether it may start."""
         free = max(1, self.calls - self.running) if self._may_start() else 0
         while free and self._waiting:
             turn = self._waiting.popleft()
@@ -118,7 +118,7 @@ class ServiceLease:
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
     def claims(self, wants: int) -> dict[str, Any]:
-        """What to say to the driver. wants: calls that could be in flight."""
+        """The claims for the driver. wants: possible calls in flight."""
         found = self._holder.ask({CALLS: self.running}, {CALLS: wants})
         probed, self.probed = self.probed, False
         return {"claims": {name: [one.keeps, one.wants] for name, one in found.items()}, "probed": probed}
@@ -136,7 +136,7 @@ class ServiceLease:
 
 
 def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
-    """What a task said, as the driver's book takes it. Raises KeyError, TypeError or ValueError for anything else."""
+    """Parse a task's claims for the driver's book. Raises KeyError, TypeError or ValueError for invalid data."""
     return {name: Claim(limit, *map(int, message["claims"][name])) for name, limit in limits.limits.items()}
 
 
@@ -147,6 +147,6 @@ def message_of(answer: Answer) -> dict[str, Any]:
 
 
 def answer_of(message: Mapping[str, Any]) -> Answer:
-    """From the driver link. Raises KeyError, TypeError or ValueError for what no driver says."""
+    """Parse the driver's answer. Raises KeyError, TypeError or ValueError for invalid data."""
     shares = {str(name): Share(*map(int, share)) for name, share in message["shares"].items()}
     return Answer(shares, float(message["ttl"]), str(message["gate"]), reason=str(message["reason"]))

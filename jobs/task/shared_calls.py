@@ -1,4 +1,4 @@
-"""What equal requests of one partition share: calls in flight, and kept answers."""
+"""Shared state of equal requests of one partition: calls in flight and cached answers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from jobs.task.replies import Reply
 
 WEIGHED_EACH = 16  # answers
-SHORT = 64  # characters of a text, and bytes that a value in a list takes
+SHORT = 64  # characters of a text, or bytes of a value in a list
 T = TypeVar("T")
 Kept = tuple[tuple[Any, ...] | None, int]  # the answer's columns, None for a miss; when, in µs since the epoch
 
 
 def hashable(value: Any) -> Any:
-    """A key as a dict takes it, where a part of it is an array or a struct."""
+    """A hashable form of a key with an array or a struct."""
     if isinstance(value, dict):
         return tuple((name, hashable(item)) for name, item in value.items())
     return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def long_bytes(values: Iterable[Any]) -> int:
-    """About how much memory the long ones of these values take. The short ones are bounded by their number."""
+    """The approximate memory of the long values. Short ones are bounded by their number."""
     total = 0
     for value in values:
         if isinstance(value, str | bytes):
@@ -39,9 +39,9 @@ def long_bytes(values: Iterable[Any]) -> int:
 
 
 class AnswerCache(OrderedDict[Any, T]):
-    """What came of calls by key, the least recently used leaving first.
+    """A cache of replies by key that evicts the least recently used.
 
-    Look with `get`, which nearly always finds nothing and runs in C; then ask `may_be_used`.
+    Look up with `get`, which usually finds nothing and runs in C; then check `may_be_used`.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_entries", "_now_us", "_sizes", "_ttl_us", "_unweighed")
@@ -57,7 +57,7 @@ class AnswerCache(OrderedDict[Any, T]):
         self._now_us = now_us
 
     def may_be_used(self, key: Any, *, answered_at: int) -> bool:
-        """Whether it is not older than the time to live; it stays for longer then, and is dropped if not."""
+        """Whether the entry is within its time to live. Refreshes its recency, or drops it."""
         if self._ttl_us is not None and self._now_us() - answered_at >= self._ttl_us:
             del self[key]
             self._forget_size(key)
@@ -66,7 +66,7 @@ class AnswerCache(OrderedDict[Any, T]):
         return True
 
     def put(self, key: Any, kept: T, answer: tuple[Any, ...] | None) -> None:
-        """Keep it; in place of an older one of its key, it stays no longer than that would. answer: what is in it."""
+        """Store an entry, with the recency of an older one of its key. answer: its columns."""
         self[key] = kept
         self._unweighed -= 1
         if self._sizes:
@@ -79,7 +79,7 @@ class AnswerCache(OrderedDict[Any, T]):
                 self._forget_size(dropped)
 
     def _weigh(self, key: Any, answer: tuple[Any, ...]) -> None:
-        """Take one answer for those since the last one: to weigh each would cost a row 5 % where calls return at once.
+        """Measure one answer for a group, because measuring each would cost 5 % per row if calls return at once.
         So memory may be over by WEIGHED_EACH of the largest.
         """
         self._unweighed = WEIGHED_EACH
@@ -95,24 +95,24 @@ class AnswerCache(OrderedDict[Any, T]):
 
 
 class SharedCall:
-    """The rows that wait for a call that another row makes. Made when the first one joins: most calls have none."""
+    """The rows that wait for another row's call. Created when the first one joins, because most calls have none."""
 
     def __init__(self) -> None:
         self.waiting = 0  # rows, without the one that makes the call
         self._ended = False
         self._reply: Reply | None = None
         self._error: Exception | None = None
-        self._turns: list[asyncio.Future[None]] = []  # of those who wait
+        self._turns: list[asyncio.Future[None]] = []  # of waiting rows
 
     async def over(self) -> None:
-        """Wait until the call ended, in whatever way."""
+        """Wait until the call ended in any way."""
         if not self._ended:
             turn = asyncio.get_running_loop().create_future()
             self._turns.append(turn)
             await turn
 
     async def reply(self) -> Reply:
-        """Wait until the call ended. Raises the error that ended it, if it is one that ends the run."""
+        """Wait until the call ended. Raises its error, if it ends the run."""
         await self.over()
         if self._error is not None:
             raise self._error
@@ -120,7 +120,7 @@ class SharedCall:
         return self._reply
 
     def end(self, reply: Reply | None, error: BaseException | None = None) -> None:
-        """Let all who wait know. Without a reply and an error it was cancelled, which ends the run of who waits."""
+        """Notify all waiting rows. Without reply and error the call was cancelled, which ends their run."""
         self._ended = True
         self._reply = reply
         if reply is None:

@@ -1,4 +1,4 @@
-"""The ledger of one lookup as one attempt of one task uses it: what is known before a call, and what comes back."""
+"""The ledger of one lookup in one task attempt: known answers before calls, and new answers."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _log = logging.getLogger("tidegate.ledger")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A moment of a ledger's writer."""
+    """A position in a ledger's writes."""
 
     writer: LedgerWriter
     ticket: int
 
     @property
     def reached(self) -> bool:
-        """Whether all that was put before it is stored."""
+        """Whether everything before it is stored."""
         return self.writer.stored >= self.ticket
 
     def wait(self) -> None:
-        """Have it stored now, and return then. Raises LedgerError when it cannot be."""
+        """Flush up to it and wait. Raises LedgerError if that fails."""
         self.writer.wait(self.ticket)
 
 
 class TaskLedger:
-    """Opens what is known of keys, takes what comes back, and says when that is safe on its disk.
+    """Opens known answers, stores new ones, and reports when they are stored.
 
-    open and close may block; everything else is for the event loop and does not. Raises LedgerError when the ledger
-    cannot be read or written: a call whose answer cannot be kept is not to be made.
+    Only open and close may block; everything else runs on the event loop. Raises LedgerError if the ledger cannot
+    be read or written, so that no call is made whose answer cannot be stored.
     """
 
     def __init__(self, plan: LedgerPlan, partition: int, attempt: int, now_us: Callable[[], int]) -> None:
@@ -66,19 +66,19 @@ class TaskLedger:
         self._indexes: list[AnswerIndex] = []
         self._writer: LedgerWriter | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._keys: list[Key] = []  # of the answers that came back in this turn of the loop
+        self._keys: list[Key] = []  # of the answers of this turn of the loop
         self._responses = bytearray()
         self._lengths: list[int] = []  # of the responses
         self._answered_at: list[int] = []
         self._ticket = 0
         self._failure: LedgerError | None = None
-        self._marked: set[str] = set()  # keys of calls that must not be made twice, asked by this task
+        self._marked: set[str] = set()  # keys that this task marked because their calls must not be repeated
         self._waiter: ThreadPoolExecutor | None = None
         self._said_unkept = False
-        self.earlier_answers = 0  # stored by attempts of this task that died
+        self.earlier_answers = 0  # stored by dead attempts of this task
 
     def open(self) -> None:
-        """Map what is known; begin to write. Before the first clock starts."""
+        """Map known answers and start the writer, before the first clock starts."""
         plan = self._plan
         self._loop = asyncio.get_running_loop()
         earlier = self._earlier_attempts()
@@ -98,7 +98,7 @@ class TaskLedger:
         )
 
     def close(self) -> None:
-        """Store what is left. Raises LedgerError when that cannot be."""
+        """Store remaining answers. Raises LedgerError if that fails."""
         with ExitStack() as stack:
             if self._waiter is not None:
                 stack.callback(self._waiter.shutdown, wait=False, cancel_futures=True)
@@ -114,11 +114,11 @@ class TaskLedger:
 
     @property
     def indexes(self) -> Sequence[AnswerIndex]:
-        """This task's earlier attempts know best, then the index of the run."""
+        """Indexes by precedence: of this task's earlier attempts, then of the run."""
         return self._indexes
 
     def _earlier_attempts(self) -> AnswerIndex | None:
-        """What attempts of this very task stored before they died."""
+        """The answers that dead attempts of this task stored."""
         folder = self._folder
         parts = folder.parts(self._plan.run_id, f"{self._partition}-")
         table = final_report(folder.read(parts)) if parts else None
@@ -132,9 +132,9 @@ class TaskLedger:
 
     # -- what comes back -----------------------------------------------------------------------------------------------
     def keep(self, key: Key, answer: Any | None, answered_at: int) -> None:
-        """Take the raw answer of a call, or None for a miss; never blocks. answered_at: µs since the epoch.
+        """Enqueue the raw answer of a call, or None for a miss; never blocks. answered_at: µs since the epoch.
 
-        What comes back in one turn of the loop goes to the writer together, at the end of the turn.
+        Answers of one turn of the loop go to the writer together, at its end.
         """
         if answer is None:
             self._put(key, "miss", None, answered_at)
@@ -142,7 +142,7 @@ class TaskLedger:
         if self._failure is not None:
             raise self._failure
         try:
-            response = dump(answer)  # at once: whoever gave it may change it
+            response = dump(answer)  # at once, because the caller may change it
         except ValueError as error:
             if not self._said_unkept:
                 self._said_unkept = True
@@ -156,15 +156,15 @@ class TaskLedger:
         self._answered_at.append(answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
-        """Take the error that a key ended in. final: the service answered, so that a mark of the key is settled."""
+        """Store a key's error. final: the service answered, which settles a mark of the key."""
         if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
             self._put(key, "error", dump(reason), self._now_us())
 
     def expire(self, keys: Sequence[Key]) -> None:
-        """What was kept of these keys until now may be another key's: it counts no more.
+        """Expire the stored answers of these keys, which may be another key's.
 
-        A call that must not be made twice was made all the same, and its answer is lost. Never raises: whoever keeps
-        the next answer hears of a disk that takes no more.
+        A call that must not be repeated keeps its mark, and its answer is lost. Never raises: the next stored answer
+        reports a full disk.
         """
         now = self._now_us()
         try:
@@ -177,42 +177,42 @@ class TaskLedger:
 
     def _put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
         assert self._writer is not None
-        self._hand_over()  # in the order in which they came
+        self._hand_over()  # in order of arrival
         self._ticket = self._writer.put(key, outcome, response, answered_at)
 
     def _end_of_turn(self) -> None:
         try:
             self._hand_over()
-        except LedgerError as error:  # nobody hears it here: who keeps the next answer does, or who asks for safety
+        except LedgerError as error:  # the next stored answer or durability check raises it
             self._failure = error
 
     def _hand_over(self) -> None:
-        """Give the writer what came back since the last time; once it has failed, each time again LedgerError."""
+        """Pass new answers to the writer. Raises LedgerError after a failure, every time."""
         assert self._writer is not None
         if self._keys:
             self._ticket = self._writer.put_answers(self._keys, self._responses, self._lengths, self._answered_at)
             self._keys, self._responses, self._lengths, self._answered_at = [], bytearray(), [], []
 
     def durability_mark(self) -> Stored:
-        """All that was taken so far; for another thread to wait for."""
+        """The position of all answers so far, for another thread to wait for."""
         assert self._writer is not None
         self._hand_over()
         return Stored(self._writer, self._ticket)
 
     # -- calls that must not be made twice -----------------------------------------------------------------------------
     def was_asked(self, key: Key) -> bool:
-        """Whether this task marked the key before, and took the mark back never since."""
+        """Whether this task has marked the key, without taking the mark back."""
         return bool(self._marked) and self._text(key) in self._marked
 
     async def mark(self, key: Key) -> None:
-        """Return once "asked" is stored; marks of all who wait meanwhile go into one part."""
+        """Store an "asked" mark and wait; concurrent marks share a part."""
         assert self._waiter is not None
         self._marked.add(self._text(key))
         self._put(key, "asked", None, self._now_us())
         await asyncio.get_running_loop().run_in_executor(self._waiter, self.durability_mark().wait)
 
     def unmark(self, key: Key) -> None:
-        """The service said "not now": it did nothing, and may be asked again."""
+        """Take the mark back after throttling, because the service did nothing."""
         if self._marked:
             self._marked.discard(self._text(key))
 
@@ -221,7 +221,7 @@ class TaskLedger:
 
 
 def final_report(stored: pa.Table) -> pa.Table:
-    """One record of each key, out of one run's: its last answer, else its last word of another kind."""
+    """One record per key of one run's records: its last answer, else its last other record."""
     stored = without_expired(stored)
     answered = pc.is_in(stored["outcome"], value_set=pa.array(ANSWERS))
     ordered = stored.append_column("answered", answered).sort_by(
@@ -232,7 +232,7 @@ def final_report(stored: pa.Table) -> pa.Table:
 
 
 def without_expired(stored: pa.Table) -> pa.Table:
-    """The records that no "expired" of their key came after; without those themselves."""
+    """The records without a later "expired" of their key, and without "expired" records."""
     expired = pc.equal(stored["outcome"], "expired")
     if not pc.any(expired).as_py():
         return stored
@@ -244,7 +244,7 @@ def without_expired(stored: pa.Table) -> pa.Table:
 
 
 def _on_this_host(path: str) -> str:
-    """Where a file lies that SparkContext.addFile brought; any other path as it stands."""
+    """The local path of a file from SparkContext.addFile; any other path unchanged."""
     if "/" in path:
         return path
     from pyspark import SparkFiles

@@ -199,7 +199,7 @@ def test_a_driver_that_reads_nothing_holds_up_no_loop_and_hears_all_that_counts_
 
 
 def test_a_driver_that_hangs_holds_up_the_end_of_a_task_for_seconds_only(driver, monkeypatch):
-    monkeypatch.setattr(driver_link, "LAST_WORDS", 0.05)
+    monkeypatch.setattr(driver_link, "FLUSH_TIMEOUT", 0.05)
     driver.link.say_ended()
     driver.link.close()
     assert not driver.run.happened.is_set()
