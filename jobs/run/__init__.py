@@ -1,1 +1,1 @@
-"""The driver's side of one run: what is planned, asked first, counted and recorded."""
+"""The driver's side of one run: plan, prefetch, metrics and record."""

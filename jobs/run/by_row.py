@@ -1,4 +1,4 @@
-"""The keys that a run asks by row, listed for the runs that begin after it: they leave these keys to it.
+"""The keys that a run calls by row, listed for later runs, which leave these keys to it.
 
 <folder>/runs/<run_id>/deciding      from the run's begin until it is known which keys it asks by row
 <folder>/runs/<run_id>/by_row.arrow  the hashes of these keys; never changed
@@ -25,12 +25,12 @@ _TYPES, _HASH = b"tidegate.key_types", "hash"
 
 
 def begin_deciding(plan: LedgerPlan) -> None:
-    """Before the run looks for others: who finds it meanwhile waits for `decided`. Raises LedgerError."""
+    """Mark the run before it looks for others: a run that finds it waits for `decided`. Raises LedgerError."""
     folder_of(plan).write(f"{RUNS}/{plan.run_id}/{DECIDING}", b"{}")
 
 
 def decided(plan: LedgerPlan, hashes: Hashes, types: str) -> None:
-    """List the keys that are asked by row. hashes: of their columns, as `day_keys` has them. types: of these columns,
+    """List the keys that are called by row. hashes: of their columns, as `day_keys` has them. types: of these columns,
     as equal keys of other types have other hashes. Raises LedgerError.
     """
     if len(hashes):
@@ -43,7 +43,7 @@ def decided(plan: LedgerPlan, hashes: Hashes, types: str) -> None:
 
 
 def listed_among(folder: LedgerFolder, run: str, hashes: Hashes, types: str) -> npt.NDArray[np.bool_]:
-    """Which of these keys the run listed; all of them where its keys have other types, as nobody can tell then.
+    """Which of these keys the run listed; all of them if its keys have other types, which cannot be compared.
 
     Raises FileNotFoundError when the run has ended, and OSError or ArrowException when its list cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What a run may spend, in calls or in money, as a cap on its attempts."""
+"""Caps on a run's attempts, in calls or money."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 
 def cap_of(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
-    """What the run may spend, divided over its tasks; None: as much as it needs."""
+    """The run's cap, divided over its tasks; None without a cap."""
     if options.max_cost is not None:
         return cap_on_cost(lookups, options.max_cost, tasks)
     return None if options.max_calls is None else cap_on_calls(lookups, options.max_calls, tasks)
 
 
 def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
-    """At most so many attempts in a run, divided over the tasks."""
+    """A cap on the attempts of a run, divided over the tasks."""
     parts = tuple(map(float, shares(most, tasks)))
     message = f"max_calls {most:,}"
     return CallCap(message if min(parts) else _too_little(message, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
 
 
 def _too_little(message: str, least: str, tasks: int) -> str:
-    """For the sentence of a cap with which some task may never ask, however often the day is run again."""
+    """A clause for a cap under which a task may never call, however often the day is run again."""
     return (
         f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
     )
 
 
 def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
-    """The cap with as much of it for each task as its keys need, where there is enough; the rest evenly.
+    """The cap divided by the needs of each task's keys, and the rest evenly.
 
-    needs: per task, what one attempt for each of its keys takes. Where there is not enough, no task has less than an
-    equal part that it needs more.
+    needs: per task, the cost of one attempt for each of its keys. If the cap is too low, no task has less than an equal
+    part unless it needs less.
     """
     parts = [0.0] * len(needs)
     left = sum(cap.parts)
@@ -54,10 +54,10 @@ def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
 
 
 def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:
-    """At most so much money in a run ("5 USD"), by the prices in force today, divided over the tasks.
+    """A cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
 
     An attempt at a key costs its price; where a request asks for many keys and is billed as one, a full one is assumed.
-    Raises DeclarationError when the amount cannot be compared with the prices, or no lookup has one.
+    Raises DeclarationError if the amount cannot be compared with the prices, or no lookup has one.
     """
     money = read_money(most, "max-cost")
     today = datetime.now(UTC).date().isoformat()

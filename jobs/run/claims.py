@@ -1,4 +1,4 @@
-"""Runs that ask the same keys at once take turns: each claims a share of the keys before it asks them.
+"""Concurrent runs with the same keys take turns: each claims a share of the keys before it calls for them.
 
 The keys of a lookup fall into 256 shares by their hash, the same in every run. A task claims a share of its keys by a
 file in its run's folder, asks, and gives the claim back once the answers are stored. Keys of a share that another run
@@ -41,7 +41,7 @@ FEWEST_AHEAD = 200  # keys that are claimed and not answered yet
 
 @dataclass
 class _Place:
-    """One lookup: its folder, the keys of this task that are to be asked there, and what others have answered."""
+    """One lookup: its folder, this task's keys to call for, and the answers of others."""
 
     plan: LedgerPlan
     folder: LedgerFolder
@@ -50,25 +50,25 @@ class _Place:
     texts: pa.Array
     hashes: np.ndarray  # of its keys' columns
     done: np.ndarray  # per key: another run has an answer
-    taken: np.ndarray  # per key: given to be asked
-    left: np.ndarray  # per key: left to a run that asks it by row
+    taken: np.ndarray  # per key: passed on to be called
+    left: np.ndarray  # per key: left to a run that calls for it by row
     types: str  # of the key's columns
-    others: set[str]  # runs that lived at the last look
+    others: set[str]  # living runs at the last check
     read: set[str] = field(default_factory=set)  # their parts
-    listed: dict[str, np.ndarray] = field(default_factory=dict)  # per run that asks by row: which keys
+    listed: dict[str, np.ndarray] = field(default_factory=dict)  # per run that calls by row: its keys
 
     @property
     def lasting(self) -> list[str]:
-        """Outcomes that may be used at all: those with a time to live."""
+        """Outcomes that may be used: those with a time to live."""
         return [outcome for outcome, age in self.plan.ttl.max_age_us().items() if outcome in ANSWERS and age != 0]
 
     def open(self, share: int) -> np.ndarray:
-        """Per key: of this share, not given to be asked, and not answered."""
+        """Per key: of this share, not passed on, and not answered."""
         found: np.ndarray = (self.shares == share) & ~self.done & ~self.taken
         return found
 
     def free(self, share: int) -> np.ndarray:
-        """Those of them that no other run asks by row."""
+        """The open keys that no other run calls by row."""
         found: np.ndarray = self.open(share) & ~self.left
         return found
 
@@ -100,20 +100,22 @@ class _Place:
         return {run: claims.get(run, set()) for run in alive}
 
     def _leave(self, runs: set[str]) -> None:
-        """Leave to these runs what they ask by row; not what holds for no time, as their answers could not be used."""
+        """Leave these runs the keys that they call by row, unless their time to live is 0, so that the answers are
+        useless.
+        """
         self.left = np.zeros(len(self.rows), np.bool_)
         for run in runs if "ok" in self.lasting else ():
             if run not in self.listed:
                 try:
                     self.listed[run] = listed_among(self.folder, run, self.hashes, self.types)
-                except FileNotFoundError:  # it has ended meanwhile
+                except FileNotFoundError:  # the run has ended
                     continue
                 except (pa.ArrowException, OSError) as error:
                     raise self.folder.unreadable(f"{RUNS}/{run}/{LISTED}", error) from error
             self.left |= self.listed[run]
 
     def read_answers(self, alive: set[str]) -> None:
-        """Mark the keys that other runs have answered since the last look; those that have ended once more too."""
+        """Mark keys that other runs have answered since the last check, including runs that have ended."""
         for run in self.others | alive:
             for run_id in (run, run_of_keys(run)):
                 for part in self.folder.parts(run_id):
@@ -124,7 +126,7 @@ class _Place:
     def _read(self, part: str) -> None:
         try:
             table = self.folder.read_part(part)
-        except (ForeignFile, FileNotFoundError):  # being written: no answer in it belongs to a claim that is given back
+        except (ForeignFile, FileNotFoundError):  # being written, so its answers belong to open claims
             return
         self.read.add(part)
         known = table.filter(pc.is_in(table["outcome"], value_set=pa.array(self.lasting, pa.string())))["key"]
@@ -162,7 +164,7 @@ class Claims:
         self._waits = self._ended = False
 
     def take(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows whose keys are to be asked now, share by share; without those that another run has answered."""
+        """The rows whose keys are called next, share by share, without keys that another run has answered."""
         tables = list(batches)
         if not tables:
             return
@@ -185,7 +187,7 @@ class Claims:
                 continue
             groups.append(group)
             put_off += 1
-            if put_off >= len(groups):  # others are at all that is left: their answers will come, or they die
+            if put_off >= len(groups):  # others work on all the rest: wait for their answers or their death
                 put_off = 0
                 self._sleep(self._every * self._dice.uniform(0.5, 1.5))
                 for waiting in {one for one, _ in groups}:
@@ -212,7 +214,7 @@ class Claims:
         self._wait_for_room()
 
     def _claim(self, place: _Place, share: int) -> bool:
-        """Claim a share, unless another run has; then know what others answered before. All who claim at once yield."""
+        """Claim a share unless another run has it, then read others' answers. Simultaneous claimants all yield."""
         name = f"{share:03d}"
         alive = place.look()
         if any(name in claimed for claimed in alive.values()):
@@ -232,7 +234,7 @@ class Claims:
         folder_of(plan).delete(self._file(plan, share))
 
     def finished(self, batch: pa.RecordBatch) -> None:
-        """These rows have left, their answers are stored: give back the claims of shares that are through."""
+        """Release the claims of finished shares: these rows have left, and their answers are stored."""
         shares = _shares_of(batch[self._text]).tolist()
         through = []
         with self._changed:
@@ -248,7 +250,7 @@ class Claims:
             self._give_back(self._plans[group[0]], group[1])
 
     def _wait_for_room(self) -> None:
-        """Claim no more than is soon asked: what others could ask is not to wait for us."""
+        """Wait for room, so that claimed keys are called soon and do not block other runs."""
         with self._changed:
             self._waits = self._open.total() >= self._ahead
             while self._open.total() >= self._ahead and not self._ended:
@@ -260,7 +262,7 @@ class Claims:
             self._changed.wait_for(lambda: self._ended, seconds)
 
     def end(self) -> None:
-        """Whoever waits ends; from any thread. Claims that are left go with the run's folder."""
+        """End all waits, from any thread. Remaining claims go with the run's folder."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

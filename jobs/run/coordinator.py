@@ -1,9 +1,9 @@
 """The driver's side of the driver link: one TCP connection per task, over which the two exchange lines of JSON.
 
-The coordinator answers what only the driver knows. Was this partition computed before, by another job or another part
-of the same one? Then its services would be called, and paid, a second time. Does Spark still run the stage? Spark kills
-the Python workers of a cancelled stage after two seconds and more, in which they go on calling. And, where the tasks
-divide the calls in flight: how many may this one have now, as others have ended? The tasks report their progress here.
+The coordinator knows what only the driver can know. Whether a partition was computed before, by another job or another
+part of the same one: its calls would be repeated, and paid again. Whether Spark still runs the stage: Spark kills the
+Python workers of a cancelled stage only after two seconds or more, in which they would call. And each task's share of
+the calls in flight, after others have ended. The tasks report their progress here.
 
 The first line of a connection is the run's secret, compared before anything is parsed; the second is the hello.
 
@@ -29,7 +29,7 @@ The first line of a connection is the run's secret, compared before anything is 
 | `leases`: number, services | what it may use from now on, in answer to its heartbeat |
 | `failed`: error, message | a task has; no other one begins, or goes on |
 
-So what each task was allowed can be compared with its calls, whatever the clocks of the hosts.
+So each task's shares can be compared with its calls, independent of the hosts' clocks.
 """
 
 from __future__ import annotations
@@ -76,21 +76,21 @@ if TYPE_CHECKING:
 LOOK_EVERY = 0.25  # s, while a task is connected
 SECRET_BYTES = 32
 HELLO_WITHIN = 10.0  # s from the connection to a complete hello
-MOST_STRANGERS = 64  # connections without a hello; the oldest one gives way to a new one
-LAST_WORDS = 1.0  # s for what the tasks of a job that has ended still have to say
+MOST_STRANGERS = 64  # connections without a hello; a new one replaces the oldest
+LAST_WORDS = 1.0  # s to wait for the last messages of an ended job's tasks
 LOOPBACK = "127.0.0.1"
-WITHOUT_STORE = 60.0  # s for which the store of the limits is waited for
+WITHOUT_STORE = 60.0  # s to wait for the store of the limits
 _NOTHING: Mapping[str, Any] = {}
 _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
 
 @dataclass
 class Given:
-    """From `since` on a task might have so many calls in flight, per lookup: fewer by its own word, none at its end."""
+    """A task's share per lookup from `since` on: lower at its own request, 0 at its end."""
 
     task: int
     shares: tuple[int, ...]
-    since: int | None = None  # µs since the epoch by the task's clock; None: it never said that it heard
+    since: int | None = None  # µs since the epoch by the task's clock; None: never confirmed
 
 
 @dataclass
@@ -98,17 +98,17 @@ class _Frame:
     once: bool
     division: Quota | None
     progress: int | None  # number of its listener
-    keepers: Mapping[str, LeaseKeeper]  # by service, what the run holds of its limits over runs
+    keepers: Mapping[str, LeaseKeeper]  # by service, the run's leases
     computed: dict[int, tuple[int, int]] = field(default_factory=dict)  # its partition -> stage and partition there
     given: list[Given] = field(default_factory=list)
     tasks: list[_Link] = field(default_factory=list)
-    failed: dict[str, Any] | None = None  # why, in the words of its task
-    spent: str = ""  # what the first task at the cap on calls said; its stage is cancelled when no call is in flight
+    failed: dict[str, Any] | None = None  # the failed task's message
+    spent: str = ""  # message of the first task at the cap; its stage is cancelled when no call is in flight
 
 
 @dataclass(eq=False)
 class _Link:
-    """One connection: a stranger's until it has said hello, then a task's."""
+    """One connection: unknown until its hello, then a task's."""
 
     socket: socket.socket
     accepted_at: float
@@ -126,13 +126,13 @@ class _Link:
 
 
 class DriverCoordinator:
-    """One thread of the driver, which survives whatever it reads.
+    """One thread of the driver that survives any input.
 
     Args:
-        host: the name under which tasks reach the driver.
+        host: The name under which tasks reach the driver.
         bind_host: the address to listen on.
-        is_active: whether Spark works on this stage at this moment.
-        cancel: has Spark end a stage, for this reason.
+        is_active: Whether Spark currently works on this stage.
+        cancel: Cancels a stage in Spark with this reason.
         clock: s, monotonic.
     """
 
@@ -170,11 +170,11 @@ class DriverCoordinator:
         """A new DataFrame.
 
         Args:
-            once: refuse to compute one of its partitions a second time.
+            once: Refuse to compute one of its partitions a second time.
             totals: per lookup, the calls in flight that its tasks divide; () where each keeps what it has.
             tasks: how many divide them.
-            progress: number of the listener that hears its progress.
-            keepers: by service, what the run holds of its limits over runs.
+            progress: Number of the listener for its progress.
+            keepers: By service, the run's leases.
         """
         self._frames.append(_Frame(once, Quota(totals, tasks) if totals else None, progress, keepers))
         port = self._listening.getsockname()[1]
@@ -183,7 +183,7 @@ class DriverCoordinator:
         )
 
     def listen(self, heard: Callable[[dict[str, Any]], None]) -> int:
-        """Give `heard` the progress messages of the DataFrames that are registered with this number."""
+        """Pass `heard` the progress messages of DataFrames that are registered with this number."""
         number = max(self._listeners, default=-1) + 1
         self._listeners[number] = heard
         return number
@@ -192,7 +192,7 @@ class DriverCoordinator:
         del self._listeners[listener]
 
     def given(self, address: DriverAddress) -> list[Given]:
-        """What its tasks were given, in this order, once its job has ended."""
+        """The changes of its tasks' shares, in order, after its job has ended."""
         frame = self._frames[address.frame]
         until = time.monotonic() + LAST_WORDS
         while frame.tasks and time.monotonic() < until:
@@ -205,14 +205,14 @@ class DriverCoordinator:
                 self._serve_once()
             except Exception:
                 logging.getLogger("tidegate").exception("the coordinator goes on after an error")
-                time.sleep(LOOK_EVERY)  # else the same error again could take a whole core
+                time.sleep(LOOK_EVERY)  # otherwise a repeated error could use a whole core
 
     def _serve_once(self) -> None:
         connected = len(self._selector.get_map()) > 1
         for key, _ in self._selector.select(LOOK_EVERY if connected else None):
             if key.data is None:
                 self._accept()
-            elif key.data.socket.fileno() >= 0:  # else it has left since
+            elif key.data.socket.fileno() >= 0:  # otherwise it has left
                 self._hear(key.data)
         if connected and self._clock() - self._looked >= LOOK_EVERY:
             self._looked = self._clock()
@@ -226,7 +226,7 @@ class DriverCoordinator:
             connection, _ = self._listening.accept()
         except OSError as error:  # it has gone again
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                time.sleep(0.02)  # it stays in the queue, and the selector would return at once
+                time.sleep(0.02)  # it stays queued, so the selector would return at once
             return
         connection.setblocking(False)
         if len(self._strangers) >= MOST_STRANGERS:
@@ -234,7 +234,7 @@ class DriverCoordinator:
         link = _Link(connection, self._clock())
         self._strangers[link] = None
         self._selector.register(connection, selectors.EVENT_READ, link)
-        self._hear(link)  # a hello is often there already, and must not wait behind a flood of connections
+        self._hear(link)  # a hello often arrived already, and must not wait behind many connections
 
     def _drop_silent_strangers(self) -> None:
         late = self._clock() - HELLO_WITHIN
@@ -242,7 +242,7 @@ class DriverCoordinator:
             self._leave(link)
 
     def _trusts(self, link: _Link) -> bool:
-        """Whether its first line is the secret; one that is another is closed."""
+        """Whether its first line is the secret; closes it otherwise."""
         if not link.trusted and len(link.heard) > len(self._secret):
             link.trusted = hmac.compare_digest(link.heard, self._secret.encode() + b"\n")
             link.heard = b""
@@ -253,9 +253,9 @@ class DriverCoordinator:
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def _hear(self, link: _Link) -> None:
-        """Read what is there, and take its whole lines. A link that says what does not fit is closed."""
+        """Read arrived data and handle complete lines. Closes a link with invalid data."""
         try:
-            # of a stranger no byte more than the secret is read
+            # before the secret, no further byte is read
             heard = link.socket.recv(LONGEST_READ if link.trusted else len(self._secret) + 1 - len(link.heard))
         except BlockingIOError:
             return
@@ -310,7 +310,7 @@ class DriverCoordinator:
 
     def _welcome(self, link: _Link, message: dict[str, Any]) -> None:
         frame = self._frames[message["frame"]]
-        if frame.failed is not None:  # Spark tries a task again whatever it died of
+        if frame.failed is not None:  # Spark retries a task after any failure
             self._tell(link, FAILED, frame.failed)
             return
         task = (int(message["stage"]), int(message["task"]))
@@ -325,7 +325,7 @@ class DriverCoordinator:
         self._attempts += 1
         link.name = f"{message['frame']}-{link.partition}-{self._attempts}"
         frame.tasks.append(link)
-        link.drained = bool(frame.spent)  # it begins no more
+        link.drained = bool(frame.spent)  # it starts no calls
         if frame.division is not None:
             frame.division.begin(link.partition)
             self._tell_shares(frame, frame.division)
@@ -366,8 +366,8 @@ class DriverCoordinator:
         self._tell_shares(frame, division)
 
     def _drain(self, drained: _Link, frame: _Frame, message: str) -> None:
-        """A task at the cap on calls has none in flight. Have the others end theirs before it fails: Spark cancels all
-        tasks as soon as one fails, and the next run would pay for what they had in flight.
+        """A task at the cap has no call in flight. Let the others finish theirs before it fails, because Spark cancels
+        all tasks when one fails, and the next run would repeat their calls in flight.
         """
         drained.drained = True
         if not frame.spent:
@@ -380,7 +380,7 @@ class DriverCoordinator:
     # -- limits over runs ----------------------------------------------------------------------------------------------
 
     def _pause(self, sender: _Link, frame: _Frame, service: str, seconds: float, reason: str) -> None:
-        """One task was asked to leave the service alone: no other one calls it."""
+        """One task was throttled: pause all others."""
         if service in frame.keepers:
             frame.keepers[service].close_gate(seconds, reason)
         for link in list(frame.tasks):
@@ -397,7 +397,7 @@ class DriverCoordinator:
         self._tell(link, LEASES, {"number": number, "services": answers})
 
     def _fail_without_store(self, frame: _Frame) -> None:
-        """No call may start any more, and the store has not come back."""
+        """Fail the run, because the store did not return and no call may start."""
         for service, keeper in frame.keepers.items():
             lost = keeper.lost_since
             if frame.tasks and frame.failed is None and lost is not None and self._clock() - lost > WITHOUT_STORE:
@@ -410,20 +410,20 @@ class DriverCoordinator:
                     self._tell(link, FAILED, frame.failed or _NOTHING)
 
     def _fail_when_drained(self, frame: _Frame) -> None:
-        """A task that dies or ends meanwhile is not waited for, nor is one that has not begun."""
+        """Fail once all are drained, without waiting for tasks that died, ended or have not begun."""
         if frame.spent and frame.failed is None and frame.tasks and all(link.drained for link in frame.tasks):
             self._fail(frame.tasks[0], frame, BudgetExhausted.__name__, frame.spent)
 
     def _fail(self, failed: _Link, frame: _Frame, error: str, message: str) -> None:
-        """Spark would try this task again, and its other tasks would go on calling meanwhile."""
+        """Cancel the stage, because Spark would retry this task while its other tasks continue to call."""
         frame.failed = frame.failed or {"error": error, "message": message}
         for link in list(frame.tasks):
-            if link is not failed or link.drained:  # which waits for it
+            if link is not failed or link.drained:  # it waits for the failure
                 self._tell(link, FAILED, frame.failed)
         self._cancel(failed.stage, f"{BudgetExhausted.__module__}.{error}: {message}\n")
 
     def _look(self) -> None:
-        """Tell the tasks of every stage that was active and is no more; and those that wait for the store in vain."""
+        """Stop the tasks of stages that are no longer active, and those that wait for a lost store."""
         for frame in self._frames:
             if frame.keepers:
                 self._fail_without_store(frame)
@@ -439,7 +439,7 @@ class DriverCoordinator:
     def _tell(self, link: _Link, kind: str, facts: Mapping[str, Any] = _NOTHING) -> None:
         try:
             link.socket.sendall(json.dumps({"kind": kind, **facts}).encode() + b"\n")
-        except OSError:  # it has gone, or reads nothing
+        except OSError:  # it is gone or does not read
             self._leave(link)
         else:
             if kind in (STOP, AGAIN, FAILED):
@@ -455,7 +455,7 @@ class DriverCoordinator:
         if frame is None:
             return
         frame.tasks.remove(link)
-        if link.ended_at is not None:  # else it may have calls under way until its leases end
+        if link.ended_at is not None:  # otherwise it may have running calls until its leases end
             for keeper in frame.keepers.values():
                 keeper.leave(link.name)
         self._fail_when_drained(frame)
@@ -469,7 +469,7 @@ class DriverCoordinator:
         self._tell_shares(frame, frame.division)
 
     def _take_back(self, frame: _Frame, link: _Link) -> None:
-        """What a task took after its end, as the word of it was on its way: it had nothing to call for."""
+        """Take back a share that reached a task after its end."""
         if link.ended_at is not None:
             late = [id(one) for one in link.given if one.since is None or one.since > link.ended_at]
             frame.given[:] = [one for one in frame.given if id(one) not in late]
@@ -504,7 +504,7 @@ def coordinator_of(spark: SparkSession) -> DriverCoordinator:
 
 
 def _is_active(stage: int) -> bool:
-    """Whether Spark works on this stage. A Spark that cannot be asked is gone or going."""
+    """Whether Spark works on this stage; False if Spark does not answer, because it is ending."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context  # noqa: SLF001  # the driver's own, from another thread

@@ -1,4 +1,4 @@
-"""One run of one day: checked, enriched, written, counted and judged; not published."""
+"""One run of one day: preflight, enrich, write, count and judge, without publishing."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def run_day(
     checks: str | None = None,
     report: Report = lambda _event: None,
 ) -> DayRecord:
-    """Check what can be checked, enrich, write, count, judge. Returns the record, saved; nothing is published.
+    """Run one day up to its verdicts. Returns the saved record; publishes nothing.
 
-    Raises DeclarationError before Spark starts, RunStopped when a service is down or refuses us or the cap on calls is
-    used up, RowFailed for a policy "fail", LedgerError when answers cannot be kept. What was answered is in the ledger
-    then: the same again asks for the rest.
+    Raises DeclarationError before Spark starts, RunStopped if a service is down or denies access or the cap is used
+    up, RowFailed for a policy "fail", LedgerError if answers cannot be stored. The ledger then has the answers so far,
+    and the same call continues.
     """
     input_day = preflight(enrichment, day)
     require_new_run(enrichment, run_id)
     started_at = _now()
-    from jobs.run.planner import RunOfDay, plan_day  # Spark is loaded once the declaration is known to be right
+    from jobs.run.planner import RunOfDay, plan_day  # import Spark only after the declaration is checked
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.run.windows import write_windows
 
@@ -75,14 +75,14 @@ def run_day(
     report({"kind": "written", "record": json.loads(record.to_json())})
     if checks:
         record = _judged(spark, plan, record, checks)
-    run_records.save(record)  # before it is told: whoever hears of it decides at once what becomes of the day
+    run_records.save(record)  # before it is reported, because the receiver decides about the day at once
     if checks:
         report({"kind": "checked", "record": json.loads(record.to_json())})
     return record
 
 
 def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: RequestMetricsCollector) -> DayFacts:
-    """Ask keys that stand in several rows, then enrich and write the rows. Returns the facts, whole."""
+    """Prefetch keys, then enrich and write the rows. Returns the complete facts."""
     from jobs.run.enrich import write_out
     from jobs.run.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
@@ -103,7 +103,7 @@ def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: Re
 
 
 def _counted(plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, rows_in: int, job_s: float) -> DayRecord:
-    """The day with its figures, counted on what was written, sent and stored."""
+    """The day with its metrics, counted from files, requests and ledger."""
     from jobs.run import metrics
 
     figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s)
@@ -111,7 +111,7 @@ def _counted(plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, r
 
 
 def _judged(spark: SparkSession, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
-    """The record with what the checks say; they see what the ledger holds of the answers that were written."""
+    """The record with the verdicts; the checks read the stored answers of the written rows."""
     from jobs.run.written_answers import stored_answers
 
     ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
@@ -127,7 +127,7 @@ def _now() -> str:
 
 def _import_meanwhile(checks: str | None) -> None:
     """Import the checks while Spark works: Great Expectations takes longer than all that the checks do on a small day.
-    An error of theirs is raised where they are used.
+    An import error is raised where the checks are used.
     """
     module = (checks or "").partition(":")[0]
     if module and module not in sys.modules:
@@ -140,7 +140,7 @@ def _import(module: str) -> None:
 
 
 def _named(reference: str) -> Any:
-    """What `module:name` names. Raises DeclarationError when there is no such thing."""
+    """The object `module:name`. Raises DeclarationError if it does not exist."""
     module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)

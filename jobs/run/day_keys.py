@@ -1,7 +1,7 @@
-"""The distinct keys of a day: each with how many rows have it, and one of these rows; or only hashes of them.
+"""The distinct keys of a day, each with its number of rows and one of them; or only their hashes.
 
-Up to ROWS_AT_DRIVER rows are looked through in the driver, where Arrow and Spark agree on the type of a key's parts;
-more, and keys of other types, by Spark. benchmarks/hits.py measures both.
+The driver reads up to ROWS_AT_DRIVER rows, if Arrow and Spark agree on the types of a key's parts; Spark reads more
+rows, and keys of other types. benchmarks/hits.py measures both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMPARABLE = {
 
 @dataclass(frozen=True)
 class KeyHashes:
-    """The hashes of a day's keys, each once, sorted; and whether any key stands in more than one row.
+    """The distinct hashes of a day's keys, sorted; and whether any key occurs in several rows.
 
     A repeat may be two keys of one hash: distinct keys are exact.
     """
@@ -50,7 +50,7 @@ class KeyHashes:
 
 @dataclass(frozen=True)
 class KeySource:
-    """Where the keys of one lookup in a day come from.
+    """The source of one lookup's keys in a day.
 
     Args:
         prepared: the rows, with the key in the columns `names`.
@@ -64,7 +64,7 @@ class KeySource:
     day: InputDay | None
 
     def hashes(self) -> KeyHashes:
-        """Of all keys. A key of which a part is null is left out: it is not asked."""
+        """The hashes of all keys without a null part."""
         if self._in_driver is not None:
             found = self._in_driver.hashes
             once = np.unique(found)
@@ -144,7 +144,7 @@ def day_keys(prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: i
 
 
 def hashes_in_spark(prepared: DataFrame, names: Sequence[str]) -> KeyHashes:
-    """What `day_keys` would find, in a tenth of its time: without a Python worker."""
+    """The hashes of `day_keys`, in a tenth of its time, without a Python worker."""
     hashes = prepared.where(is_whole(names)).select(F.xxhash64(*names).alias(HASH))
     counted = hashes.groupBy(HASH).agg((F.count("*") > 1).alias(ROWS)).toArrow()
     return KeyHashes(np.sort(counted[HASH].to_numpy()), bool(pc.any(counted[ROWS]).as_py()))

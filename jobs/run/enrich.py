@@ -37,17 +37,16 @@ if TYPE_CHECKING:
 def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The rows of `df`, each once, with answers, published columns and audit columns (jobs.schema).
 
-    Lazy, as Spark is. Write the result first, then read what was written: a later count(), a sort (Spark samples what
-    it sorts first) or a union with itself would call the services again, and fails with ComputedBefore instead. Spark's
-    own retry of a task or stage does not; output of a shuffle that was lost after its job had ended does, as it cannot
-    be told from a second use. Answers are kept by a day's run (jobs/run/enrich_day.py), not by this function alone;
-    where they are, nothing is refused.
+    Lazy like Spark. Write the result first, then read the written files: a later count(), a sort (Spark samples its
+    input first) or a union with itself would repeat the calls, and fails with ComputedBefore instead. Spark's own retry
+    of a task or stage does not fail; a recomputation of shuffle output lost after its job does, because it looks like a
+    second use. Only a day's run (jobs/run/enrich_day.py) stores answers; with stored answers nothing is refused.
 
-    Where Spark runs a task twice at once (spark.speculation) both call; a lookup with idempotent=False is refused then.
+    With spark.speculation both copies of a task call; a lookup with idempotent=False is refused then.
 
     Raises DeclarationError when the declaration does not fit `df`. A task fails on RunStopped (a service is down or
-    refuses us) and RowFailed (a policy says "fail"). Cancelled, or with enough rows seen (limit), its calls stop within
-    about half a second of Spark's own decision.
+    denies access) and RowFailed (the policy "fail"). After a cancellation, or a reached limit, its calls stop within
+    about half a second of Spark's decision.
     """
     check_columns(enrichment, df.columns)
     check_event_time(enrichment, df)
@@ -71,10 +70,10 @@ def carry_out(
     *,
     run: Callable[[PartitionPlan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = run_partition,
 ) -> DataFrame:
-    """The prepared rows through the plan, one task per partition; `sent` is told of the requests.
+    """Run the plan over the prepared rows, one task per partition; `sent` collects the requests.
 
-    Whoever has the DataFrame may compute several of its partitions in one task, or some of them never: so each keeps
-    its share of the calls in flight.
+    A user of the DataFrame may compute several partitions in one task, or some never, so each keeps its share of the
+    calls in flight.
     """
     plan = _with_address(prepared, plan)
 
@@ -86,7 +85,7 @@ def carry_out(
 
 
 def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task whose requests nobody is told of, so that no check can hold its rows back: it fails instead."""
+    """Fail a task with answers in doubt, if no check can hold its rows back."""
     request_counter.begin()
     yield from rows
     for lookup, counts in request_counter.counted().items():
@@ -106,10 +105,10 @@ class WrittenRows:
 def write_out(
     prepared: DataFrame, plan: PartitionPlan, folder: str, sent: RequestMetricsCollector | None = None
 ) -> WrittenRows:
-    """The same, and its rows to Parquet files in `folder`, by the tasks themselves. What a task that has ended leaves
-    of the calls in flight, the others have.
+    """Run the plan, with tasks that write Parquet files into `folder`. Other tasks get the calls in flight of an ended
+    one.
 
-    Raises what the tasks raise; what they wrote until then is in no list of files.
+    Raises the tasks' errors; their files are then in no list.
     """
     plan = _with_address(prepared, plan, divides=True)
     files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
@@ -124,7 +123,7 @@ def write_out(
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:
-    """Those written columns whose values hardly repeat."""
+    """The written columns with mostly distinct values."""
     yield from (schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SOURCE_ROW)
     for lookup in layout.lookups:
         yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))

@@ -3,12 +3,12 @@ run it.
 
     python jobs/run/enrich_day.py --enrichment enrichments.flights:flights --day 2013-01-10
 
-Several days, after --day, are one Spark application, one after the other: a day that goes wrong by itself does not keep
-the next one, a service that is down does.
+Several days after --day share one Spark application, in sequence: a failed day does not stop the next one, but a
+service that is down does.
 
 Exit status: 0 written (and checked: red verdicts are in the record, not here), 2 the declaration or its input is
-wrong, 3 stopped because a service is down or refuses us, 1 anything else; of several days, that of the first that was
-not written. The last line on stderr is the reason, in one sentence.
+wrong, 3 stopped because a service is down or denies access, 1 anything else; of several days, that of the first that
+was not written. The last line on stderr is the reason, in one sentence.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def run_id_of(run_id: str, day: str) -> str:
 
 
 def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, bool]:
-    """Run a day and say how it ended, in the terminal and in the day's file. Returns its exit status, and whether the
-    days after it are wanted and may go better.
+    """Run a day and report its end in the terminal and in the day's file. Returns its exit status, and whether to
+    continue with later days.
     """
     reports: list[Report] = [terminal]
     try:
@@ -90,14 +90,14 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, b
 
 
 def _with_log(reason: str) -> str:
-    """Where a person finds more: Spark's traces are in the log that whoever started the program keeps."""
+    """Add the path of the log, which has Spark's traces."""
     log = os.environ.get(LOG_VARIABLE)
     return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
 
 
 def _decision(enrichment: str, day: str, run_id: str) -> str:
-    """Wait until the starter of this program has published the day or held it back: checks compare a day with those
-    that are published. Returns the day's state.
+    """Wait until the parent process has published the day or held it back, because later checks compare with published
+    days. Returns the day's state.
     """
     while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
         time.sleep(LOOK_EVERY)  # when the starter ends, this program is ended too: jobs/process/process_guard.py
@@ -136,7 +136,7 @@ def _all_of(reports: list[Report]) -> Report:
 
 
 def _progress_to(path: Path) -> Report:
-    """Keeps the last event but the long ones in a file, for whoever watches from outside."""
+    """Write the last event, without long fields, to a file for observers."""
 
     def report(event: dict[str, Any]) -> None:
         run_records.replace(path, json.dumps({key: value for key, value in event.items() if key != "record"}))

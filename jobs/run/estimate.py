@@ -1,4 +1,4 @@
-"""What days would ask, and why, before anything is asked: no call, no write."""
+"""Estimates the calls of days, with reasons, without a call or a write."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day
 
 @dataclass(frozen=True)
 class LookupEstimate(Facts):
-    """What one lookup would be asked. keys = in_ledger + asked, and asked = the sum of `because`."""
+    """The estimate of one lookup. keys = in_ledger + asked, and asked = the sum of `because`."""
 
     name: str
     rows: int  # that have a key
@@ -66,7 +66,7 @@ class LookupEstimate(Facts):
 
 @dataclass(frozen=True)
 class Estimate(Facts):
-    """What the days of one enrichment would ask; the keys of several days count once."""
+    """The estimate of an enrichment's days; keys of several days count once."""
 
     enrichment: str
     days: tuple[str, ...]  # that have input
@@ -93,9 +93,9 @@ class Estimate(Facts):
 
 
 def estimate(spark: Callable[[], SparkSession], enrichment: Enrichment, days: Sequence[str]) -> Estimate:
-    """Count what these days would ask; the services hear nothing of it. Raises DeclarationError and LedgerError.
+    """Count the calls of these days without making any. Raises DeclarationError and LedgerError.
 
-    A day without input is left out, and named; without any it is an error. spark: see PlannedKeys.
+    Days without input are left out and named; it is an error if no day has input. spark: see PlannedKeys.
     """
     found, without = {}, []
     for day in days:
@@ -182,7 +182,7 @@ def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
 
 
 def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int) -> dict[str, int]:
-    """Of the keys that this request was never asked for: how many another one was, by what changed since."""
+    """Keys that only an earlier request was called for, by the change since."""
     because: dict[str, int] = {}
     now = request_facts(lookup)
     for sibling in siblings(folder_of(plan)):
@@ -212,7 +212,7 @@ def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:
 
 
 def _seconds(lookup: Lookup, calls: int, last: LookupMetrics | None) -> float | None:
-    """As long as the last run's calls took, retries included, with as many in flight as are allowed now."""
+    """The duration by the last run's calls, retries included, with the calls in flight allowed now."""
     if calls == 0:
         return 0.0
     if last is None:

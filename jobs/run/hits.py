@@ -1,4 +1,4 @@
-"""The driver's side of the ledger in one run: which answers the day's keys have, as one index file per lookup."""
+"""The driver's side of the ledger in one run: the answers of the day's keys, as one index file per lookup."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _log = logging.getLogger("tidegate.ledger")
 
 @dataclass(frozen=True)
 class Hits:
-    """What the ledger knows of one lookup's keys of one day."""
+    """The ledger's answers for one lookup's keys of one day."""
 
     plan: LedgerPlan | None  # None: nothing is stored
     names: tuple[str, ...]  # the columns of the key
@@ -52,18 +52,18 @@ class Hits:
 
     @functools.cached_property
     def missing(self) -> pa.Table:
-        """Of `keys.wanted`, those that are to be asked."""
+        """The keys of `keys.wanted` that need a call."""
         known = self.answers["key"].combine_chunks()
         return self.keys.wanted.filter(pc.invert(pc.is_in(self.keys.wanted[TEXT], value_set=known)))
 
     @property
     def repeated(self) -> pa.Table:
-        """Of `missing`, the keys that stand in more than one row."""
+        """The keys of `missing` that occur in several rows."""
         return self.missing.filter(pc.greater(self.missing[ROWS], 1))
 
 
 def run_of_keys(run_id: str) -> str:
-    """What the parts are called that a run writes while it asks keys, before the rows."""
+    """The run id of parts that a run writes during its prefetch."""
     return f"{run_id}-keys"
 
 
@@ -123,7 +123,7 @@ def knows_nothing(folder: LedgerFolder) -> bool:
 
 
 def register_run(plan: LedgerPlan) -> list[str]:
-    """Make this run's folder, so that others see it; gives the other runs that have one: they ask too, or crashed.
+    """Make this run's folder, so that others see it; returns the other runs that have one: they ask too, or crashed.
 
     What a run has whose process is known to be gone is taken away at once, so that nobody waits for it, and the runs
     after this one do not take it for one that asks.
@@ -138,13 +138,13 @@ def register_run(plan: LedgerPlan) -> list[str]:
 
 
 def heartbeat(plan: LedgerPlan) -> None:
-    """Say that this run lives, and where. Raises LedgerError."""
+    """Write a heartbeat with this run's host. Raises LedgerError."""
     message = {"run_id": plan.run_id, "host": _host(), "pid": os.getpid()}
     folder_of(plan).replace(f"{RUNS}/{plan.run_id}/{BEAT}", json.dumps(message).encode())
 
 
 def _host() -> str:
-    """Where a process number means one process: a host, or a container."""
+    """The scope of process numbers: a host or a container."""
     try:
         space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # not a path
     except OSError:
@@ -170,13 +170,13 @@ def _is_gone(folder: LedgerFolder, run: str) -> bool:
 
 @contextmanager
 def heartbeats(plans: Sequence[LedgerPlan]) -> Iterator[None]:
-    """Say every few seconds that this run lives, for as long as it does: what it has claimed is left to it."""
+    """Write heartbeats every few seconds while the run lives, so that others respect its claims."""
     ended = threading.Event()
 
     def say() -> None:
         while not ended.wait(BEAT_EVERY):
             for plan in plans:
-                with suppress(LedgerError):  # then others may ask what this run is about to ask, nothing worse
+                with suppress(LedgerError):  # at worst others repeat this run's calls
                     heartbeat(plan)
 
     thread = threading.Thread(target=say, name="ledger beat", daemon=True)
@@ -189,7 +189,7 @@ def heartbeats(plans: Sequence[LedgerPlan]) -> Iterator[None]:
 
 
 def unregister_run(plan: LedgerPlan) -> None:
-    """Remove this run's folder. What cannot be removed stays, with a warning: the ledger's clean-up takes it."""
+    """Remove this run's folder. Files that cannot be removed stay, with a warning, for the ledger's clean-up."""
     folder = folder_of(plan)
     try:
         for name in folder.names(f"{RUNS}/{plan.run_id}"):

@@ -1,7 +1,7 @@
-"""Keys that are asked before the rows: each once for the whole run, by the same operators with the same limits.
+"""Prefetches keys before the rows: each once for the whole run, by the same operators with the same limits.
 
-An ordinary task shares calls within its own partition only. Here the keys of all partitions are asked first; then every
-row finds its answer, and the audit of a call stands at one row of its key.
+An ordinary task shares calls only within its partition. Here the keys of all partitions are called first; then every
+row finds its answer, and one row of a key has the audit of its call.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.l
 
 @dataclass(frozen=True)
 class First:
-    """What is asked first at one lookup. keys: of `hits.missing`; others: the runs that lived when this one began at
-    it.
-    """
+    """The prefetch of one lookup. keys: of `hits.missing`; others: the living runs at its start."""
 
     hits: Hits
     keys: pa.Table
@@ -53,13 +51,13 @@ class First:
 
     @property
     def message(self) -> str:
-        """For the run's record."""
+        """The text for the run's record."""
         rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
         return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
 
     @functools.cached_property
     def frame(self) -> DataFrame:
-        """Its keys; maybe others that need no call."""
+        """Its keys, possibly with others that need no call."""
         return self.hits.keys.frame(self.keys)
 
 
@@ -70,7 +68,7 @@ def types_of(types: StructType, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class SharedKeys:
-    """Who else asks the same keys meanwhile; each by the lookup's place in the run.
+    """Concurrent runs with the same keys; each by the lookup's place in the run.
 
     sharing: the ledgers that the runs share. others: runs that lived when this one began. types: of the key's columns.
     seed: of this run.
@@ -85,7 +83,7 @@ class SharedKeys:
 def run_prefetch(
     shared: SharedKeys, plan: PartitionPlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What mapInArrow runs: keys in, one row for each that was asked or is in the ledger out."""
+    """The function for mapInArrow: keys in; a row for each called or stored key out."""
     from pyspark import TaskContext
 
     if not shared.sharing:
@@ -112,7 +110,8 @@ def prefetch_keys(
     scratch: Path,
     sent: RequestMetricsCollector | None = None,
 ) -> PartitionPlan:
-    """Ask these keys once, all lookups side by side; the plan for the rows, which calls for none of them again.
+    """Call for these keys once, all lookups side by side; returns the plan for the rows, which repeats none of the
+    calls.
 
     first: by the lookup's place in the plan. seed: of this run, which asks in an order of its own. scratch: a folder
     for what became of the keys; the rows need it. sent: told of the requests.
@@ -145,7 +144,7 @@ def prefetch_keys(
 
 
 def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
-    """The plan of the first phase: rows are keys, and each is asked at one of the lookups."""
+    """The plan of the prefetch: its rows are keys, each called at one lookup."""
     layout = replace(
         plan.layout,
         carried=(TEXT, PLACE, *schema.SOURCE_IDENTITY),
@@ -193,13 +192,13 @@ def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
 
 
 def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
-    """The keys of one lookup that were asked now; of the others the ledger knows all."""
+    """The keys of one lookup that were called now; the ledger has the others."""
     own = asked.filter(pc.equal(asked[PLACE], place))
     return own.filter(pc.not_equal(pc.fill_null(own[schema.source(lookup.name)], "call"), "ledger"))
 
 
 def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile | None:
-    """What became of the keys, where every task finds it."""
+    """Write the outcomes of the keys where every task can read them."""
     if not own.num_rows:
         return None
     name = lookup.name
@@ -220,7 +219,7 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile
 
 
 def _with_answers(hits: Hits, own: pa.Table) -> LedgerPlan:
-    """The ledger's plan for the rows: what it knows now, but for the keys that were asked."""
+    """The ledger's plan for the rows: current answers, without the prefetched keys."""
     assert hits.plan is not None
     known = with_own_answers(hits)
     asked = own[TEXT].combine_chunks()
@@ -228,7 +227,7 @@ def _with_answers(hits: Hits, own: pa.Table) -> LedgerPlan:
 
 
 def _left(plan: PartitionPlan, places: Sequence[int], asked: pa.Table) -> CallCap | None:
-    """What each task may still spend once the keys were asked."""
+    """The remaining budget of each task after the prefetch."""
     if plan.cap is None:
         return None
     left = list(plan.cap.parts)

@@ -1,7 +1,7 @@
-"""What the driver does with keys and the ledger around one run: hits before it, keys asked first, nothing left behind.
+"""The driver's work with keys and the ledger around one run: hits, prefetch, clean-up.
 
-A key that stands in more than one row is asked before the rows, once for the whole run; one that stands in a single row
-is asked by that row.
+A key that occurs in several rows is prefetched once for the whole run; a key that occurs in one row is called by that
+row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LedgerSession:
-    """The plan that the rows are to be carried out by, and how each lookup was asked, in order, for the record."""
+    """The plan for the rows, and how each lookup's keys were called, in order, for the record."""
 
     plan: PartitionPlan
     asked_by: tuple[str, ...]
@@ -83,11 +83,11 @@ def prepare_ledger(
 
 @dataclass(frozen=True)
 class _Look:
-    """What the driver knows of one lookup before anything is asked."""
+    """The driver's knowledge about one lookup before any call."""
 
     ledger: LedgerPlan | None  # with the index of what it knows
-    hits: Hits | None = None  # None: nobody had to look
-    first: First | None = None  # None: all keys are asked by row
+    hits: Hits | None = None  # None: no search was needed
+    first: First | None = None  # None: all keys are called by row
 
 
 def _look(
@@ -125,7 +125,7 @@ def _look(
 
 
 def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> list[str]:
-    """The run's folder in the ledger, until its end; gives the other runs that have one."""
+    """Make the run's folder in the ledger until its end; returns the other runs that have one."""
     ledger = plan.ledgers[place]
     if ledger is None:
         return []
@@ -143,7 +143,7 @@ def _tell(prepared: DataFrame, plan: PartitionPlan, place: int, by_row: Hashes) 
 
 
 def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:
-    """The cap by what the keys of each task need; evenly, where a lookup asks for every row."""
+    """The cap divided by the keys of each task; evenly if a lookup calls for every row."""
     if plan.cap is None or any(lookup.cache is None for lookup in plan.lookups):
         return plan.cap
     needs = np.zeros(len(plan.cap.parts))

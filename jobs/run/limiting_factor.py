@@ -1,4 +1,4 @@
-"""What limited a run: from how long the slots for calls were in use, the gates closed and the event loops busy."""
+"""The limiting factor of a run, from the use of slots, closed gates and busy event loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARE_OF_REPEATS = 0.2  # of the calls
 
 @dataclass(frozen=True)
 class TaskLoad:
-    """How the tasks of a run spent their time, per lookup; the last word of each, so that a lost message costs 0.25 s.
+    """The time use of a run's tasks per lookup, by each task's last message; a lost message costs 0.25 s.
 
     throttled_s, down_s: s that the gate stood closed, mean over the tasks; loop_busy: CPU time of the tasks' event
     loops as a share of their time, where they called.
@@ -24,13 +24,13 @@ class TaskLoad:
 
     throttled_s: Mapping[str, float]
     down_s: Mapping[str, float]
-    loop_busy: float | None  # None: no task has said anything
+    loop_busy: float | None  # None: no task has reported
 
     @classmethod
     def of(cls, tasks: Iterable[Mapping[str, Any]]) -> TaskLoad:
-        """From the last progress message of every task; those that called nothing say nothing about calls.
+        """Combine the last progress messages of all tasks; tasks without calls do not count for calls.
 
-        A partition may have had two: one that asked its keys, and one that took its rows.
+        A partition may have had two tasks: one for the prefetch and one for its rows.
         """
         message = [task for task in tasks if task["calls"]]
         partitions = len({task["partition"] for task in message})
@@ -45,7 +45,7 @@ class TaskLoad:
 
 
 def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
-    """The figures with what limited each lookup, and the numbers that say so."""
+    """The metrics with each lookup's limiting factor and its numbers."""
     lookups = []
     for lookup in figures.lookups:
         throttled, down = (closed.get(lookup.name, 0.0) for closed in (load.throttled_s, load.down_s))
@@ -58,7 +58,7 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
 def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
     """What to change first, to be faster at this lookup; empty when nothing was called.
 
-    outage: the service was down. rate: it said "not now". cpu: the executors' Python was busy. concurrency: all slots
+    outage: the service was down. rate: it throttled. cpu: the executors' Python was busy. concurrency: all slots
     were in use, so more of them would help, if the service bears it. service: they were in use, and a fifth of the
     calls or more were repeats. spark: slots stood empty; rows came, or were taken, more slowly than calls could be
     made.

@@ -1,6 +1,4 @@
-"""What happened on a day, counted on its written files by Arrow, in the driver: for a day of few rows a Spark job takes
-a second more.
-"""
+"""Counts the metrics of a day from its files by Arrow in the driver, which saves a second of Spark job for few rows."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ class _Keys:
 
     @classmethod
     def together(cls, parts: Iterable[_Keys]) -> int:
-        """How many different ones there are."""
+        """The number of distinct hashes."""
         whole = cls()
         for part in parts:
             whole.add(part.once())
@@ -88,7 +86,7 @@ class _Keys:
 
 @dataclass
 class _LookupCounts:
-    """What the rows of a file say of one lookup. Times in µs since the epoch."""
+    """The counts of one lookup in a file. Times in µs since the epoch."""
 
     outcomes: Counter[str | None] = field(default_factory=Counter)
     sources: Counter[str | None] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""What one run may do about calls, and where it stores answers."""
+"""The options of a run about calls and stored answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunOptions:
 
 
 def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions) -> LedgerPlan | None:
-    """Where a lookup's answers are kept, and for how long they hold; None when the enrichment keeps none."""
+    """Where a lookup's answers are stored, and their times to live; None without a ledger."""
     declared = enrichment.ledger
     if declared is None:
         return None

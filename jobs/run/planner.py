@@ -1,4 +1,4 @@
-"""The one maker of a run's plan: the rows as the tasks read them, what each task needs to know, and the day's facts."""
+"""Plans a run in one place: the tasks' input rows, the task plan, and the day's facts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PACKAGES = ("pyspark", "pyarrow", "deltalake", "aiohttp", "sqlalchemy", "tidegat
 
 @dataclass(frozen=True)
 class RunOfDay:
-    """Which run of which day is planned.
+    """The identity of a planned run.
 
     Attributes:
         day: As 2013-01-10.
@@ -49,7 +49,7 @@ class RunOfDay:
 
 @dataclass(frozen=True)
 class DayPlan:
-    """One run of one day, before anything is asked.
+    """The plan of one run of one day, before any call.
 
     Attributes:
         rows: The input as the tasks read it.

@@ -1,4 +1,4 @@
-"""What can be known to be wrong before Spark starts: declaration against input, secrets, services, table."""
+"""Checks before Spark starts: declaration against input, secrets, services, table."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ OF_FILES = ("_metadata", "_uri", "_row")  # of a row of files, as Spark and the 
 
 
 def preflight(enrichment: Enrichment, day: str) -> InputDay:
-    """Everything that can be checked without Spark and without asking for an answer.
+    """Check everything that needs neither Spark nor a call.
 
-    Raises DeclarationError, and RunStopped when a service is down: it may be back, where the day is started again.
+    Raises DeclarationError, and RunStopped for a service that is down, which may recover before a restart.
     """
     input_day = find_input(enrichment, day)
     for step in steps(enrichment, input_day, day):
@@ -43,19 +43,19 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
 
 
 def run_folder(enrichment: Enrichment, run_id: str) -> Path:
-    """Where a run writes: no reader who lists days ever looks into it."""
+    """The folder of a run's files, outside the days' folders."""
     return Path(enrichment.output.path, "runs", run_id).resolve()
 
 
 def require_new_run(enrichment: Enrichment, run_id: str) -> None:
-    """Raises DeclarationError where a run of this id has written before."""
+    """Raise DeclarationError if a run of this id has written before."""
     folder = run_folder(enrichment, run_id)
     if folder.exists():
         raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
 
 
 def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -> Iterator[Callable[[], object]]:
-    """What is checked besides the files of the input, one after another; each raises DeclarationError or RunStopped.
+    """The checks besides those of the input files, in order; each raises DeclarationError or RunStopped.
 
     Args:
         enrichment: As declared.
@@ -91,7 +91,7 @@ def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
 
 
 def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
-    """Every column that the declaration reads is there; none that it writes is. Names are compared as Spark does."""
+    """Check that the input has every column that the declaration reads, and none that it writes; names as in Spark."""
     known = _known_columns(enrichment, columns)
     wrong = (*_missing_columns(enrichment, known), *_columns_twice(enrichment, known))
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
@@ -137,7 +137,7 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
 
 
 def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
-    """Where the declaration names a column of the input, and which."""
+    """The declared references to input columns, with their places."""
     for lookup in enrichment.lookups:
         for name, expression in lookup.keys.items():
             for column in sorted(columns_in(f"keys.{name}", expression)):
@@ -203,7 +203,7 @@ def _check_service(enrichment: Enrichment, lookup: Lookup) -> None:
 
 
 async def check_service(enrichment: Enrichment, lookup: Lookup) -> None:
-    """Secrets are set, the service accepts a connection, the table has its columns. Nothing is asked of a service."""
+    """Check that secrets are set, the service accepts a connection, and the table has its columns, without a call."""
     try:
         if lookup.http_service is not None:
             service = lookup.http_service
@@ -239,7 +239,7 @@ def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
 
 
 async def _reach_service(service: Service) -> None:
-    """The service accepts a connection; or its proxy, which may be the only way there."""
+    """Check that the service accepts a connection, or its proxy, which may be the only way there."""
     from jobs.clients.transport import Transport
 
     proxy = Transport(service).proxy_for(service.base_url)

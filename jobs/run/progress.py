@@ -1,4 +1,4 @@
-"""Live progress: what every task has done so far, as it says four times a second over the driver link, and its sum."""
+"""Live progress: the sum of the tasks' reports, which arrive four times a second over the driver link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """The last word of every task, summed. `report` is called twice a second, from a thread, for one `with`."""
+    """The sum of every task's last report. `report` is called twice a second from a thread, for one `with`."""
 
     def __init__(
         self, coordinator: DriverCoordinator, rows_total: int, report: Callable[[dict[str, Any]], None]
@@ -44,19 +44,19 @@ class RunProgress:
         self._thread.join()
 
     def load(self) -> TaskLoad:
-        """How the tasks spent their time, as far as they have told."""
+        """The reported time use of the tasks."""
         with self._changing:
             return TaskLoad.of(vars(task) for task in [*self._before, *self._tasks.values()])
 
     def prefetching_keys(self, keys: int | None) -> None:
-        """From now on so many keys are asked, before the rows; None: the rows are next. Calls are counted on."""
+        """Switch to a prefetch of this many keys; None: to the rows. Calls continue to count."""
         with self._changing:
             self._before += self._tasks.values()
             self._total, self._unit = (self._rows_total, "rows") if keys is None else (keys, "keys")
             self._tasks, self._started = {}, None
 
     def heard(self, message: dict[str, Any]) -> None:
-        """Takes the progress message of a task. Raises KeyError, TypeError or ValueError for what none says."""
+        """Handle a task's progress message. Raises KeyError, TypeError or ValueError for invalid data."""
         progress = TaskProgress.of_message(message)
         with self._changing:
             if progress.unit != self._unit:  # of a task of the phase before, come late

@@ -1,7 +1,7 @@
-"""How tasks divide the calls in flight: evenly, and what one needs no more goes to the others.
+"""Divides the calls in flight among tasks: evenly, and unused ones go to other tasks.
 
-Spark gives tasks what it likes: of a file of one row group one task gets all rows, and the others none. Without this
-the limit would be that of one task then, and a last row that hangs would keep all that its task has.
+Spark's partitions are uneven: one task gets all rows of a file of one row group. With fixed parts the whole limit would
+be that task's part, and a last row that hangs would occupy its task's whole share.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 
 def shares(total: int, parts: int) -> tuple[int, ...]:
-    """`total` calls in flight, divided over so many parts as evenly as whole calls can be."""
+    """`total` calls in flight, divided into this many parts as evenly as possible."""
     share, left = divmod(total, parts)
     return tuple(share + (number < left) for number in range(parts))
 
 
 class Quota:
-    """Which share each task of a run has now. Plain data: whoever holds it tells the tasks.
+    """The current share of each task of a run. Plain data; its owner informs the tasks.
 
     The shares of all tasks together never exceed the totals. The share of a task that works becomes smaller by its own
     word only; that of one that died is kept for its next attempt. What is free goes to those that have least. A task
@@ -41,7 +41,7 @@ class Quota:
         return tuple(self._has[task]) if task in self._has else None
 
     def begin(self, task: int) -> None:
-        """An attempt of the task begins, with all its rows before it."""
+        """Start an attempt of the task."""
         self._attempts[task] += 1
         self._hungers(task)
         if task not in self._has and task not in self._waiting:
@@ -108,7 +108,7 @@ class Quota:
         return True
 
     def _give(self, lookup: int, free: int) -> None:
-        """As evenly as can be, without taking any away."""
+        """Distribute free calls as evenly as possible, without reducing a share."""
         takers = sorted(task for task in self._has if (task, lookup) not in self._sated)
         while free and takers:
             together = free + sum(self._has[task][lookup] for task in takers)

@@ -1,7 +1,7 @@
-"""What was really sent to the services: each task tells it as it ends, and the day's figures have it from there.
+"""The requests sent to services: each task reports them at its end, for the day's metrics.
 
-By Spark's accumulators, so a task attempt that died told nothing: its requests are in no figure, as its rows are in no
-file.
+They use Spark's accumulators, so a dead task attempt reports nothing: no metric has its requests, as no file has its
+rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Together(AccumulatorParam[AlertCursor]):
 
 
 class RequestMetricsCollector:
-    """Travels to the executors, and hears what they tell."""
+    """Collects the reports of the executors; sent to them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._reported = spark.sparkContext.accumulator([], _Together())
@@ -84,7 +84,7 @@ def _with_requests(
 def _billed(
     facts: LookupFacts, lookup: LookupMetrics, requests: RequestMetrics, counts: list[RequestCounts]
 ) -> Billed | None:
-    """What was sent, each by the price of its day."""
+    """The bill of sent requests, each at the price of its day."""
     if lookup.billed is None:
         return None
     unit = facts.prices[0].unit

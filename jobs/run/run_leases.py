@@ -1,4 +1,4 @@
-"""This driver's leases over runs, where TIDEGATE_LIMITS_URL is set: one keeper per service, on a thread of its own."""
+"""This driver's leases over runs, if TIDEGATE_LIMITS_URL is set: one keeper per service, on a separate thread."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class RunLeases:
     """All leases of one driver process.
 
     Args:
-        store: Where runs meet; it is used on this object's own loop only.
-        name: Of the run, for people.
-        token: Makes what no other driver has.
+        store: The shared store; used only on this object's loop.
+        name: The run's display name.
+        token: Makes unique tokens.
         clock: Seconds, monotonic.
     """
 
@@ -52,7 +52,7 @@ class RunLeases:
         threading.Thread(target=self._loop.run_forever, name="tidegate-leases", daemon=True).start()
 
     def check(self) -> None:
-        """Raises RunStopped when the store is not reached: then no call could start."""
+        """Raise RunStopped if the store is unreachable, because no call could start."""
         try:
             asyncio.run_coroutine_threadsafe(self._store.books(), self._loop).result()
         except StoreLost as lost:
@@ -82,7 +82,7 @@ class RunLeases:
         self._tasks.add(asyncio.get_running_loop().create_task(work))
 
     async def _follow(self) -> None:
-        """Have the next heartbeat at once wherever somebody closed or opened a gate."""
+        """Send the next heartbeat at once after any run closes or opens a gate."""
         while True:
             try:
                 async for service in self._store.changes():

@@ -1,4 +1,4 @@
-"""Why a Spark job failed, in one sentence: the words of one of our tasks, or what Java's errors come to."""
+"""The cause of a failed Spark job in one sentence: a task's own error, or a summary of Java's errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KILLED = "Python worker exited unexpectedly"
 
 
 def own_words(error: Exception) -> Exception:
-    """The error that one of our tasks raised, out of what Spark made of it; else the error itself."""
+    """The error that a task raised, extracted from Spark's error; else the error itself."""
     message = re.search(rf"{re.escape(errors.__name__)}\.(\w+): (.+)", str(error))
     kind = vars(errors).get(message[1]) if message else None
     if message is None or kind is None or not issubclass(kind, TidegateError):
@@ -22,7 +22,7 @@ def own_words(error: Exception) -> Exception:
 
 
 def sentence_of(error: Exception) -> str:
-    """The cause, with the file where one cannot be read, and the cure where one is known."""
+    """The cause, with the unreadable file or a known cure."""
     text, cause = str(error), root_cause(error)
     if unreadable := READING.search(text):
         return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file anew."
@@ -35,8 +35,8 @@ def sentence_of(error: Exception) -> str:
 
 
 def root_cause(error: Exception) -> str:
-    """The innermost cause in one line: a Java error says nothing by itself, its last cause does; of what a task raised
-    Spark gives the traceback.
+    """The innermost cause in one line, because only the last cause of a Java error is informative; Spark includes a
+    task's traceback.
     """
     raised = re.search(r"^Traceback .*\n(?:[ \t].*\n)*(\S.*)", str(error), re.MULTILINE)
     if raised is not None:

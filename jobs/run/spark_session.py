@@ -1,4 +1,4 @@
-"""Spark as a day's run needs it."""
+"""The Spark session of a day's run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 
 
 def session(name: str) -> SparkSession:
-    """Spark as the job needs it; master, memory and the like come from spark-submit, or are local."""
+    """The session with the job's settings; master, memory and the like come from spark-submit or are local."""
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take another python
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers use another Python
     settings = {
-        "spark.speculation": "false",  # a second copy of a task would call the services a second time
+        "spark.speculation": "false",  # a second copy of a task would repeat its calls
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # the window over the input is counted in whole batches
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -48,7 +48,7 @@ def session(name: str) -> SparkSession:
 
 
 def keep_tasks(spark: SparkSession) -> None:
-    """Have every read of this day's files divide them alike: what is found of a task's keys must hold for its rows.
+    """Make every read of this day's files divide them alike, because keys found for a task must match its rows.
 
     Spark divides files by the slots that it has at the moment, and executors may come between two reads.
     """
