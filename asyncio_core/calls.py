@@ -206,7 +206,7 @@ class Calls:
                 self._attempt_raised(worker, entry, error)
             except asyncio.CancelledError as error:
                 self._attempt_cancelled(worker, entry, error)
-            except BaseException as error:  # KeyboardInterrupt, SystemExit: for whoever runs the loop
+            except BaseException as error:  # KeyboardInterrupt, SystemExit: for the runner of the loop
                 self._fail(worker, entry, error)
                 raise
             else:

@@ -1,4 +1,4 @@
-"""One word per thing: the words that the glossary replaced stay out of names."""
+"""One word per thing: the words that the glossary replaced stay out of names, and translated phrases out of texts."""
 
 import ast
 import re
@@ -12,6 +12,13 @@ RETIRED = frozenset(
     | {"published_elsewhere", "ruled", "said", "sated", "spelt", "standing", "starting_again", "tellable", "telling"}
     | {"told", "tried", "troubled", "trying", "untold", "upkeep"}
 )
+# phrases that read like a translation: the program tells nobody, it reports
+PHRASES = re.compile(
+    r"\b(?:is|are|was|were) told\b|\bbefalls?\b|\brefuses us\b|\bas it were\b|\bhas heard\b|\bhears of\b|"
+    r"\bis no (?:key|name|table|answer|number|list)\b|\bcall (?:it|them) otherwise\b|\bpays? for it anew\b",
+    re.IGNORECASE,
+)
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def words_of(name):
@@ -42,3 +49,28 @@ def test_no_name_has_a_retired_word(package):
 def test_a_planted_word_is_found():
     assert set(names(ast.parse("def last_said(told): spelt = 1"))) == {"last_said", "told", "spelt"}
     assert words_of("DeskLine") & RETIRED == {"desk"}
+
+
+def phrases(path):
+    text = re.sub(r"`[^`]*`", "", path.read_text())  # names of tests and quotations
+    return [f"{path.relative_to(ROOT)}: {found[0]}" for found in PHRASES.finditer(" ".join(text.split()))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_no_document_has_a_translated_phrase(document):
+    assert phrases(document) == []
+
+
+@pytest.mark.parametrize("package", ["asyncio_core", "data_quality", "demo"])
+def test_no_text_of_a_package_has_a_translated_phrase(package):
+    assert [found for path in modules(package) for found in phrases(path)] == []
+
+
+@pytest.mark.parametrize("room", ["declare", "input", "ledger", "clients", "task", "tables", "run", "commands"])
+def test_no_text_of_a_room_has_a_translated_phrase(room):
+    assert [found for path in (ROOT / "jobs" / room).rglob("*.py") for found in phrases(path)] == []
+
+
+def test_a_planted_phrase_is_found():
+    assert PHRASES.search("a day that Dagster is told of")
+    assert not PHRASES.search("the run told the driver nothing")

@@ -25,7 +25,7 @@ def sentence_of(error: Exception) -> str:
     """The cause, with the unreadable file or a known cure."""
     text, cause = str(error), root_cause(error)
     if unreadable := READING.search(text):
-        return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file anew."
+        return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file again."
     if KILLED in text:
         return (
             "a Python worker of Spark was killed in each attempt of its task, as by a lack of memory. Run fewer tasks "

@@ -64,4 +64,4 @@ def _wrong(prepared: DataFrame, window: WindowFacts, fields: list[T.StructField]
     names = [name.lower() for name in columns.names] + [schema.PANE, schema.FIRED, schema.INPUT_DAY, FIRED, RANK]
     twice = next((name for name in columns.names if names.count(name.lower()) > 1), None)
     if twice is not None:
-        yield f"sql: {twice!r} is a column of its key, or one that windows have; call it otherwise."
+        yield f"sql: {twice!r} is a column of its key, or one that windows have; rename it."

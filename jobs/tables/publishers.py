@@ -37,7 +37,7 @@ def storing(table: str) -> Iterator[None]:
     except (OSError, DeltaError) as error:
         raise TidegateError(
             f"output: {table} or a table beside it cannot be written: {delta_errors(error)}. Readers see the old day "
-            "or the new one, whole; mend that and run the same again: what was answered is in the ledger."
+            "or the new one. Fix that, then run the same again: the ledger has the answers."
         ) from error
 
 

@@ -74,7 +74,7 @@ def test_a_damaged_page_is_told_with_its_file_the_cause_the_cure_and_the_log(raw
     how = run(f"damaged-{os.getpid()}", "local[1,1]")
     assert how.code == 1
     assert how.reason == (
-        f"input: {raw.absolute()} cannot be read: java.io.IOException: FAILED_TO_UNCOMPRESS(5). Write the file anew. "
+        f"input: {raw.absolute()} cannot be read: java.io.IOException: FAILED_TO_UNCOMPRESS(5). Write the file again. "
         f"Spark's log: {LOG}"
     )
 
