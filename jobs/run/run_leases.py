@@ -49,7 +49,8 @@ class RunLeases:
         self._lock = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself forgets those that nobody else knows
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="tidegate-leases", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tidegate-leases", daemon=True)
+        self._thread.start()
 
     def check(self) -> None:
         """Raise RunStopped if the store is unreachable, because no call could start."""
@@ -62,6 +63,19 @@ class RunLeases:
         with self._lock:
             if not self._tasks:
                 asyncio.run_coroutine_threadsafe(self._begin(self._follow()), self._loop).result()
+
+    def close(self) -> None:
+        """Renew nothing any more: what the run still holds is free at the end of its lease."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._store.close()
 
     def keepers(self, declared: Iterable[ServiceLimits]) -> dict[str, LeaseKeeper]:
         """The keeper of each service, renewed from now on while tasks want some of it."""

@@ -37,6 +37,21 @@ def url(tmp_path, monkeypatch):
     return url
 
 
+@pytest.fixture(autouse=True)
+def no_thread_is_left(monkeypatch):
+    """Whatever leases a test opened end with it."""
+    opened, begin = [], RunLeases.__init__
+
+    def begun(self, *arguments, **options):
+        begin(self, *arguments, **options)
+        opened.append(self)
+
+    monkeypatch.setattr(RunLeases, "__init__", begun)
+    yield
+    for leases in opened:
+        leases.close()
+
+
 def hold(url, declared, calls):
     """Another run says that it uses so many, for ten minutes."""
     claim = {"calls": Claim(Limit(LIMIT), calls, calls)}
