@@ -188,7 +188,7 @@ def test_a_row_doubled_in_the_files_keeps_the_day_back_and_is_a_failed_check_wit
     red = held_back(dagster_project, "2013-01-11", "row_doubled", ROW_DOUBLED)
     doubled = red["every_row_once"]
     assert (doubled.severity, doubled.blocking) == (dg.AssetCheckSeverity.ERROR, True)
-    assert "doubled" in doubled.description
+    assert "duplicated" in doubled.description
     raw = pq.ParquetFile("data/raw/flights/date=2013-01-11/part-00000.parquet").read()
     assert raw["carrier"][5].as_py() in doubled.metadata["rows_at_fault"].value
 

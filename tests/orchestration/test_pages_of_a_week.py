@@ -74,7 +74,7 @@ def test_the_run_of_the_bad_day_says_which_rows_and_values_are_bad_and_what_to_d
 
 def test_the_checks_tab_shows_what_a_check_found_on_each_day(page, week):
     page.goto("/assets/flights_enriched?view=checks&checkDetail=plane__answers_in_range")
-    shows(page, "This is a blocking asset check", "lie in range", "unexpected_count")
+    shows(page, "This is a blocking asset check", "are in range", "unexpected_count")
     keep(page, "a_check")
     page.get_by_text("Execution history").click()
     shows(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.support.daemons import WORKSPACE
+
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 180.0  # s; Dagster starts five processes
 SCREENSHOTS = "TIDEGATE_SCREENSHOTS"  # names a folder that gets what the tests saw, one file per page
@@ -19,6 +22,7 @@ SCREENSHOTS = "TIDEGATE_SCREENSHOTS"  # names a folder that gets what the tests 
 @contextlib.contextmanager
 def web_page(module: str, folder: Path) -> Iterator[str]:
     """The address of Dagster's page while the body runs: `python -m module` in the folder, ended by Ctrl-C."""
+    shutil.copy(WORKSPACE, folder)
     ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS", "WEATHER")}
     with (folder / "ui.log").open("wb") as log:
         page = subprocess.Popen(
