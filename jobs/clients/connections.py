@@ -49,12 +49,20 @@ class WatchedConnection(ResponseHandler):
         quiet: Gives how long (s) nothing may come after the last answer before the connection counts as in order.
         doubt: Called with the keys of all answers that it brought, once it holds a response too many.
         unjudged: Called with them when it is closed while a response was still to come.
+        clock: s, monotonic.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, quiet: Callable[[], float], doubt: Doubt, unjudged: Doubt
+        self,
+        loop: asyncio.AbstractEventLoop,
+        quiet: Callable[[], float],
+        doubt: Doubt,
+        unjudged: Doubt,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(loop)
+        self._clock = clock
         self._quiet = quiet
         self._doubt = doubt
         self._unjudged = unjudged
@@ -177,7 +185,7 @@ class WatchedConnection(ResponseHandler):
 
     # -- out of use ----------------------------------------------------------------------------------------------------
     def released(self) -> None:
-        self._released_at = time.monotonic()
+        self._released_at = self._clock()
 
     def watch(self, judged: Callable[[], None]) -> None:
         """Read until it was quiet for long enough, then close it and call `judged`, possibly at once.
@@ -194,7 +202,7 @@ class WatchedConnection(ResponseHandler):
     def _patience(self) -> float:
         """The remaining wait in s."""
         if self._is_owed_nothing():
-            return max(0.0, self._released_at + self._quiet() - time.monotonic())
+            return max(0.0, self._released_at + self._quiet() - self._clock())
         return QUIET_AT_MOST
 
     def _watch_on(self, seconds: float | None = None) -> None:

@@ -319,7 +319,7 @@ def _location(response: aiohttp.ClientResponse) -> str:
     return re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
 
 
-def retry_after(header: str | None) -> float:
+def retry_after(header: str | None, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> float:
     """Seconds to wait, from either form of Retry-After: a number of seconds, or a date."""
     if header is None:
         return RETRY_AFTER_UNSAID
@@ -331,5 +331,5 @@ def retry_after(header: str | None) -> float:
         except (ValueError, OverflowError):  # OverflowError: a zone of too many digits
             return RETRY_AFTER_UNSAID
         when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000" is UTC of unknown origin
-        seconds = (when - dt.datetime.now(dt.UTC)).total_seconds()
+        seconds = (when - now()).total_seconds()
     return max(0.0, seconds) if math.isfinite(seconds) else RETRY_AFTER_UNSAID

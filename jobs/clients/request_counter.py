@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,10 +60,11 @@ class Unasked:
 class Request:
     """One request, which counts from the moment it has a connection."""
 
-    __slots__ = ("_counts", "_in_flight", "_left_at", "_unasked", "connection")
+    __slots__ = ("_clock", "_counts", "_in_flight", "_left_at", "_unasked", "connection")
 
-    def __init__(self, counts: RequestCounts, unasked: Unasked) -> None:
+    def __init__(self, counts: RequestCounts, unasked: Unasked, clock: Callable[[], float] = time.monotonic) -> None:
         self._counts = counts
+        self._clock = clock
         self._unasked = unasked
         self._left_at: float | None = None
         self._in_flight = False
@@ -77,7 +79,7 @@ class Request:
         counts.in_flight += 1
         counts.most_at_once = max(counts.most_at_once, counts.in_flight)
         self._in_flight = True
-        self._left_at = time.monotonic()
+        self._left_at = self._clock()
 
     def frees_its_connection(self) -> None:
         """Note that its connection is free, because the next request may use it before this one's caller ends it."""
@@ -89,11 +91,11 @@ class Request:
         """Note its end with any result."""
         self.frees_its_connection()
         if self._left_at is not None:
-            self._counts.seconds += time.monotonic() - self._left_at
+            self._counts.seconds += self._clock() - self._left_at
 
 
-def _today() -> int:
-    return int(time.time()) // DAY
+def _today(clock: Callable[[], float] = time.time) -> int:
+    return int(clock()) // DAY
 
 
 LEAVING: ContextVar[Request] = ContextVar("leaving")  # this context's request that waits for a connection

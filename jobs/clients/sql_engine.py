@@ -84,12 +84,12 @@ async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnecti
             asking.exception()  # retrieved, because no caller will
 
 
-async def dispose(engine: AsyncEngine) -> None:
+async def dispose(engine: AsyncEngine, clock: Callable[[], float] = time.monotonic) -> None:
     """Close the pool and wait for aiosqlite's threads, which print a traceback if they find their loop closed."""
     await engine.dispose()
-    last = time.monotonic() + 1.0
+    last = clock() + 1.0
     while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
-        if time.monotonic() > last:  # another engine of this process is working
+        if clock() > last:  # another engine of this process is working
             return
         await asyncio.sleep(0.002)
 

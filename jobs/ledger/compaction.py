@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -236,5 +236,5 @@ def _is_debris(generation: str, begun_before: int) -> bool:
         return False  # not a file of the ledger
 
 
-def _now(now_us: int | None) -> int:
-    return time.time_ns() // 1000 if now_us is None else now_us
+def _now(now_us: int | None, clock: Callable[[], int] = time.time_ns) -> int:
+    return clock() // 1000 if now_us is None else now_us

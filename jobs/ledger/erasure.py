@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -42,7 +42,13 @@ class Forgotten:
     files: int
 
 
-def forget(folder: LedgerFolder, key_texts: Iterable[str], *, now_us: int | None = None) -> Forgotten:
+def forget(
+    folder: LedgerFolder,
+    key_texts: Iterable[str],
+    *,
+    now_us: int | None = None,
+    clock: Callable[[], int] = time.time_ns,
+) -> Forgotten:
     """Rewrite or delete every file of this folder that holds one of the keys; replaced files are deleted at once.
 
     Do not run it beside jobs of the same lookup: a running job may still write such an answer, or stop because its
@@ -51,7 +57,7 @@ def forget(folder: LedgerFolder, key_texts: Iterable[str], *, now_us: int | None
     """
     forgetting = _Forgetting(folder, KeySet(pa.array(key_texts, pa.string())))
     for _ in range(AT_MOST):
-        now = time.time_ns() // 1000 if now_us is None else now_us
+        now = clock() // 1000 if now_us is None else now_us
         try:
             if forgetting.run(now):
                 return Forgotten(len(forgetting.found), forgetting.files)
@@ -65,7 +71,8 @@ def forget(folder: LedgerFolder, key_texts: Iterable[str], *, now_us: int | None
 
 
 class _Forgetting:
-    def __init__(self, folder: LedgerFolder, wanted: KeySet) -> None:
+    def __init__(self, folder: LedgerFolder, wanted: KeySet, token: Callable[[int], str] = secrets.token_hex) -> None:
+        self._token = token
         self._folder = folder
         self._wanted = wanted
         self.found: set[int] = set()
@@ -105,7 +112,7 @@ class _Forgetting:
             if rest is None:
                 continue
             if len(rest) and part not in there.parts_taken_in:  # otherwise the generation has its other answers
-                beside = f"{part.removesuffix('.parquet')}-{secrets.token_hex(4)}.parquet"
+                beside = f"{part.removesuffix('.parquet')}-{self._token(4)}.parquet"
                 self._folder.write(f"{PARTS}/{beside}", as_parquet(rest, rows_per_group=len(rest)))
             self._folder.delete(f"{PARTS}/{part}")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -119,10 +119,10 @@ def _names(folder: LedgerFolder) -> set[str]:
     return {name.split("/")[1] for name in folder.names(COMPACTED) if name.endswith(f"/{COMPLETE}")}
 
 
-def name_after(base: Generation | None, now_us: int) -> str:
+def name_after(base: Generation | None, now_us: int, token: Callable[[int], str] = secrets.token_hex) -> str:
     """A new name after that of `base`, regardless of clocks."""
     begun = now_us if base is None else max(now_us, began(base.name) + 1)
-    return f"{begun:017d}-{secrets.token_hex(4)}"
+    return f"{begun:017d}-{token(4)}"
 
 
 def began(name: str) -> int:

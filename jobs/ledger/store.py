@@ -114,7 +114,14 @@ class LedgerFolder:
                 self.delete(name)
             raise self._not_stored(error) from error
 
-    def replace(self, name: str, data: bytes | pa.Buffer, *, lasting: bool = False) -> None:
+    def replace(
+        self,
+        name: str,
+        data: bytes | pa.Buffer,
+        *,
+        lasting: bool = False,
+        token: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
         """Replace or create an object atomically: readers see the old one or the new one.
 
         lasting: on return it survives a power cut, on a local disk as on an object store. Raises LedgerError; the
@@ -127,7 +134,7 @@ class LedgerFolder:
             elif lasting:
                 durable.write(Path(path), bytes(data))
             else:
-                draft = f"{path}.{secrets.token_hex(4)}.draft"
+                draft = f"{path}.{token(4)}.draft"
                 self._put(draft, data)
                 self.filesystem.move(draft, path)
         except (pa.ArrowException, OSError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ class LedgerWriter:
         hidden: bool = False,
         flush_rows: int = 200,
         flush_seconds: float = 0.5,
+        clock: Callable[[], float] = time.monotonic,
+        token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         """prefix: `<partition>-<attempt>`. A token makes the names of parts unique among writers.
 
@@ -44,8 +46,9 @@ class LedgerWriter:
         """
         self._folder = folder
         self._run_id = run_id
-        self._prefix = f"{prefix}-{secrets.token_hex(4)}"
+        self._prefix = f"{prefix}-{token(4)}"
         self._hidden = hidden
+        self._clock = clock
         self._flush_rows = flush_rows
         self._flush_seconds = flush_seconds
         self._lock = threading.Lock()
@@ -135,16 +138,16 @@ class LedgerWriter:
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _run(self) -> None:
-        began = rested = time.monotonic()
+        began = rested = self._clock()
         while not self._closing:
             due = began + self._flush_seconds
-            self._wake.wait(max(0.0, due - time.monotonic()))
+            self._wake.wait(max(0.0, due - self._clock()))
             self._wake.clear()
             if self._stored >= self._wanted and not self._closing:
-                self._wake.wait(max(0.0, min(rested, due) - time.monotonic()))
-            began = time.monotonic()
+                self._wake.wait(max(0.0, min(rested, due) - self._clock()))
+            began = self._clock()
             self._write_pending()
-            now = time.monotonic()
+            now = self._clock()
             rested = now + (now - began) * (1 / LARGEST_SHARE - 1)
             if self._failure is not None:
                 return

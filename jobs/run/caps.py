@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -53,14 +53,16 @@ def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
     return replace(cap, parts=tuple(part + max(0.0, left) / len(parts) for part in parts))
 
 
-def cap_on_cost(lookups: Sequence[Lookup], most: str, tasks: int) -> CallCap:
+def cap_on_cost(
+    lookups: Sequence[Lookup], most: str, tasks: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> CallCap:
     """A cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
 
     An attempt at a key costs its price; where a request asks for many keys and is billed as one, a full one is assumed.
     Raises DeclarationError if the amount cannot be compared with the prices, or no lookup has one.
     """
     money = read_money(most, "max-cost")
-    today = datetime.now(UTC).date().isoformat()
+    today = now().date().isoformat()
     weights = []
     for lookup in lookups:
         price = in_force(lookup.prices, today)

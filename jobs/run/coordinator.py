@@ -144,9 +144,12 @@ class DriverCoordinator:
         *,
         cancel: Callable[[int, str], None] = lambda _stage, _reason: None,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._host, self._is_active, self._cancel, self._clock = host, is_active, cancel, clock
-        self._secret = secrets.token_hex(SECRET_BYTES)
+        self._sleep = sleep
+        self._secret = token(SECRET_BYTES)
         self._frames: list[_Frame] = []
         self._attempts = 0  # of tasks so far
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
@@ -191,12 +194,12 @@ class DriverCoordinator:
     def forget(self, listener: int) -> None:
         del self._listeners[listener]
 
-    def given(self, address: DriverAddress) -> list[Given]:
+    def given(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> list[Given]:
         """The changes of its tasks' shares, in order, after its job has ended."""
         frame = self._frames[address.frame]
-        until = time.monotonic() + LAST_WORDS
-        while frame.tasks and time.monotonic() < until:
-            time.sleep(0.005)
+        until = clock() + LAST_WORDS
+        while frame.tasks and clock() < until:
+            self._sleep(0.005)
         return list(frame.given)
 
     def _serve(self) -> None:
@@ -205,7 +208,7 @@ class DriverCoordinator:
                 self._serve_once()
             except Exception:
                 logging.getLogger("tidegate").exception("the coordinator goes on after an error")
-                time.sleep(LOOK_EVERY)  # otherwise a repeated error could use a whole core
+                self._sleep(LOOK_EVERY)  # otherwise a repeated error could use a whole core
 
     def _serve_once(self) -> None:
         connected = len(self._selector.get_map()) > 1
@@ -226,7 +229,7 @@ class DriverCoordinator:
             connection, _ = self._listening.accept()
         except OSError as error:  # it has gone again
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                time.sleep(0.02)  # it stays queued, so the selector would return at once
+                self._sleep(0.02)  # it stays queued, so the selector would return at once
             return
         connection.setblocking(False)
         if len(self._strangers) >= MOST_STRANGERS:

@@ -44,6 +44,7 @@ def run_day(
     rules: RunOptions | None = None,
     checks: str | None = None,
     report: Report = lambda _event: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
     """Run one day up to its verdicts. Returns the saved record; publishes nothing.
 
@@ -61,7 +62,7 @@ def run_day(
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     spark = session(f"{enrichment.name} {day}")
     _import_meanwhile(checks)
-    began, sent = time.monotonic(), RequestMetricsCollector(spark)
+    began, sent = clock(), RequestMetricsCollector(spark)
     try:
         with RunProgress(coordinator_of(spark), input_day.rows, report) as progress:
             run = RunOfDay(day, run_id, started_at, rules or RunOptions(), progress.number)
@@ -70,7 +71,7 @@ def run_day(
     except Exception as error:
         raise own_words(error) from error
     facts = write_windows(spark, facts)
-    record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=time.monotonic() - began)
+    record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     report({"kind": "written", "record": json.loads(record.to_json())})
     if checks:
@@ -121,8 +122,8 @@ def _judged(spark: SparkSession, plan: DayPlan, record: DayRecord, checks: str) 
     return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
 
-def _now() -> str:
-    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
+    return now().isoformat(timespec="milliseconds")
 
 
 def _import_meanwhile(checks: str | None) -> None:

@@ -21,6 +21,7 @@ import re
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,16 +96,16 @@ def _with_log(reason: str) -> str:
     return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
 
 
-def _decision(enrichment: str, day: str, run_id: str) -> str:
+def _decision(enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep) -> str:
     """Wait until the parent process has published the day or held it back, because later checks compare with published
     days. Returns the day's state.
     """
     while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
-        time.sleep(LOOK_EVERY)  # when the starter ends, this program is ended too: jobs/process/process_guard.py
+        sleep(LOOK_EVERY)  # when the starter ends, this program is ended too: jobs/process/process_guard.py
     return "" if record is None else record.state
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
+def _options(arguments: list[str] | None, new_id: Callable[[], uuid.UUID] = uuid.uuid4) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="enrich_day", description="Enrich one day: write its files and check them.")
     parser.add_argument("--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights")
     parser.add_argument("--day", required=True, nargs="+", metavar="YYYY-MM-DD")
@@ -121,7 +122,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
     parser.add_argument("--ignore-ttl", action="store_true", help="use answers of any age; only errors are asked again")
     options = parser.parse_args(arguments)
-    options.run_id = options.run_id or uuid.uuid4().hex
+    options.run_id = options.run_id or new_id().hex
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):
         parser.error(f"--run-id {options.run_id!r}: letters, digits, '_', '.' and '-' only, as it names a folder.")
     return options

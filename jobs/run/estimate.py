@@ -92,7 +92,12 @@ class Estimate(Facts):
         return "\n".join(lines)
 
 
-def estimate(spark: Callable[[], SparkSession], enrichment: Enrichment, days: Sequence[str]) -> Estimate:
+def estimate(
+    spark: Callable[[], SparkSession],
+    enrichment: Enrichment,
+    days: Sequence[str],
+    clock: Callable[[], int] = time.time_ns,
+) -> Estimate:
     """Count the calls of these days without making any. Raises DeclarationError and LedgerError.
 
     Days without input are left out and named; it is an error if no day has input. spark: see PlannedKeys.
@@ -116,7 +121,7 @@ def estimate(spark: Callable[[], SparkSession], enrichment: Enrichment, days: Se
     lookups = []
     for number, (lookup, plan) in enumerate(zip(enrichment.lookups, plans, strict=True)):
         wanted = planned.of(number, has_ledger=plan is not None)
-        lookups.append(_estimated(lookup, wanted, plan, figures.get(lookup.name)))
+        lookups.append(_estimated(lookup, wanted, plan, figures.get(lookup.name), clock() // 1000))
     latest = [record for record in run_records.latest(enrichment.name) if record.facts.day in found]
     published = [
         one for one in latest if one.state == "published" and one.facts.declared.fingerprint == enrichment.fingerprint
@@ -132,12 +137,13 @@ def estimate(spark: Callable[[], SparkSession], enrichment: Enrichment, days: Se
     )
 
 
-def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: LookupMetrics | None) -> LookupEstimate:
+def _estimated(
+    lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: LookupMetrics | None, now_us: int
+) -> LookupEstimate:
     keys = wanted.num_rows
     because: dict[str, int] = {}
     in_ledger, oldest = 0, None
     missing = wanted
-    now_us = time.time_ns() // 1000
     if plan is not None:
         selected = select(folder_of(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
         answers, failed = without_old_errors(lookup, selected.answers, ttl=plan.ttl, now_us=now_us)
@@ -151,7 +157,7 @@ def _estimated(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: 
     because[NEVER_ASKED] = asked - sum(because.values())
     calls = pc.sum(missing[CALLS]).as_py() or 0
     requests = -(-calls // lookup.batch_size)
-    today = datetime.now(UTC).date().isoformat()
+    today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
     price = in_force(lookup.prices, today)
     later = min(
         (one for one in lookup.prices if (one.since or "") > today), key=lambda one: one.since or "", default=None

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -78,8 +78,8 @@ def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
     return Hits(plan, source.names, keys, known, source.lookup)
 
 
-def _known(lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
-    now = time.time_ns() // 1000
+def _known(lookup: Lookup, plan: LedgerPlan, wanted: pa.Table, clock: Callable[[], int] = time.time_ns) -> pa.Table:
+    now = clock() // 1000
     answers = select(folder_of(plan), wanted[TEXT], now_us=now, ttl=plan.ttl).answers
     return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now)[0]
 
@@ -109,11 +109,11 @@ def file_of_run(plan: LedgerPlan, name: str) -> str:
     return f"{root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}{mark}{options}"
 
 
-def with_index(plan: LedgerPlan, answers: pa.Table) -> LedgerPlan:
+def with_index(plan: LedgerPlan, answers: pa.Table, clock: Callable[[], int] = time.time_ns) -> LedgerPlan:
     """The plan with an index of these answers, where every executor reads it; without one when there are none."""
     if not answers.num_rows:
         return plan
-    path = file_of_run(plan, f"index-{time.time_ns()}.arrow")  # a new name: a task may have the last one mapped
+    path = file_of_run(plan, f"index-{clock()}.arrow")  # a new name: a task may have the last one mapped
     write_index(path, answers)
     return replace(plan, index=path)
 

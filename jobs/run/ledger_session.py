@@ -54,6 +54,7 @@ def prepare_ledger(
     day: InputDay | None = None,
     asking: Callable[[int | None], object] = lambda _: None,
     sent: RequestMetricsCollector | None = None,
+    draw: Callable[[int], int] = secrets.randbits,
 ) -> Iterator[LedgerSession]:
     """`plan` with what is known of the day's keys, those that stand in several rows asked; for one `with`.
 
@@ -63,7 +64,7 @@ def prepare_ledger(
     Leaving it, by an error too, removes the run's files. Raises LedgerError, and what the calls raise; their answers
     are in the ledger then.
     """
-    seed = secrets.randbits(31)
+    seed = draw(31)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         stack.enter_context(heartbeats([ledger for ledger in plan.ledgers if ledger is not None]))

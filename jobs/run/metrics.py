@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -226,11 +226,11 @@ def _is_priced(lookup: LookupFacts) -> bool:
     return bool(lookup.prices) and lookup.prices[0].unit in SENT
 
 
-def _saved(lookup: LookupFacts, keys: int) -> str:
+def _saved(lookup: LookupFacts, keys: int, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
     """What the answers of so many keys from the ledger would have cost at today's price, each asked once."""
     if not keys:
         return "0"
-    price = in_force(lookup.prices, dt.datetime.now(dt.UTC).date().isoformat())
+    price = in_force(lookup.prices, now().date().isoformat())
     per_unit = lookup.batch_size if lookup.prices[0].unit == "request" else 1
     return f"{cost_of(price, -(-keys // per_unit)):f}"
 

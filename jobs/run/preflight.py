@@ -250,10 +250,10 @@ async def _reach_service(service: Service) -> None:
         await _reach(service.name, address, f"its proxy {address}")
 
 
-async def _reach(service: str, url: str, shown: str) -> None:
+async def _reach(service: str, url: str, shown: str, clock: Callable[[], float] = time.monotonic) -> None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    started = time.monotonic()
+    started = clock()
     for attempt in range(1, TRIES + 1):
         try:
             async with asyncio.timeout(10):
@@ -262,7 +262,7 @@ async def _reach(service: str, url: str, shown: str) -> None:
             raise DeclarationError(f"service {service}: {shown} has no name of a host: {error}.") from error
         except OSError as error:  # a time-out and an unknown name are OSErrors too
             if attempt == TRIES:
-                seconds = time.monotonic() - started
+                seconds = clock() - started
                 what = f"cannot be reached: {error}"
                 if isinstance(error, ConnectionRefusedError | TimeoutError):
                     refused = isinstance(error, ConnectionRefusedError)

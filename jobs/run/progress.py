@@ -20,8 +20,14 @@ class RunProgress:
     """The sum of every task's last report. `report` is called twice a second from a thread, for one `with`."""
 
     def __init__(
-        self, coordinator: DriverCoordinator, rows_total: int, report: Callable[[dict[str, Any]], None]
+        self,
+        coordinator: DriverCoordinator,
+        rows_total: int,
+        report: Callable[[dict[str, Any]], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._coordinator = coordinator
         self._rows_total = rows_total
         self._total, self._unit = rows_total, "rows"
@@ -64,7 +70,7 @@ class RunProgress:
             known = self._tasks.get(progress.partition)
             if known is None or progress.attempt >= known.attempt:
                 self._tasks[progress.partition] = progress
-            self._started = self._started or time.monotonic()
+            self._started = self._started or self._clock()
 
     def _report_now_and_then(self) -> None:
         while not self._ended.wait(2 * EVERY):
@@ -80,9 +86,9 @@ class RunProgress:
         with self._changing:
             tasks = list(self._tasks.values())
             calling = [*self._before, *tasks]
-            started, total, unit = self._started or time.monotonic(), self._total, self._unit
+            started, total, unit = self._started or self._clock(), self._total, self._unit
         rows = sum(task.rows for task in tasks)
-        seconds = time.monotonic() - started
+        seconds = self._clock() - started
         rate = rows / seconds if seconds > 0.5 else 0.0
         latencies: Counter[int] = Counter()
         for task in calling:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from jobs.wording import counted
@@ -37,7 +38,8 @@ def limit_line(lookup: dict[str, Any]) -> str:
 class Terminal:
     """A reporter that writes to stderr."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._last = 0.0
         self._open_line = False
         self._untold: dict[str, Any] | None = None  # the last progress, when it came too soon after another
@@ -63,8 +65,8 @@ class Terminal:
         if sys.stderr.isatty():
             print(f"\r\x1b[K{progress_line(event)}", end="", file=sys.stderr, flush=True)
             self._open_line = True
-        elif time.monotonic() - self._last >= EVERY:
-            self._last, self._untold = time.monotonic(), None
+        elif self._clock() - self._last >= EVERY:
+            self._last, self._untold = self._clock(), None
             print(progress_line(event), file=sys.stderr, flush=True)
         else:
             self._untold = event

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,29 +92,37 @@ def _writing(table: str) -> Iterator[None]:
         raise DeclarationError(f"output: {table} cannot be written: {error}. Nothing was called.") from error
 
 
-def _sign(file: int, run_id: str) -> None:
+def _sign(file: int, run_id: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
     """Write the holder of the day into the lease, for later runs."""
     own = {
         "run_id": run_id,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "since": f"{datetime.now(UTC):%FT%TZ}",
+        "since": f"{now():%FT%TZ}",
     }
     os.ftruncate(file, 0)
     os.pwrite(file, json.dumps(own).encode(), 0)
 
 
-def _lock(file: int, path: Path, day: str, wait: float) -> None:
-    deadline = time.monotonic() + wait
+def _lock(
+    file: int,
+    path: Path,
+    day: str,
+    wait: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    deadline = clock() + wait
     while True:
         try:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= deadline:
+            if clock() >= deadline:
                 held = _holder(path)
                 who = "run {run_id} (process {pid} on {host}, since {since})".format(**held) if held else "another run"
                 raise DayTaken(f"{day} is being run by {who}; nothing was started.") from None
-        time.sleep(LOOK_EVERY)
+        sleep(LOOK_EVERY)
 
 
 def _run_of(path: Path) -> str:

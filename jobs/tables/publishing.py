@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -29,7 +30,12 @@ from jobs.tables.publishers import alone_with, storing
 COMMIT_TRIES = 20  # against concurrent publications of other days
 
 
-def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
+def publish(
+    record: DayRecord,
+    lease: Lease | None = None,
+    *,
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+) -> DayRecord:
     """Publish this run's files: first audit and dead letters, then the table. Returns the saved record, after
     everything was synced to disk.
 
@@ -51,9 +57,9 @@ def publish(record: DayRecord, lease: Lease | None = None) -> DayRecord:
             for table in (facts.declared.table, *_beside(facts)):
                 until_named.enter_context(lasting(table))
             version = _committed(record)
-        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        at = now().isoformat(timespec="seconds")
         return run_records.save(
-            dataclasses.replace(record, state="published", published_version=version, published_at=now)
+            dataclasses.replace(record, state="published", published_version=version, published_at=at)
         )
 
 

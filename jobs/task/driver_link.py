@@ -11,7 +11,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -171,7 +171,14 @@ def with_driver(
 
 
 def connected(
-    address: DriverAddress, run: Stoppable, *, partition: int, stage: int, task: int, waits: bool = True
+    address: DriverAddress,
+    run: Stoppable,
+    *,
+    partition: int,
+    stage: int,
+    task: int,
+    waits: bool = True,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> DriverLink | None:
     """Register at the driver and receive a share.
 
@@ -182,6 +189,7 @@ def connected(
         stage: Spark's number of the stage.
         task: the task's number in its stage.
         waits: for a share, where there is none yet.
+        sleep: between two tries, s.
 
     Returns:
         The link, which listens; None if the driver is unreachable.
@@ -202,7 +210,7 @@ def connected(
         if messages := lines.read():
             return _begun(lines, messages, run, waits=waits)
         lines.socket.close()
-        time.sleep(PAUSE)
+        sleep(PAUSE)
     _warn_not_reached(address, "it closes the connection")
     return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,14 +49,16 @@ class TaskFiles:
         types = nullable(written)
         return cls(folder, to_arrow_schema(types, timezone="UTC"), types.json(), frozenset(distinct))
 
-    def written(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def written(
+        self, batches: Iterator[pa.RecordBatch], token: Callable[[int], str] = secrets.token_hex
+    ) -> Iterator[pa.RecordBatch]:
         """In a task: write all batches, then yield one row with the file's name.
 
         Raises TidegateError for a full disk. A failed or abandoned attempt removes its file.
         """
         task = TaskContext.get()
         partition = task.partitionId() if task else 0
-        path = Path(self.folder, f"part-{partition:05d}-{secrets.token_hex(8)}.parquet")
+        path = Path(self.folder, f"part-{partition:05d}-{token(8)}.parquet")
         of_the_input: list[OSError] = []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

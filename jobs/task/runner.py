@@ -86,7 +86,7 @@ class PartitionRun:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watches: list[CircuitBreaker] = []
         self._attempts = AttemptCounts()
-        self._begun = (0.0, 0.0)  # monotonic and CPU time of the loop's thread
+        self._begun = (0, 0.0)  # µs by the task's clock, and CPU time of the loop's thread, s
         self._input = InputQueue()
         self._ready: list[Row | KnownRows] = []
         self._rows_ready = 0
@@ -281,7 +281,7 @@ class PartitionRun:
             self._chain = chained = chain(surroundings, output)
             self._known = [*map(self._known_outcomes, range(len(chained.callers)), chained.callers)]
             operators, links, self._watches = chained.operators, chained.links, chained.watches
-            self._begun = time.monotonic(), time.thread_time()
+            self._begun = self.now_us(), time.thread_time()
             for operator in operators:
                 stack.push_async_callback(operator.close)
                 await operator.open()
@@ -422,7 +422,7 @@ class PartitionRun:
         progress = self._progress
         progress.in_flight = sum(operator.statistics().running for operator in operators)
         progress.take(self._attempts)
-        progress.seconds = time.monotonic() - self._begun[0]
+        progress.seconds = (self.now_us() - self._begun[0]) / 1e6
         progress.loop_s = time.thread_time() - self._begun[1]
         for lookup, watch in zip(self._plan.lookups, self._watches, strict=True):
             progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
@@ -430,10 +430,11 @@ class PartitionRun:
             self._driver.say_progress(progress)
 
 
-def one_clock() -> Callable[[], int]:
+def one_clock(
+    monotonic_ns: Callable[[], int] = time.monotonic_ns, time_ns: Callable[[], int] = time.time_ns
+) -> Callable[[], int]:
     """µs since the epoch on one monotonic clock; a closure, because it is read twice per row."""
-    monotonic_ns = time.monotonic_ns
-    epoch_us = (time.time_ns() - monotonic_ns()) // 1000
+    epoch_us = (time_ns() - monotonic_ns()) // 1000
     return lambda: epoch_us + monotonic_ns() // 1000
 
 
