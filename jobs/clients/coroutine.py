@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from yarl import URL
@@ -13,6 +13,7 @@ from jobs.clients.batch_items import dumped
 from jobs.clients.client import CallFailed, Throttled, failed_by_cancel
 from jobs.clients.http_session import ServiceSession
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
+from jobs.clients.session_client import SessionClient
 from jobs.declare.addresses import is_below, leads_elsewhere
 from jobs.declare.answer_types import cast_all
 from jobs.declare.coroutine_lookup import Row
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from jobs.declare.coroutine_lookup import CoroutineLookup
 
 
-class CoroutineClient:
+class CoroutineClient(SessionClient):
     """The calls of one partition, over one session."""
 
     def __init__(self, lookup: CoroutineLookup, share: int) -> None:
@@ -41,22 +42,6 @@ class CoroutineClient:
             throttled=lookup.throttled_when,
             counts=self._counts,
         )
-
-    def masked(self, text: str) -> str:
-        """`text` with the request's secrets masked."""
-        return self._session.masked(text)
-
-    async def open(self) -> None:
-        await self._session.open()
-
-    async def close(self) -> None:
-        await self._session.close()
-
-    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
-        self._session.tell_doubt(tell)
-
-    async def settle(self) -> None:
-        await self._session.settle()
 
     async def call(self, key: Key) -> Any | None:
         priced = {price.unit for price in self._lookup.prices}

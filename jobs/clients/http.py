@@ -16,6 +16,7 @@ from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http_session import AnswerTooLarge, Response, ServiceSession, StatusFailed
 from jobs.clients.pages import PageReader
 from jobs.clients.request_counter import counts_of
+from jobs.clients.session_client import SessionClient
 from jobs.declare.addresses import leads_elsewhere
 from jobs.declare.answer_types import cast_all
 from jobs.declare.batch import Batch
@@ -34,7 +35,7 @@ NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and
 REFUSALS = (400, 413, 422)  # of a whole batch: possibly because of one bad item, or its size
 
 
-class HttpClient:
+class HttpClient(SessionClient):
     """The requests of one partition."""
 
     def __init__(self, lookup: HttpLookup, share: int) -> None:
@@ -77,24 +78,11 @@ class HttpClient:
 
         return Batching(ask, max_items=batch.max_items, max_wait=batch.max_wait, max_requests=share)
 
-    def masked(self, text: str) -> str:
-        """`text` with the request's secrets masked."""
-        return self._session.masked(text)
-
-    async def open(self) -> None:
-        await self._session.open()
-
     async def close(self) -> None:
         if self._batching is not None:
             await self._batching.close()
             self._counts.repeated += self._batching.repeated
-        await self._session.close()
-
-    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
-        self._session.tell_doubt(tell)
-
-    async def settle(self) -> None:
-        await self._session.settle()
+        await super().close()
 
     async def call(self, key: Key) -> Any | None:
         self._session.call_begins(key)

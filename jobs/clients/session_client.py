@@ -1,0 +1,33 @@
+"""What clients over a ServiceSession share: it is opened and closed with them, and asked for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jobs.clients.http_session import ServiceSession
+    from jobs.declare.lookup import Key
+
+
+class SessionClient:
+    """A client whose requests go over one session."""
+
+    _session: ServiceSession
+
+    def masked(self, text: str) -> str:
+        """`text` with the request's secrets masked."""
+        return self._session.masked(text)
+
+    async def open(self) -> None:
+        await self._session.open()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        self._session.tell_doubt(tell)
+
+    async def settle(self) -> None:
+        await self._session.settle()
