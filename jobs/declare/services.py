@@ -79,7 +79,7 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """A service counts as down after `after` consecutive failed rows.
+    """A service counts as down after `after` consecutive failed rows, or when too large a share of attempts fails.
 
     Then the gate closes: no call starts and record clocks stand still, except for probes every `probe_every`. After
     `wait_at_most` the run stops; nothing is published, and it can continue later.
@@ -88,11 +88,16 @@ class Outage:
         after: Consecutive failed rows.
         probe_every: Time between two probes while it is down.
         wait_at_most: Time after which the run stops.
+        failing: Share of the attempts of a task `within` this time, at least `after` of them, whose failure is an
+            outage too, such as 0.5; None: only consecutive failures count.
+        within: See `failing`.
     """
 
     after: int = 20
     probe_every: timedelta = timedelta(seconds=30)
     wait_at_most: timedelta = timedelta(minutes=30)
+    failing: float | None = field(default=None, metadata=WHERE_DECLARED)
+    within: timedelta = field(default=timedelta(minutes=1), metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "outage")
@@ -100,6 +105,11 @@ class Outage:
             raise DeclarationError(
                 f"outage: after={self.after}, probe_every={self.probe_every}, wait_at_most={self.wait_at_most}; "
                 "after must be at least 1, probe_every over 0, wait_at_most 0 or more."
+            )
+        if (self.failing is not None and not 0 < self.failing <= 1) or self.within <= timedelta(0):
+            raise DeclarationError(
+                f"outage: failing={self.failing}, within={self.within}; failing must be over 0 and at most 1 (a share "
+                "of the attempts), or None, and within over 0."
             )
 
 

@@ -14,7 +14,7 @@ The first line of a connection is the run's secret, compared before anything is 
 | `needs`: calls per lookup, `at`: µs | all its rows have come: it never has more than these in flight again |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through |
-| `pause`: service, seconds, reason | it wants to be left alone, or is down: no task is to call it |
+| `pause`: service, seconds, reason, down | it wants to be left alone, or is down: no task is to call it |
 | `leases`: number, services | a heartbeat: what it has in use of the limits over runs, and could use |
 | `failed`: error, message | by what another attempt would not mend; at the cap on calls it waits for the others |
 
@@ -25,7 +25,7 @@ The first line of a connection is the run's secret, compared before anything is 
 | `again` | the partition was computed before: do not begin |
 | `stop` | Spark wants the stage no more |
 | `spent` | a task is at the cap on calls: start none, and say `failed` once none is in flight |
-| `pause`: service, seconds | another task was asked to leave it alone, or finds it down |
+| `pause`: service, seconds, down | another task was asked to leave it alone, or finds it down |
 | `leases`: number, services | what it may use from now on, in answer to its heartbeat |
 | `failed`: error, message | a task has; no other one begins, or goes on |
 
@@ -305,7 +305,7 @@ class DriverCoordinator:
 
     def _take_report(self, link: _Link, frame: _Frame, message: dict[str, Any]) -> None:
         if message["kind"] == PAUSE_OF:
-            self._pause(link, frame, str(message["service"]), float(message["seconds"]), str(message["reason"]))
+            self._pause(link, frame, message)
         elif message["kind"] == LEASES:
             self._renew(link, frame, int(message["number"]), message["services"])
         elif frame.progress is not None and (listener := self._listeners.get(frame.progress)) is not None:
@@ -382,13 +382,14 @@ class DriverCoordinator:
 
     # -- limits over runs ----------------------------------------------------------------------------------------------
 
-    def _pause(self, sender: _Link, frame: _Frame, service: str, seconds: float, reason: str) -> None:
-        """One task was throttled: pause all others."""
+    def _pause(self, sender: _Link, frame: _Frame, message: dict[str, Any]) -> None:
+        """One task was throttled or found the service down: pause all others."""
+        service, seconds = str(message["service"]), float(message["seconds"])
         if service in frame.keepers:
-            frame.keepers[service].close_gate(seconds, reason)
+            frame.keepers[service].close_gate(seconds, str(message["reason"]))
         for link in list(frame.tasks):
             if link is not sender:
-                self._tell(link, PAUSE_OF, {"service": service, "seconds": seconds})
+                self._tell(link, PAUSE_OF, {"service": service, "seconds": seconds, "down": bool(message["down"])})
 
     def _renew(self, link: _Link, frame: _Frame, number: int, services: Mapping[str, Any]) -> None:
         answers = {}

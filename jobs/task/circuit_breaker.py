@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -31,9 +32,9 @@ class CircuitBreaker:
         now_us: Callable[[], int],
         *,
         batch_size: int = 1,
-        on_pause: Callable[[float, str], None] = lambda _seconds, _reason: None,
+        on_pause: Callable[[float, str, bool], None] = lambda _seconds, _reason, _down: None,
     ) -> None:
-        """on_pause: called for each closure of the gate with its seconds and reason."""
+        """on_pause: called for each closure of the gate with its seconds, its reason, and whether it is an outage."""
         self._rule = rule
         # a failed batch counts as its rows, but one batch alone is not an outage
         self._after = rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
@@ -43,10 +44,12 @@ class CircuitBreaker:
         self.is_degraded = False  # no success since a failure or throttling
         self._now_us = now_us
         self._in_a_row = 0
+        self._recent: deque[tuple[int, bool]] = deque()  # end of each attempt in µs, whether it failed; for `failing`
         self._redirects = 0  # in a row
         self._first_failure_us = 0
         self._down_since_us: int | None = None
         self._throttled_since_us: int | None = None
+        self._others_down = False  # another task found the service down, and the gate is still closed
         self._down_s = 0.0  # closed by an outage, up to the last update
         self._looked_s = 0.0  # closed in total, up to the last update
 
@@ -56,7 +59,8 @@ class CircuitBreaker:
         The time since the last update counts for the current cause, so update often.
         """
         closed = self._gate.closed_seconds
-        if self.is_down:
+        self._others_down = self._others_down and not self._gate.is_open
+        if self.is_down or self._others_down:
             self._down_s += closed - self._looked_s
         self._looked_s = closed
         return closed - self._down_s, self._down_s
@@ -67,9 +71,27 @@ class CircuitBreaker:
 
     def succeeded(self) -> None:
         """Record any answer of the service."""
-        self.is_degraded = False
+        if self._rule.failing is not None and not self.is_down:
+            self._note(failed=False)
+        else:
+            self._recent.clear()
+        self.is_degraded = any(failed for _, failed in self._recent)  # then every answer is recorded too
         self._in_a_row = self._redirects = 0
         self._down_since_us = self._throttled_since_us = None
+
+    def _note(self, *, failed: bool) -> None:
+        now = self._now_us()
+        self._recent.append((now, failed))
+        since = now - self._rule.within.total_seconds() * 1e6
+        while self._recent[0][0] < since:
+            self._recent.popleft()
+
+    def _too_many_fail(self) -> bool:
+        """Whether enough attempts failed, in a row or as the declared share of the recent ones."""
+        if self._in_a_row >= self._after:
+            return True
+        share, count = self._rule.failing, len(self._recent)
+        return share is not None and count >= self._after and sum(one for _, one in self._recent) >= share * count
 
     def throttled(self, reason: str, seconds: float) -> None:
         """Record throttling: no call for this many seconds.
@@ -115,7 +137,9 @@ class CircuitBreaker:
         if self._in_a_row == 0:
             self._first_failure_us = now
         self._in_a_row += 1
-        if self._in_a_row < self._after:
+        if self._rule.failing is not None:
+            self._note(failed=True)
+        if not self._too_many_fail():
             return
         if self._down_since_us is None:
             self._down_since_us = now
@@ -129,7 +153,12 @@ class CircuitBreaker:
             )
         self._close(min(self._rule.probe_every.total_seconds(), left), reason)
 
+    def pause(self, seconds: float, *, down: bool) -> None:
+        """Another task was throttled for this many seconds, or found the service down."""
+        self._gate.close(seconds)
+        self._others_down = down
+
     def _close(self, seconds: float, reason: str) -> None:
         self._gate.close(seconds)
         if seconds > 0:
-            self._on_pause(seconds, reason)
+            self._on_pause(seconds, reason, self.is_down)

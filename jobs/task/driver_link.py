@@ -73,7 +73,7 @@ class Stoppable(Protocol):
     def go_alone(self) -> None:
         """Work without a driver, with the initial share."""
 
-    def pause(self, service: str, seconds: float) -> None:
+    def pause(self, service: str, seconds: float, *, down: bool) -> None:
         """Another task was throttled for this long, or found the service down."""
 
     def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
@@ -108,10 +108,10 @@ class ToDriver:
         if self._link is not None:
             self._link.say_ended()
 
-    def say_pause(self, service: str, seconds: float, reason: str) -> None:
+    def say_pause(self, service: str, seconds: float, reason: str, *, down: bool) -> None:
         """Report throttling or an outage, so that no task calls the service for this long."""
         if self._link is not None:
-            self._link.say(PAUSE_OF, service=service, seconds=seconds, reason=one_line(reason))
+            self._link.say(PAUSE_OF, service=service, seconds=seconds, reason=one_line(reason), down=down)
 
     def say_leases(self, number: int, services: Mapping[str, Any]) -> None:
         """Report this task's current and possible use of limits over runs."""
@@ -368,7 +368,7 @@ class DriverLink:
             elif message["kind"] == SPENT:
                 self._run.end_calls()
             elif message["kind"] == PAUSE_OF:
-                self._run.pause(str(message["service"]), float(message["seconds"]))
+                self._run.pause(str(message["service"]), float(message["seconds"]), down=bool(message["down"]))
             elif message["kind"] == LEASES:
                 self._run.take_leases(int(message["number"]), message["services"])
         if not messages and not self._closed.is_set():

@@ -45,7 +45,7 @@ class Surroundings:
     now_us: Callable[[], int]
     attempts: AttemptCounts
     client_for: Callable[[Lookup, int], Client] = client_for
-    on_pause: Callable[[str, float, str], None] = lambda _service, _seconds, _reason: None  # a gate was closed
+    on_pause: Callable[[str, float, str, bool], None] = lambda *_facts: None  # a gate was closed; see CircuitBreaker
     ask_soon: Callable[[], None] = lambda: None  # for a share of what the run holds
 
 
@@ -58,7 +58,7 @@ class Chain:
     links: list[Link]
     functions: list[LookupFunction]
     watches: list[CircuitBreaker]  # lookups of one service share one
-    gates: dict[str, Gate]  # by service
+    by_service: dict[str, CircuitBreaker]
     leases: list[ServiceLease | None]  # lookups of one service share one
 
     async def finish(self) -> None:
@@ -109,8 +109,8 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
             gate = Gate()
             watched[service] = gate, _watch(task, lookup, gate), _lease(task, of_service, gate)
     services = [watched[service_of(lookup)] for lookup in plan.lookups]
-    gates = {service: gate for service, (gate, _, _) in watched.items()}
-    made = Chain([], [], [], [], [watch for _, watch, _ in services], gates, [lease for *_, lease in services])
+    by_service = {service: watch for service, (_, watch, _) in watched.items()}
+    made = Chain([], [], [], [], [watch for _, watch, _ in services], by_service, [lease for *_, lease in services])
     for place, lookup in reversed(list(enumerate(plan.lookups))):
         operator, asking, caller = _operator(task, place, watched[service_of(lookup)], output)
         made.operators.insert(0, operator)

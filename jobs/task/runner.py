@@ -138,9 +138,9 @@ class PartitionRun:
         self._call_soon(self._widen, shares)
         return now
 
-    def pause(self, service: str, seconds: float) -> None:
-        """From any thread: another task was throttled for this many seconds."""
-        self._call_soon(self._pause, service, seconds)
+    def pause(self, service: str, seconds: float, *, down: bool) -> None:
+        """From any thread: another task was throttled for this many seconds, or found the service down."""
+        self._call_soon(self._pause, service, seconds, down)
 
     def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
         """From any thread: the driver's answer to the heartbeat with this number."""
@@ -224,14 +224,14 @@ class PartitionRun:
                    for share, lease in zip(self._shares, self._chain.leases, strict=True)]  # fmt: skip
         self._chain.resize(self._plan.lookups, at_most)
 
-    def _pause(self, service: str, seconds: float) -> None:
-        if self._chain is not None and service in self._chain.gates:
-            self._chain.gates[service].close(seconds)
+    def _pause(self, service: str, seconds: float, down: bool) -> None:  # noqa: FBT001  # of call_soon
+        if self._chain is not None and service in self._chain.by_service:
+            self._chain.by_service[service].pause(seconds, down=down)
             self._note_pause(service, seconds)
 
-    def _say_pause(self, service: str, seconds: float, reason: str) -> None:
+    def _say_pause(self, service: str, seconds: float, reason: str, down: bool) -> None:  # noqa: FBT001  # as CircuitBreaker passes it
         self._note_pause(service, seconds)
-        self._driver.say_pause(service, seconds, reason)
+        self._driver.say_pause(service, seconds, reason, down=down)
 
     def _note_pause(self, service: str, seconds: float) -> None:
         for lease in self._chain.leases if self._chain is not None else ():

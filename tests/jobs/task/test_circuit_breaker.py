@@ -7,7 +7,7 @@ import pytest
 
 from asyncio_core import Gate
 from asyncio_core.testing import run_virtual
-from jobs.errors import RunStopped
+from jobs.errors import DeclarationError, RunStopped
 from jobs.task.circuit_breaker import CircuitBreaker
 from tidegate import Outage
 
@@ -185,3 +185,67 @@ def test_a_pause_beyond_what_is_waited_at_most_is_not_begun(wait, seconds, stops
         return False
 
     assert virtual(main) is stops
+
+
+SHARE = Outage(after=10, probe_every=timedelta(seconds=30), wait_at_most=timedelta(seconds=100), failing=0.5)
+
+
+def test_as_large_a_share_of_failures_as_declared_is_an_outage_although_some_calls_succeed():
+    async def main():
+        service, closed_after = Watched(SHARE), None
+        for number in range(60):
+            service.fail() if number % 3 else service.watch.succeeded()
+            await asyncio.sleep(0.1)
+            if not service.gate.is_open and closed_after is None:
+                closed_after = number + 1
+        return closed_after, service.watch.is_down
+
+    assert virtual(main) == (11, True)  # the first answer was before any failure, when nothing is counted
+
+
+def test_a_smaller_share_closes_nothing_and_old_failures_are_forgotten():
+    async def main():
+        service = Watched(SHARE)
+        for number in range(90):
+            service.watch.succeeded() if number % 3 else service.fail()
+            await asyncio.sleep(0.1)
+        degraded = service.watch.is_degraded
+        service.fail(9)
+        await asyncio.sleep(70)
+        service.watch.succeeded()
+        return service.gate.is_open, degraded, service.watch.is_degraded
+
+    assert virtual(main) == (True, True, False)
+
+
+def test_the_answer_to_a_probe_ends_an_outage_by_share():
+    async def main():
+        service = Watched(SHARE)
+        service.fail(10)
+        await asyncio.sleep(31)
+        service.watch.succeeded()
+        service.fail(4)
+        return service.watch.is_down, service.gate.is_open
+
+    assert virtual(main) == (False, True)
+
+
+def test_what_others_find_down_counts_as_down_until_the_gate_opens():
+    async def main():
+        service = Watched()
+        service.watch.pause(5.0, down=True)
+        await asyncio.sleep(4)
+        first = service.watch.closed_seconds()
+        await asyncio.sleep(2)
+        service.watch.closed_seconds()
+        service.watch.pause(3.0, down=False)
+        await asyncio.sleep(2)
+        return first, service.watch.closed_seconds()
+
+    assert virtual(main) == ((0.0, 4.0), (3.0, 4.0))
+
+
+@pytest.mark.parametrize("wrong", [{"failing": 0.0}, {"failing": 1.1}, {"failing": 0.5, "within": timedelta(0)}])
+def test_a_share_that_is_none_is_refused(wrong):
+    with pytest.raises(DeclarationError, match="failing must be over 0 and at most 1"):
+        Outage(**wrong)
