@@ -49,7 +49,7 @@ def test_of_a_week_with_one_bad_day_six_are_published_and_the_bad_one_says_why_i
     (red,) = (run for run in finished if run.status == DagsterRunStatus.FAILURE)
     reported = bad_week.observed(red.run_id)[-1]  # on the asset's page; the run's page says the same
     assert reported["state"] == "held back"
-    assert reported["reason"].startswith(FOUND)
+    assert reported["reason"].startswith(f"plane__answers_in_range: {FOUND}")
     assert "seats 9999" in reported["reason"]
     assert reported["next_step"].startswith("Open the report, mend the cause")
     assert reported["readers_see"].startswith(f"nothing of {BAD}; newest day ")

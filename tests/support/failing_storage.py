@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ ERRORS = {
     "ESTALE": ("local", lambda: OSError(errno.ESTALE, "Stale file handle")),
     "503": ("objects", lambda: OSError("AWS Error SLOW_DOWN during GetObject operation: 503 Slow Down")),
 }
+WIDTH = 100  # bytes of a counter's file
 
 
 class _Stream:
@@ -66,24 +68,36 @@ class CounterOfAll:
         self._path = str(path)
 
     def fail_at(self, step):
-        Path(self._path).write_text(json.dumps({"fails_at": step, "steps": 0, "failed": None}))
+        Path(self._path).touch()
+        with self._locked() as file:
+            self._write(file, {"fails_at": step, "steps": 0, "failed": None})
 
     @property
     def failed(self):
-        return json.loads(Path(self._path).read_text())["failed"]
+        with self._locked() as file:
+            return json.load(file)["failed"]
 
     def fails(self, name):
-        with contextlib.suppress(FileNotFoundError), Path(self._path).open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError), self._locked() as file:
             state = json.load(file)
             state["steps"] += 1
             fails = state["steps"] == state["fails_at"]
             state["failed"] = name if fails else state["failed"]
-            file.seek(0)
-            file.truncate()
-            json.dump(state, file)
+            self._write(file, state)
             return fails
         return False
+
+    @contextlib.contextmanager
+    def _locked(self):
+        """The file, while no other process reads or writes it: a task of the step before may still be at work."""
+        with Path(self._path).open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+
+    @staticmethod
+    def _write(file, state):
+        """In one operation, over what was there: Spark may kill a worker at any moment."""
+        os.pwrite(file.fileno(), json.dumps(state).ljust(WIDTH).encode(), 0)
 
 
 class FailingStorage(fs.FileSystemHandler):
