@@ -2,5 +2,8 @@
 
 from orchestration.dagster.definitions import definitions_for
 from orchestration.dagster.home import dagster_home
+from orchestration.dagster.names import Names
+from orchestration.dagster.resources import SparkProgram, spark_program
+from orchestration.dagster.sensors.dead_runs import signing_executor
 
-__all__ = ["dagster_home", "definitions_for"]
+__all__ = ["Names", "SparkProgram", "dagster_home", "definitions_for", "signing_executor", "spark_program"]

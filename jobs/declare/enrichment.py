@@ -32,11 +32,13 @@ class Input:
         path: A folder, local or on a disk that driver and executors share.
         partition: Name in the folders' names, and of the day's column in the published table.
         row_id: Columns that identify a row in evidence; by default source file and row number.
+        asset_key: In Dagster, of the asset that writes these files, where there is one: `["raw", "orders"]`.
     """
 
     path: str
     partition: str = "date"
     row_id: Sequence[str] = ()
+    asset_key: Sequence[str] = field(default=(), metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name

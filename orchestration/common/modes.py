@@ -34,7 +34,7 @@ REMAP = Mode(
     "Publishes a day again from stored responses, with the columns and paths declared now: no call is made. Held back "
     "when a row would lose an answer that the ledger does not hold.",
 )
-REFRESHED = Mode(  # no job of its own: the sensor of refresh_answers asks the nightly one for it
+REFRESHED = Mode(  # no job of its own: the sensor of tidegate_refresh_answers asks the nightly one for it
     "refreshed",
     ("--ignore-ttl",),
     "asks anew for the answers that were marked, for",

@@ -35,7 +35,7 @@ def mend(enrichment: Enrichment, record: DayRecord) -> str:
         case Cure.REFRESH:
             return (
                 "Open the report, mend the cause; the ledger keeps the answers: where some are wrong have the job "
-                f"refresh_answers, with do: true, ask anew for them; then {run_again(enrichment)}"
+                f"tidegate_refresh_answers, with do: true, ask anew for them; then {run_again(enrichment)}"
             )
         case Cure.RUN_AGAIN:
             return f"Open the report, mend the cause, then {run_again(enrichment)}"

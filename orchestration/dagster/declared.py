@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from jobs.schema import DeclaredFacts
+from orchestration.dagster.names import Names
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Declared:
     reference: str  # module:name
     enrichment: Enrichment
     input_name: tuple[str, ...] = ()
+    names: Names = field(default_factory=Names)
 
     @cached_property
     def facts(self) -> DeclaredFacts:
@@ -38,11 +40,24 @@ class Declared:
 
     @property
     def key(self) -> dg.AssetKey:
-        return dg.AssetKey(self.enrichment.name)
+        return self.names.table(self.enrichment)
+
+    @property
+    def group(self) -> str:
+        return self.names.group(self.enrichment)
 
     @property
     def raw_key(self) -> dg.AssetKey:
-        return dg.AssetKey(["raw", *(self.input_name or folders_of(self.enrichment)[-1:])])
+        return self.names.input(self.enrichment, self.input_name or folders_of(self.enrichment)[-1:])
+
+    @property
+    def input_is_foreign(self) -> bool:
+        """Whether another asset of the project writes the input."""
+        return bool(self.enrichment.input.asset_key)
+
+    def beside(self, name: str) -> dg.AssetKey:
+        """Of a summary, of windows, of dead letters."""
+        return self.names.beside(self.enrichment, name)
 
     @property
     def input_sensor_name(self) -> str:
@@ -53,7 +68,7 @@ class Declared:
 
     @property
     def dead_letters_key(self) -> dg.AssetKey:
-        return dg.AssetKey(f"{self.enrichment.name}__dead_letters")
+        return self.beside(f"{self.enrichment.name}__dead_letters")
 
     @property
     def dead_letters_table(self) -> str:
@@ -70,7 +85,7 @@ class Declared:
 
     @property
     def job_name(self) -> str:
-        return f"{self.enrichment.name}_nightly"
+        return self.names.job(self.enrichment)
 
 
 def folders_of(enrichment: Enrichment) -> tuple[str, ...]:
@@ -94,7 +109,12 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
     return [replace(declared, input_name=name(folders[declared.name])) for declared in all_declared]
 
 
-def enrichments_in(package: str) -> list[Declared]:
+def shared_name(all_declared: Sequence[Declared], name: str) -> str:
+    """Of a job, an op or a sensor that is one for all of them."""
+    return (all_declared[0].names if all_declared else Names()).shared(name)
+
+
+def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
     """Every enrichment of the package's modules, by name.
 
     Raises:
@@ -105,4 +125,5 @@ def enrichments_in(package: str) -> list[Declared]:
         if message := find_conflict(one, found):
             raise DeclarationError(message)
         found.append(one)
-    return sorted((Declared(*one) for one in found), key=lambda declared: declared.name)
+    names = names or Names()
+    return sorted((Declared(*one, names=names) for one in found), key=lambda declared: declared.name)

@@ -14,20 +14,25 @@ from orchestration.dagster.assets.enriched import (
 )
 from orchestration.dagster.declared import Declared, enrichments_in, with_distinct_inputs
 from orchestration.dagster.maintenance import maintenance
-from orchestration.dagster.resources import SparkProgram, spark_program
+from orchestration.dagster.names import Names
+from orchestration.dagster.resources import SPARK, SparkProgram, spark_program
 from orchestration.dagster.schedules import day_job, nightly_schedule
 from orchestration.dagster.sensors.alerts import alerts
-from orchestration.dagster.sensors.dead_runs import dead_runs_sensor, signing_executor
+from orchestration.dagster.sensors.dead_runs import dead_runs_sensor
 from orchestration.dagster.sensors.external_publications import external_publications
 from orchestration.dagster.sensors.freshness import freshness_checks
 from orchestration.dagster.sensors.input_files import input_sensor
 from orchestration.dagster.sensors.restart import restart_sensor
 
 
-def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.Definitions:
-    """Assets, checks, jobs, schedules and sensors of these enrichments."""
+def definitions_of(
+    all_declared: Sequence[Declared], spark: SparkProgram, executor: dg.ExecutorDefinition | None = None
+) -> dg.Definitions:
+    """Assets, checks, jobs, schedules and sensors of these enrichments. executor: see `definitions_for`."""
     all_declared = with_distinct_inputs(all_declared)
-    raw = {declared.raw_key: raw_asset(declared) for declared in all_declared}  # two may read one input
+    raw = {  # two may read one input; one that an asset of the project writes is the project's
+        declared.raw_key: raw_asset(declared) for declared in all_declared if not declared.input_is_foreign
+    }
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*raw.values()]
     for declared in all_declared:
         assets.append(enriched_asset(declared))
@@ -57,18 +62,36 @@ def definitions_of(all_declared: Sequence[Declared], spark: SparkProgram) -> dg.
             jobs=[*jobs.values(), *others],
             schedules=schedules,
             sensors=sensors,
-            resources={"spark": spark},
-            executor=signing_executor,
+            resources={SPARK: spark},
+            executor=executor,
         ),
         freshness_checks(all_declared),
         maintenance(all_declared, [*jobs.values()]),
     )
 
 
-def definitions_for(package: str) -> dg.Definitions:
-    """All that Dagster needs for the enrichments of a package, with Spark as the environment wants it.
+def definitions_for(
+    package: str,
+    *,
+    names: Names | None = None,
+    spark: SparkProgram | None = None,
+    executor: dg.ExecutorDefinition | None = None,
+) -> dg.Definitions:
+    """All that Dagster needs for the enrichments of a package; to be merged into a project's own definitions.
+
+    Args:
+        package: Holds the declarations.
+        names: What Dagster calls the assets, jobs and sensors.
+        spark: How Spark is started; by default as the environment wants it. A subclass may start it elsewhere
+            (`SparkProgram.submit`).
+        executor: Of all jobs of the code location. None: the project's, or Dagster's own. `signing_executor` notes in
+            which process a run lives, so that a run whose machine went down is ended by a sensor; without it Dagster's
+            run monitoring ends runs.
+
+    Returns:
+        Assets, checks, jobs, schedules, sensors, and the resource `tidegate_spark`.
 
     Raises:
         DeclarationError: There is no such package, a module of it cannot be loaded, or two enrichments clash.
     """
-    return definitions_of(enrichments_in(package), spark_program())
+    return definitions_of(enrichments_in(package, names), spark or spark_program(), executor)

@@ -10,15 +10,16 @@ from dagster import DagsterRunStatus
 from jobs.wording import counted
 from orchestration.common.modes import REFRESHED, TAG
 from orchestration.dagster.assets.enriched import POOL
-from orchestration.dagster.declared import Declared
+from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.schedules import Job
 
 DAYS_TO_RUN = "tidegate/days_to_run"  # tag of a run of refresh_answers: JSON, enrichment -> days
 
 
-class Range(dg.Config):
-    """Days from first to last, both included. Without `last` it is `first` alone."""
+class PlannedDays(dg.Config):
+    """Days of an enrichment from first to last, both included. Without `last` it is `first` alone."""
 
+    enrichment: str
     first: str
     last: str = ""
 
@@ -46,34 +47,38 @@ def maintenance(all_declared: Sequence[Declared], jobs: Sequence[Job]) -> dg.Def
     """The jobs, and the sensor that runs the days whose answers were refreshed. jobs: the nightly ones."""
     refresh = _refresh(all_declared)
     return dg.Definitions(
-        jobs=[*(_plan(declared) for declared in all_declared), refresh, _compact(all_declared), _vacuum(all_declared)],
-        sensors=[_runs_refreshed_days(refresh, jobs)],
+        jobs=[_plan(all_declared), refresh, _compact(all_declared), _vacuum(all_declared)],
+        sensors=[_runs_refreshed_days(all_declared, refresh, jobs)],
     )
 
 
-def _plan(declared: Declared) -> dg.JobDefinition:
-    @dg.op(name=f"plan_{declared.name}", pool=POOL, out=dg.Out(dg.Nothing))
-    def plan(context: dg.OpExecutionContext, config: Range) -> None:
+def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
+    @dg.op(name=shared_name(all_declared, "count_keys"), pool=POOL, out=dg.Out(dg.Nothing))
+    def count_keys(context: dg.OpExecutionContext, config: PlannedDays) -> None:
         from jobs.commands.day_range import day_range
         from jobs.commands.plan import plan
 
+        by_name = {one.name: one.enrichment for one in all_declared}
+        if config.enrichment not in by_name:
+            known = ", ".join(by_name)
+            raise dg.Failure(f"no enrichment is called {config.enrichment!r}. There are: {known}.", allow_retries=False)
         days = day_range(config.first, config.last or config.first, names=("first", "last"))
-        estimate = plan(declared.enrichment, days).render()
+        estimate = plan(by_name[config.enrichment], days).render()
         context.log.info(estimate)
         context.add_output_metadata({"estimate": dg.MetadataValue.md(f"```\n{estimate}\n```")})
 
     @dg.job(
-        name=f"{declared.name}_plan",
-        description=f"What days of {declared.name} would ask, why a key is asked again, what it costs. Calls nothing.",
+        name=shared_name(all_declared, "plan"),
+        description="What days of an enrichment would ask, why a key is asked again, what it costs. Calls nothing.",
     )
-    def job() -> None:
-        plan()
+    def plan_days() -> None:
+        count_keys()
 
-    return job
+    return plan_days
 
 
 def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
-    @dg.op(out=dg.Out(dg.Nothing))
+    @dg.op(name=shared_name(all_declared, "mark_answers"), out=dg.Out(dg.Nothing))
     def mark_answers(context: dg.OpExecutionContext, config: Answers) -> None:
         from jobs.commands import ledgers, refresh
 
@@ -96,6 +101,7 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         context.add_output_metadata({"days": dg.MetadataValue.json(run), "done": config.do})
 
     @dg.job(
+        name=shared_name(all_declared, "refresh_answers"),
         description="Stored answers that meet a condition are asked anew: marks them, then runs the days that stand on "
         "them. With do: false it says which, and changes nothing.",
     )
@@ -105,9 +111,11 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     return refresh_answers
 
 
-def _runs_refreshed_days(refresh: dg.JobDefinition, jobs: Sequence[Job]) -> dg.SensorDefinition:
+def _runs_refreshed_days(
+    all_declared: Sequence[Declared], refresh: dg.JobDefinition, jobs: Sequence[Job]
+) -> dg.SensorDefinition:
     @dg.run_status_sensor(
-        name="runs_refreshed_days",
+        name=shared_name(all_declared, "runs_refreshed_days"),
         run_status=DagsterRunStatus.SUCCESS,
         monitored_jobs=[refresh],
         request_jobs=jobs,
@@ -115,12 +123,13 @@ def _runs_refreshed_days(refresh: dg.JobDefinition, jobs: Sequence[Job]) -> dg.S
         description="Runs the days whose answers a run of refresh_answers has marked, each once.",
     )
     def sensor(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        job_names = {one.name: one.job_name for one in all_declared}
         days = json.loads(context.dagster_run.tags.get(DAYS_TO_RUN, "{}"))
         for enrichment, of_it in days.items():
             for day in of_it:
                 key = f"{context.dagster_run.run_id} {enrichment} {day}"
                 tags = {TAG: REFRESHED.name}
-                yield dg.RunRequest(key, job_name=f"{enrichment}_nightly", partition_key=day, tags=tags)
+                yield dg.RunRequest(key, job_name=job_names[enrichment], partition_key=day, tags=tags)
         if not any(days.values()):
             yield dg.SkipReason("No day stands on the answers that were marked.")
 
@@ -128,7 +137,7 @@ def _runs_refreshed_days(refresh: dg.JobDefinition, jobs: Sequence[Job]) -> dg.S
 
 
 def _compact(all_declared: Sequence[Declared]) -> dg.JobDefinition:
-    @dg.op(out=dg.Out(dg.Nothing))
+    @dg.op(name=shared_name(all_declared, "compact_ledgers"), out=dg.Out(dg.Nothing))
     def compact_ledgers(context: dg.OpExecutionContext) -> None:
         from jobs.commands import compact, ledgers
 
@@ -139,7 +148,10 @@ def _compact(all_declared: Sequence[Declared]) -> dg.JobDefinition:
                 f"{counted(one.done.parts_taken_in, 'part')} taken in, {counted(one.done.deleted, 'file')} deleted"
             )
 
-    @dg.job(description="The many small parts of every ledger become a few sorted files. Safe beside running jobs.")
+    @dg.job(
+        name=shared_name(all_declared, "compact_ledger"),
+        description="The many small parts of every ledger become a few sorted files. Safe beside running jobs.",
+    )
     def compact_ledger() -> None:
         compact_ledgers()
 
@@ -147,7 +159,7 @@ def _compact(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 
 
 def _vacuum(all_declared: Sequence[Declared]) -> dg.JobDefinition:
-    @dg.op(out=dg.Out(dg.Nothing))
+    @dg.op(name=shared_name(all_declared, "vacuum_all"), out=dg.Out(dg.Nothing))
     def vacuum_all(context: dg.OpExecutionContext, config: Age) -> None:
         from jobs.commands.vacuum import vacuum
 
@@ -158,8 +170,9 @@ def _vacuum(all_declared: Sequence[Declared]) -> dg.JobDefinition:
                 say(f"{one.table}: {counted(one.removed.old, 'old file')}, {runs}")
 
     @dg.job(
+        name=shared_name(all_declared, "vacuum_tables"),
         description="Old versions of every table, and runs that were never published, are deleted once they are older "
-        "than keep_days. Safe beside running jobs."
+        "than keep_days. Safe beside running jobs.",
     )
     def vacuum_tables() -> None:
         vacuum_all()

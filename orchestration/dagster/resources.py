@@ -9,6 +9,8 @@ from jobs.process.process_guard import die_with_parent
 from jobs.process.spark_submit import SparkSubmit, spark_submit_from_environment
 from jobs.tables.leases import WAIT
 
+SPARK = "tidegate_spark"  # what the resource is called; a project may have a `spark` of its own
+
 
 class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     """How `jobs/run/enrich_day.py` is started: with spark-submit, in a session of its own under a guard.

@@ -18,11 +18,11 @@ def day_job(declared: Declared, mode: Mode = NIGHTLY) -> Job:
     """The job that takes one day of an enrichment through everything, as every night or in another mode."""
     enrichment = declared.enrichment
     beside = [*(one.name for one in enrichment.windows), *(one.name for one in enrichment.summaries)]
-    assets: dg.AssetSelection = dg.AssetSelection.assets(declared.key, *map(dg.AssetKey, beside))
+    assets: dg.AssetSelection = dg.AssetSelection.assets(declared.key, *map(declared.beside, beside))
     if declared.enrichment.publish_by is not None:
         assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # its sensor answers it
     return dg.define_asset_job(
-        f"{declared.name}_{mode.name}",
+        declared.job_name if mode is NIGHTLY else f"{declared.name}_{mode.name}",
         selection=assets,
         description=f"{declared.name}: {mode.description}",
         tags={ENRICHMENT: declared.name} | ({} if mode is NIGHTLY else {TAG: mode.name}),

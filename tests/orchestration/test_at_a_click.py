@@ -77,12 +77,12 @@ def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(da
 
 def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(dagster_project, definitions, published):
     config = {"ops": {"mark_answers": {"config": {"lookup": "weather", "where": "answer.temp_c < -100"}}}}
-    _, lines = say(dagster_project, definitions, "refresh_answers", config)
+    _, lines = say(dagster_project, definitions, "tidegate_refresh_answers", config)
     assert "0 stored answers of weather with answer.temp_c < -100" in lines
     config["ops"]["mark_answers"]["config"] = {"lookup": "weather", "where": "answer.temp_c > -100", "do": True}
-    result, lines = say(dagster_project, definitions, "refresh_answers", config)
+    result, lines = say(dagster_project, definitions, "tidegate_refresh_answers", config)
     assert f"flights_enriched: 1 day stands on them: {DAY}" in lines
-    sensor = definitions.resolve_sensor_def("runs_refreshed_days")
+    sensor = definitions.resolve_sensor_def("tidegate_runs_refreshed_days")
     context = dg.build_run_status_sensor_context(
         sensor_name=sensor.name,
         dagster_instance=dagster_project.instance,
@@ -95,12 +95,12 @@ def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(d
 
 
 def test_plan_compaction_and_vacuum_say_what_they_found_and_did(dagster_project, definitions, published):
-    plan = {"ops": {"plan_flights_enriched": {"config": {"first": DAY}}}}
-    _, lines = say(dagster_project, definitions, "flights_enriched_plan", plan)
+    plan = {"ops": {"tidegate_count_keys": {"config": {"enrichment": "flights_enriched", "first": DAY}}}}
+    _, lines = say(dagster_project, definitions, "tidegate_plan", plan)
     assert any("distinct keys" in line for line in lines)
-    result, lines = say(dagster_project, definitions, "compact_ledger")
+    result, lines = say(dagster_project, definitions, "tidegate_compact_ledger")
     assert result.success
     assert any(line.startswith("weather: ") for line in lines)
-    result, lines = say(dagster_project, definitions, "vacuum_tables")
+    result, lines = say(dagster_project, definitions, "tidegate_vacuum_tables")
     assert result.success
     assert any(line.startswith(f"{TABLE}: ") for line in lines)

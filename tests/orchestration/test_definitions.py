@@ -73,7 +73,7 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
         if not job.name.startswith("__")  # Dagster's own
     }
     modes = ("nightly", "replay", "remap")
-    without_day = ("flights_enriched_plan", "refresh_answers", "compact_ledger", "vacuum_tables")
+    without_day = ("tidegate_plan", "tidegate_refresh_answers", "tidegate_compact_ledger", "tidegate_vacuum_tables")
     assert jobs == {f"flights_enriched_{mode}": ["delays_by_weather", "flights_enriched"] for mode in modes} | (
         {key: [] for key in without_day}
     )
@@ -98,13 +98,13 @@ def test_the_nightly_job_runs_the_checks_of_the_files_and_leaves_the_deadline_to
     assert nightly == {check.name for check in catalogue.checks(flights.facts())}
     sensors = {sensor.name: sensor.default_status for sensor in REPOSITORY.sensor_defs}
     names = (
-        "starts_stopped_days_again",
-        "alerts",
-        "published_in_time",
+        "tidegate_starts_stopped_days_again",
+        "tidegate_alerts",
+        "tidegate_published_in_time",
         "flights_files",
-        "runs_refreshed_days",
-        "ends_dead_runs",
-        "tells_days_published_elsewhere",
+        "tidegate_runs_refreshed_days",
+        "tidegate_ends_dead_runs",
+        "tidegate_tells_days_published_elsewhere",
     )
     assert sensors == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 

@@ -123,6 +123,8 @@ def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
     own = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
     ((name, _),) = further(dataclasses.replace(flights, expectations=[own]).facts())
-    assert "have the job refresh_answers, with do: true, ask anew for them" in next_step("weather__answers_in_range")
-    assert "refresh_answers" in next_step(name, expectations=[own])
-    assert "refresh_answers" not in next_step("weather__answers_in_range", ledger=None)
+    assert "have the job tidegate_refresh_answers, with do: true, ask anew for them" in next_step(
+        "weather__answers_in_range"
+    )
+    assert "tidegate_refresh_answers" in next_step(name, expectations=[own])
+    assert "tidegate_refresh_answers" not in next_step("weather__answers_in_range", ledger=None)

@@ -1,5 +1,5 @@
 """What Dagster loads: assets, checks, jobs, schedules and sensors of everything in `enrichments/`."""
 
-from tidegate.dagster import definitions_for
+from tidegate.dagster import definitions_for, signing_executor
 
-defs = definitions_for("enrichments")
+defs = definitions_for("enrichments", executor=signing_executor)

@@ -16,6 +16,8 @@ from orchestration.common.states import PUBLISHED, RUNNING, in_words
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.declared import Declared
 
+DATA_VERSION_TAG = "dagster/data_version"
+
 
 @dataclass(frozen=True)
 class DayEvents:
@@ -106,6 +108,11 @@ class DayEvents:
             **reported,
             **self.links(),
         }
+
+
+def data_version(record: DayRecord) -> dg.DataVersion:
+    """Of a published day: another one when the declaration is, or when the day was published again."""
+    return dg.DataVersion(f"{record.facts.declared.fingerprint}-{record.published_version}")
 
 
 def _red(record: DayRecord) -> list[str]:

@@ -33,7 +33,7 @@ from orchestration.dagster.assets.checks import (
     verdicts_of,
     withdraw_planned,
 )
-from orchestration.dagster.assets.day_events import DayEvents
+from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
 from orchestration.dagster.assets.days_tally import DaysTally, Red
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
@@ -226,7 +226,7 @@ class DaysRun:
         for summary, rows in outcome.summaries.items():
             self._context.log_event(
                 dg.AssetMaterialization(
-                    dg.AssetKey(summary), partition=outcome.day, metadata={"dagster/row_count": rows}
+                    self._declared.beside(summary), partition=outcome.day, metadata={"dagster/row_count": rows}
                 )
             )
         self._tally.unmade += [(f"{summary} of {outcome.day}", why) for summary, why in outcome.unmade]
@@ -240,10 +240,13 @@ class DaysRun:
         self._tally.published.append(day)
         values = self._events(day).published(record, figures)
         if self._several:
-            self._context.log_event(dg.AssetMaterialization(self._declared.key, partition=day, metadata=values))
+            tags = {DATA_VERSION_TAG: data_version(record).value}
+            self._context.log_event(
+                dg.AssetMaterialization(self._declared.key, partition=day, metadata=values, tags=tags)
+            )
             yield from self._checks(record)
             return
-        yield dg.MaterializeResult(metadata=values)
+        yield dg.MaterializeResult(metadata=values, data_version=data_version(record))
         yield from self._checks(record)
         without_result = {one.check for one in verdicts_of(self._declared, record) if not has_result(one)}
         yield from outputs_of_checks(self._context, without_result)

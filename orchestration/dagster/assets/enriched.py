@@ -1,5 +1,6 @@
 """The assets of an enrichment: what comes in, the enriched days, and the small tables made from them."""
 
+import datetime as dt
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,7 +20,20 @@ from orchestration.dagster.resources import SparkProgram
 DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"  # of a backfill, in one Spark application; 1 for a run and a Spark each
 RED_DAYS = "A day that is not published says why under Events: state, reason, next step, what readers see."
 POOL = "spark"  # runs of Spark on this machine at a time: dagster.yaml
+LOOK_BACK = dt.timedelta(days=7)  # what comes later is left to a person, who backfills
 CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s; longer than a killed Spark needs to be gone
+
+# where an asset of the project writes the input: a day of the last week is run when its input was updated. A day that
+# was never run is left alone until then, as its calls may cost
+AFTER_INPUT = (
+    dg.AutomationCondition.any_deps_updated().since(
+        dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
+    )
+    & dg.AutomationCondition.in_latest_time_window(lookback_delta=LOOK_BACK)
+    & ~dg.AutomationCondition.any_deps_missing()
+    & ~dg.AutomationCondition.any_deps_in_progress()
+    & ~dg.AutomationCondition.in_progress()
+).with_label("after_input")
 
 
 def day_asset(declared: Declared, **fields: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
@@ -33,7 +47,7 @@ def day_asset(declared: Declared, **fields: Any) -> Callable[[Callable[..., Any]
         asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
             partitions_def=declared.days,
             backfill_policy=days,
-            group_name=declared.name,
+            group_name=declared.group,
             owners=list(declared.enrichment.owners),
             **fields,
         )
@@ -46,7 +60,7 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
     return dg.AssetSpec(
         declared.raw_key,
         description=f"Parquet files by day at {enrichment.input.path}, written by others; observed by each run.",
-        group_name=declared.name,
+        group_name=declared.group,
         owners=list(enrichment.owners),
         kinds={"parquet"},
         partitions_def=declared.days,
@@ -61,6 +75,8 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         declared,
         key=declared.key,
         deps=[declared.raw_key],
+        code_version=declared.facts.fingerprint,
+        automation_condition=AFTER_INPUT if declared.input_is_foreign else None,
         description=f"{declared.enrichment.description}\n\n{RED_DAYS}".strip(),
         kinds={"spark", "delta"},
         check_specs=check_specs(declared),
@@ -76,8 +92,8 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         retry_policy=CRASH,
         output_required=False,  # a run of several days materializes each by itself, and makes the summaries too
     )
-    def enriched(context: dg.AssetExecutionContext, spark: SparkProgram) -> Iterator[day_step.Event]:
-        yield from day_step.enrich_days(context, declared, spark)
+    def enriched(context: dg.AssetExecutionContext, tidegate_spark: SparkProgram) -> Iterator[day_step.Event]:
+        yield from day_step.enrich_days(context, declared, tidegate_spark)
 
     return enriched
 
@@ -93,7 +109,7 @@ def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
             f"{'; '.join(f'{outcomes} at {lookup}' for lookup, outcomes in kept.items())}, each with the reason. "
             "They stay in the published day too, without an answer. Written by the run that publishes the day."
         ),
-        group_name=declared.name,
+        group_name=declared.group,
         owners=list(declared.enrichment.owners),
         kinds={"delta"},
         partitions_def=declared.days,
@@ -107,7 +123,7 @@ def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
 
     @day_asset(
         declared,
-        key=window.name,
+        key=declared.beside(window.name),
         deps=[declared.key],
         description=window.description or f"Windows over the event times of {declared.name}.",
         kinds={"delta"},
@@ -140,7 +156,7 @@ def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
 
     @day_asset(
         declared,
-        key=summary.name,
+        key=declared.beside(summary.name),
         deps=[declared.key],
         description=summary.description or f"Summary of {declared.name}.",
         kinds={"delta"},

@@ -25,7 +25,7 @@ from orchestration.dagster.assets.day_status import (
     published_times,
     status_events,
 )
-from orchestration.dagster.declared import Declared
+from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.home import UI_URL
 from orchestration.dagster.sensors.restart import Clock, utc_now
 
@@ -77,7 +77,7 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
     """One sensor for all enrichments, so that a service that is down is one message however many ask it."""
 
     @dg.sensor(
-        name="alerts",
+        name=shared_name(all_declared, "alerts"),
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(

@@ -17,7 +17,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.executor.base import Executor
 
-from orchestration.dagster.declared import Declared
+from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.sensors.silent_ends import tell_silent_ends
 
 STARTED_BY = "tidegate/started_by"  # tag of a run: host:pid:start time of the process that it lives in
@@ -108,7 +108,7 @@ def dead_runs_sensor(all_declared: Sequence[Declared] = ()) -> dg.SensorDefiniti
     """Looks for dead runs all the time, and tells of the days that a run has left without a word."""
 
     @dg.sensor(
-        name="ends_dead_runs",
+        name=shared_name(all_declared, "ends_dead_runs"),
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Ends runs whose process is gone, as after the machine went down, so that their slots are free "

@@ -22,9 +22,9 @@ from orchestration.dagster.assets.checks import (
     target_of,
     withdraw_results_without_run,
 )
-from orchestration.dagster.assets.day_events import DayEvents
+from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
 from orchestration.dagster.assets.day_status import unfinished_runs
-from orchestration.dagster.declared import Declared
+from orchestration.dagster.declared import Declared, shared_name
 
 LOOK_EVERY = 60  # s
 AT_ONCE = 10  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
@@ -47,7 +47,7 @@ def external_publications(all_declared: Sequence[Declared]) -> dg.SensorDefiniti
     """One sensor for all enrichments. Each version is told once; what a run of Dagster has told itself is not."""
 
     @dg.sensor(
-        name="tells_days_published_elsewhere",
+        name=shared_name(all_declared, "tells_days_published_elsewhere"),
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Notices days that were published without Dagster, as by `tidegate run`, and days whose run was "
@@ -167,6 +167,7 @@ def reported(
         description=f"Published outside a run of Dagster, by run {publication.run_id}.",
         partition=publication.day,
         metadata=events.published(record, figures),
+        tags={DATA_VERSION_TAG: data_version(record).value},
     )
     yield from _made_of_day(declared, publication)
 
@@ -180,7 +181,7 @@ def _made_of_day(declared: Declared, publication: Publication) -> Iterator[dg.As
     times |= {one.name: summaries.made_at(enrichment, one, day) for one in enrichment.summaries}
     for name, made in times.items():
         if made is not None and made >= publication.at:
-            yield dg.AssetMaterialization(dg.AssetKey(name), partition=day)
+            yield dg.AssetMaterialization(declared.beside(name), partition=day)
 
 
 def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:

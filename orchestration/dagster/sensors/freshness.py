@@ -11,7 +11,7 @@ from jobs.tables import run_records
 from orchestration.common.deadlines import day_due, deadline
 from orchestration.dagster.assets.day_status import published_times
 from orchestration.dagster.assets.metadata import checks_in_words
-from orchestration.dagster.declared import Declared
+from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.dagster.sensors.restart import Clock, utc_now
 
@@ -75,7 +75,7 @@ def _check(declared: Declared, now: Clock) -> dg.AssetChecksDefinition:
         name=PUBLISHED_IN_TIME,
         description=(
             f"The day that is due was published by {declared.enrichment.publish_by} UTC of the day after. Answered at "
-            "the deadline by the sensor published_in_time, and again when the day comes late."
+            "the deadline by the sensor tidegate_published_in_time, and again when the day comes late."
         ),
     )
     def check() -> dg.AssetCheckResult:
@@ -93,7 +93,7 @@ def _check(declared: Declared, now: Clock) -> dg.AssetChecksDefinition:
 
 def _sensor(watched: Sequence[Declared], now: Clock) -> dg.SensorDefinition:
     @dg.sensor(
-        name=PUBLISHED_IN_TIME,
+        name=shared_name(watched, PUBLISHED_IN_TIME),
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Answers the check published_in_time of every enrichment when its deadline passes, and when the "

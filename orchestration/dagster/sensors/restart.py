@@ -8,7 +8,7 @@ import dagster as dg
 from jobs.errors import RunStopped
 from orchestration.common.deadlines import day_awaited, next_start
 from orchestration.dagster.assets.day_status import latest_status, unfinished_runs
-from orchestration.dagster.declared import Declared
+from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.schedules import Job
 
 LOOK_EVERY = 60  # s
@@ -25,7 +25,7 @@ def restart_sensor(all_declared: Sequence[Declared], jobs: Sequence[Job], now: C
     """
 
     @dg.sensor(
-        name="starts_stopped_days_again",
+        name=shared_name(all_declared, "starts_stopped_days_again"),
         jobs=jobs,
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
