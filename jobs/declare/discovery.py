@@ -8,7 +8,8 @@ import pkgutil
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jobs.declare.enrichment import Enrichment, load
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.loading import load
 from jobs.errors import DeclarationError, TidegateError
 
 

@@ -48,7 +48,7 @@ def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> 
     elsewhere. An annotation that cannot be evaluated, such as a name for type checkers only, accepts every value.
     leave: fields that are checked elsewhere.
     """
-    kinds = _annotations(declared.__class__)
+    kinds = annotations_of(declared.__class__)
     for field in dataclasses.fields(declared):
         if field.name in kinds and field.name not in leave:
             path = f"{where}: {field.name}" if where else field.name
@@ -69,7 +69,7 @@ def require_type(where: str, value: Any, kind: Any) -> None:
 
 
 @functools.cache
-def _annotations(declared: type) -> dict[str, Any]:
+def annotations_of(declared: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(declared.__mro__):
         try:

@@ -1,0 +1,64 @@
+"""An enrichment by its reference: `module:name` for one in Python, `path/defs.yaml:attributes` for one in YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jobs.declare import enrichment
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.plain_form import enrichment_of
+from jobs.errors import DeclarationError
+
+SERVICES = Path("services")  # NAME.yaml each: what several enrichments ask
+
+
+def load(reference: str) -> Enrichment:
+    """The enrichment that a reference names. Raises DeclarationError, which begins with the file or module."""
+    path, _, key = reference.rpartition(":")
+    return from_yaml(Path(path), key) if path.endswith((".yaml", ".yml")) else enrichment.load(reference)
+
+
+def from_yaml(path: Path, key: str = "attributes") -> Enrichment:
+    """The enrichment that stands in a YAML file below a key. A service that is a name stands in `services/NAME.yaml`.
+
+    Raises:
+        DeclarationError: The file cannot be read, or what it declares is wrong.
+    """
+    plain = _read(path).get(key)
+    if not isinstance(plain, dict):
+        raise DeclarationError(f"{path} has no fields of an enrichment below {key!r}.")
+    try:
+        return enrichment_of(with_services(plain))
+    except DeclarationError as error:
+        raise DeclarationError(f"{path}: {error}") from error
+
+
+def with_services(plain: dict[str, Any]) -> dict[str, Any]:
+    """The same, with the fields of its services in place of their names."""
+    lookups = plain.get("lookups")
+    if not isinstance(lookups, list):
+        return plain
+    return plain | {"lookups": [_with_service(lookup) for lookup in lookups]}
+
+
+def _with_service(lookup: Any) -> Any:
+    http = lookup.get("http") if isinstance(lookup, dict) else None
+    if not isinstance(http, dict) or not isinstance(http.get("service"), str):
+        return lookup
+    name = http["service"]
+    return lookup | {"http": http | {"service": {"name": name} | _read(SERVICES / f"{name}.yaml")}}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        found = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise DeclarationError(f"{path} cannot be read: {error.strerror}.") from error
+    except yaml.YAMLError as error:
+        raise DeclarationError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(found, dict):
+        raise DeclarationError(f"{path} must hold fields with their values.")
+    return found

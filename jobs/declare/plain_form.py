@@ -1,0 +1,187 @@
+"""Declarations as plain data, as YAML has it, and back. The fields of the declared classes are the only schema.
+
+Durations may be written `200ms`, `30s`, `2h`, `180d`, shares `0.5%`; a variable is `{env: NAME}`. Where several classes
+may stand, as for `auth`, the class is the key: `{oauth2_client_credentials: {...}}`. Defaults are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import difflib
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.env import Env
+from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.lookup import Lookup
+from jobs.declare.sql_lookup import SqlLookup
+from jobs.declare.type_checks import annotations_of
+from jobs.errors import DeclarationError
+
+LOOKUPS: dict[str, type[Lookup]] = {"http": HttpLookup, "sql": SqlLookup}
+UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+def enrichment_of(plain: Mapping[str, Any]) -> Enrichment:
+    """The enrichment that plain data declares. Raises DeclarationError, which begins with the path of what is wrong."""
+    found = _read(plain, Enrichment, "")
+    assert isinstance(found, Enrichment)
+    return found
+
+
+def plain_of(declared: Any) -> dict[str, Any]:
+    """The plain data of a declaration. Raises DeclarationError for what is code, as a function."""
+    plain = _written(declared, type(declared), "")
+    assert isinstance(plain, dict)
+    return plain
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a branch per kind of value
+    members = [one for one in _members(kind) if one is not types.NoneType]
+    if value is None:
+        return None
+    if Env in members and isinstance(value, Mapping) and set(value) == {"env"}:
+        return Env(value["env"])
+    if kind is Lookup:
+        return _read_lookup(value, where)
+    classes = [one for one in members if _is_declared_class(one)]
+    if classes and isinstance(value, Mapping):
+        if len(classes) == 1:
+            return _made(value, classes[0], where)
+        named = {_key(one): one for one in classes}
+        name, inner = _only(value, named, where)
+        return _made(inner, named[name], f"{where}.{name}")
+    if dt.timedelta in members:
+        return dt.timedelta(seconds=_seconds(value, where))
+    if float in members and isinstance(value, str):
+        share = SHARE.fullmatch(value)
+        return float(share[1]) / 100 if share else _seconds(value, where)
+    if str in members and isinstance(value, dt.date):
+        return value.isoformat()  # YAML reads 2026-12-01 as a date
+    for one in members:
+        origin, arguments = typing.get_origin(one), typing.get_args(one)
+        if origin is Mapping and isinstance(value, Mapping):
+            return {name: _read(inner, arguments[1], f"{where}.{name}") for name, inner in value.items()}
+        if origin in (Sequence, tuple) and isinstance(value, list):
+            kinds = arguments if len(arguments) == len(value) and Ellipsis not in arguments else None
+            parts = [
+                _read(inner, kinds[place] if kinds else arguments[0], f"{where}[{place}]")
+                for place, inner in enumerate(value)
+            ]
+            return tuple(parts) if origin is tuple else parts
+    return value  # the class itself checks its type
+
+
+def _read_lookup(value: Any, where: str) -> Lookup:
+    if not isinstance(value, Mapping):
+        raise DeclarationError(f"{where} is {value!r}; it must be {{name: ..., http: {{...}}}}.")
+    name, inner = _only({key: one for key, one in value.items() if key != "name"}, LOOKUPS, where)
+    made = _made({"name": value.get("name"), **inner}, LOOKUPS[name], where)
+    assert isinstance(made, Lookup)
+    return made
+
+
+def _made(plain: Mapping[str, Any], declared: type, where: str) -> Any:
+    kinds = {field.name: annotations_of(declared).get(field.name, Any) for field in _fields(declared)}
+    for name in plain:
+        if name not in kinds:
+            close = difflib.get_close_matches(str(name), kinds, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"It has: {', '.join(kinds)}."
+            raise DeclarationError(f"{_below(where, name)}: {declared.__name__} has no such field. {hint}")
+    values = {name: _read(value, kinds[name], _below(where, name)) for name, value in plain.items()}
+    try:
+        return declared(**values)
+    except TypeError as error:  # a field without a default is missing
+        missing = re.findall(r"'(\w+)'", str(error).partition("argument")[2])
+        what = f"{', '.join(missing)} must be given" if missing else str(error)
+        raise DeclarationError(f"{where or declared.__name__}: {what}.") from error
+
+
+def _only(value: Mapping[str, Any], named: Mapping[str, Any], where: str) -> tuple[str, Mapping[str, Any]]:
+    if len(value) != 1 or next(iter(value)) not in named or not isinstance(next(iter(value.values())), Mapping):
+        raise DeclarationError(f"{where}: one of {', '.join(named)} must stand there, with its fields below it.")
+    return next(iter(value.items()))
+
+
+def _seconds(value: Any, where: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    duration = DURATION.fullmatch(value) if isinstance(value, str) else None
+    if duration is None:
+        raise DeclarationError(f"{where} is {value!r}; write a duration, as 200ms, 30s, 5m, 2h or 180d.")
+    return float(duration[1]) * UNITS[duration[2]]
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+def _written(value: Any, kind: Any, where: str) -> Any:  # noqa: PLR0911  # a branch per kind of value
+    if isinstance(value, Env):
+        return {"env": value.name}
+    if isinstance(value, Lookup) and kind is Lookup:
+        for name, declared in LOOKUPS.items():
+            if type(value) is declared:
+                fields = _written(value, declared, where)
+                return {"name": fields.pop("name"), name: fields}
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kinds = annotations_of(type(value))
+        fields = {
+            field.name: _written(getattr(value, field.name), kinds.get(field.name, Any), _below(where, field.name))
+            for field in _fields(type(value))
+            if not _is_default(field, getattr(value, field.name))
+        }
+        several = sum(map(_is_declared_class, _members(kind))) > 1
+        return {_key(type(value)): fields} if several else fields
+    elif isinstance(value, dt.timedelta):
+        return _duration(value)
+    elif isinstance(value, Mapping):
+        inner = (typing.get_args(kind) or (Any, Any))[-1]
+        return {name: _written(one, inner, _below(where, name)) for name, one in value.items()}
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = (typing.get_args(kind) or (Any,))[0]
+        return [_written(one, inner, f"{where}[{place}]") for place, one in enumerate(value)]
+    elif value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise DeclarationError(f"{where} is one {type(value).__name__}, which plain data cannot say: declare it in Python.")
+
+
+def _duration(value: dt.timedelta) -> str:
+    milliseconds = value / dt.timedelta(milliseconds=1)
+    for unit in ("d", "h", "m", "s"):
+        if milliseconds % (UNITS[unit] * 1000) == 0:
+            return f"{milliseconds / (UNITS[unit] * 1000):.0f}{unit}"
+    return f"{milliseconds!r}ms"
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return field.default is not dataclasses.MISSING and bool(value == field.default)
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+def _fields(declared: type) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(declared) if field.init]
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def _is_declared_class(kind: Any) -> bool:
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind is not Env
+
+
+def _key(declared: type) -> str:
+    """OAuth2ClientCredentials is `oauth2_client_credentials`, ApiKey is `api_key`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", declared.__name__.replace("OAuth", "Oauth")).lower()
+
+
+def _below(where: str, name: Any) -> str:
+    return f"{where}.{name}" if where else str(name)

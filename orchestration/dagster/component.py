@@ -1,0 +1,100 @@
+"""An enrichment as a component of Dagster, declared in `defs.yaml`: its attributes are the declaration's fields."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pydantic
+
+from jobs.declare import enrichment
+from jobs.declare.discovery import Discovered
+from jobs.declare.loading import from_yaml
+from jobs.declare.table_conflicts import find_conflict
+from jobs.errors import DeclarationError
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.resources import spark_program
+
+FILE = "defs.yaml"
+SCAFFOLDED = {
+    "input": {"path": "data/raw/orders", "row_id": ["order_id"]},
+    "lookups": [
+        {
+            "name": "rating",
+            "http": {
+                "service": {"name": "credit", "url": {"env": "CREDIT_URL"}, "max_concurrency": 20},
+                "request": "GET /customers/{customer}/rating",
+                "keys": {"customer": "customer_id"},
+                "returns": "score INT, grade STRING",
+                "timeout": "5s",
+            },
+        }
+    ],
+}
+
+
+def _attributes() -> type[pydantic.BaseModel]:
+    """What `defs.yaml` may hold: a field per field of an Enrichment, which says itself what its values may be."""
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(enrichment.Enrichment):
+        if field.init:
+            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            fields[field.name] = (Any, ... if required else None)
+    config = pydantic.ConfigDict(extra="forbid")
+    model: type[pydantic.BaseModel] = pydantic.create_model("EnrichmentAttributes", __config__=config, **fields)
+    return model
+
+
+class EnrichmentScaffolder(dg.Scaffolder[pydantic.BaseModel]):
+    """Writes a `defs.yaml` to begin with."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[pydantic.BaseModel]) -> None:
+        name = request.target_path.name
+        attributes = {"name": name, **SCAFFOLDED, "output": {"path": f"data/published/{name}"}}
+        dg.scaffold_component(request, attributes)
+
+
+@dg.scaffold_with(EnrichmentScaffolder)
+class Enrichment(dg.Component):
+    """A table enriched every night: its assets, checks, job and schedule, and what all enrichments need together."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @classmethod
+    def get_model_cls(cls) -> type[pydantic.BaseModel]:
+        return _attributes()
+
+    @classmethod
+    def load(cls, attributes: pydantic.BaseModel | None, context: dg.ComponentLoadContext) -> "Enrichment":  # noqa: ARG003  # the Spark program reads them from the file, so they are read from there
+        file = _relative(context.path / FILE)
+        from_yaml(file)  # what is wrong is said of this file
+        return cls(file)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """All definitions of the project's enrichments, at the first of them: alerts and the like are one for all."""
+        files = sorted(_files_below(context.defs_module_path))
+        if self._file != files[0]:
+            return dg.Definitions()
+        declared: list[Discovered] = []
+        for file in files:
+            found = Discovered(f"{file}:attributes", from_yaml(file))
+            if message := find_conflict(found, declared):
+                raise DeclarationError(f"{file}: {message}")
+            declared.append(found)
+        return definitions_of([Declared(*one) for one in declared], spark_program())
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """The declarations in the project's definitions, as the project's root, where Dagster is started, sees them."""
+    for path in folder.rglob(FILE):
+        if re.search(rf"^type: *[\w.]+\.dagster\.{Enrichment.__name__}\s*$", path.read_text(), re.MULTILINE):
+            yield _relative(path)
+
+
+def _relative(path: Path) -> Path:
+    return Path(os.path.relpath(path))

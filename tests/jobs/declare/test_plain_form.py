@@ -1,0 +1,165 @@
+"""A declaration in Python and the same in YAML are one: each is made of the other."""
+
+import datetime as dt
+from datetime import timedelta
+
+import pytest
+
+from enrichments.flights import flights
+from jobs.declare.plain_form import enrichment_of, plain_of
+from jobs.errors import DeclarationError
+from tests.golden.declared.golden import towns
+from tidegate import (
+    Batch,
+    Enrichment,
+    Env,
+    HttpLookup,
+    Input,
+    OAuth2ClientCredentials,
+    Outage,
+    Output,
+    Price,
+    Service,
+    Tolerance,
+    Ttl,
+)
+
+ADDRESSES = {
+    "name": "addresses_geocoded",
+    "owners": ["team:crm"],
+    "schedule": "0 3 * * *",
+    "publish_by": "06:30",
+    "input": {"path": "lake/raw/addresses", "partition": "day", "row_id": ["customer_id"]},
+    "output": {"path": "lake/published/addresses_geocoded"},
+    "pii": ["address"],
+    "tolerance": {"timeout": "0.5%", "error": "0.5%", "miss_change": "20%"},
+    "lookups": [
+        {
+            "name": "location",
+            "http": {
+                "service": {
+                    "name": "geo",
+                    "url": "https://api.geo.example",
+                    "auth": {
+                        "oauth2_client_credentials": {
+                            "token_url": "https://auth.geo.example/token",
+                            "client_id": {"env": "GEO_ID"},
+                            "client_secret": {"env": "GEO_SECRET"},
+                            "scope": "geocode",
+                        }
+                    },
+                    "max_concurrency": 16,
+                    "prices": [
+                        {"amount": "0.0040 USD", "per": "item"},
+                        {"amount": "0.0046 USD", "per": "item", "since": dt.date(2026, 12, 1)},
+                    ],
+                    "outage": {"wait_at_most": "2h"},
+                },
+                "request": "POST /v2/batch",
+                "keys": {"q": "trim(lower(address))", "country": "country"},
+                "batch": {
+                    "max_items": 50,
+                    "max_wait": "200ms",
+                    "body": {"items": "{items}"},
+                    "item": {"id": "{id}", "q": "{q}", "country": "{country}"},
+                    "answers": "$.results",
+                    "match": "$.id",
+                },
+                "returns": "lat DOUBLE, lon DOUBLE, confidence DOUBLE",
+                "miss_when": ["$.status == 'ZERO_RESULTS'"],
+                "throttled_when": [429, 503, "$.status == 'OVER_LIMIT'"],
+                "timeout": "30s",
+                "attempt_timeout": "10s",
+                "finish_after_timeout": True,
+                "ttl": {"ok": "180d", "miss": "30d", "error": "0s"},
+            },
+        }
+    ],
+}
+geo = Service(
+    name="geo",
+    url="https://api.geo.example",
+    auth=OAuth2ClientCredentials(
+        token_url="https://auth.geo.example/token",
+        client_id=Env("GEO_ID"),
+        client_secret=Env("GEO_SECRET"),
+        scope="geocode",
+    ),
+    max_concurrency=16,
+    prices=[Price("0.0040 USD", per="item"), Price("0.0046 USD", per="item", since="2026-12-01")],
+    outage=Outage(wait_at_most=timedelta(hours=2)),
+)
+addresses = Enrichment(
+    name="addresses_geocoded",
+    input=Input(path="lake/raw/addresses", partition="day", row_id=["customer_id"]),
+    lookups=[
+        HttpLookup(
+            name="location",
+            service=geo,
+            request="POST /v2/batch",
+            keys={"q": "trim(lower(address))", "country": "country"},
+            batch=Batch(
+                max_items=50,
+                max_wait=0.2,
+                body={"items": "{items}"},
+                item={"id": "{id}", "q": "{q}", "country": "{country}"},
+                answers="$.results",
+                match="$.id",
+            ),
+            returns="lat DOUBLE, lon DOUBLE, confidence DOUBLE",
+            miss_when=("$.status == 'ZERO_RESULTS'",),
+            throttled_when=(429, 503, "$.status == 'OVER_LIMIT'"),
+            timeout=30.0,
+            attempt_timeout=10.0,
+            finish_after_timeout=True,
+            ttl=Ttl(ok=timedelta(days=180), miss=timedelta(days=30)),
+        )
+    ],
+    output=Output(path="lake/published/addresses_geocoded"),
+    tolerance=Tolerance(timeout=0.005, error=0.005, miss_change=0.2),
+    pii=["address"],
+    schedule="0 3 * * *",
+    publish_by="06:30",
+    owners=["team:crm"],
+)
+
+
+def test_what_is_written_in_yaml_is_what_is_written_in_python():
+    assert enrichment_of(ADDRESSES) == addresses
+    assert enrichment_of(ADDRESSES).fingerprint == addresses.fingerprint
+
+
+@pytest.mark.parametrize("declared", [addresses, flights, towns], ids=lambda one: one.name)
+def test_a_declaration_comes_back_from_its_plain_data(declared):
+    again = enrichment_of(plain_of(declared))
+    assert again.fingerprint == declared.fingerprint
+    assert plain_of(again) == plain_of(declared)
+
+
+def put(path, value):
+    def copied(plain, rest):
+        if not rest:
+            return value
+        if isinstance(plain, list):
+            return [copied(one, rest[1:]) if place == rest[0] else one for place, one in enumerate(plain)]
+        return plain | {rest[0]: copied(plain.get(rest[0]), rest[1:])}
+
+    return copied(ADDRESSES, path)
+
+
+HTTP = ("lookups", 0, "http")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("shedule",), "x", "shedule: Enrichment has no such field. Did you mean 'schedule'?"),
+        ((*HTTP, "timeout"), "30 parsecs", r"timeout is '30 parsecs'; write a duration, as 200ms, 30s, 5m, 2h or 180d"),
+        ((*HTTP, "service", "auth"), {"token": {}}, "auth: one of api_key, bearer, basic, oauth2_client_credentials"),
+        ((*HTTP, "batch"), {"max_items": 50}, "batch: max_wait, item must be given"),
+        (("lookups", 0), {"name": "x", "grpc": {}}, r"lookups\[0\]: one of http, sql must stand there"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_path(path, value, message):
+    with pytest.raises(DeclarationError, match=message):
+        enrichment_of(put(path, value))

@@ -1,0 +1,85 @@
+"""An enrichment in `defs.yaml`: scaffolded, checked and listed by Dagster's own commands."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.declare.loading import load
+from jobs.errors import DeclarationError
+
+DG = str(Path(sys.executable).parent / "dg")
+PROJECT = """
+[project]
+name = "shop"
+version = "0.1.0"
+[tool.dg]
+directory_type = "project"
+[tool.dg.project]
+root_module = "shop_defs"
+code_location_target_module = "shop_defs.definitions"
+"""
+DEFINITIONS = """
+from pathlib import Path
+from dagster import definitions, load_from_defs_folder
+
+@definitions
+def defs():
+    return load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+ORDERS = """
+type: tidegate.dagster.Enrichment
+attributes:
+  name: orders_rated
+  input: {path: raw/orders}
+  lookups:
+    - name: rating
+      http: {service: credit, request: "GET /{customer}", keys: {customer: c}, returns: score INT, timeout: 5s}
+  output: {path: published/orders_rated}
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "shop_defs" / "defs").mkdir(parents=True)
+    (tmp_path / "shop_defs" / "__init__.py").touch()
+    (tmp_path / "shop_defs" / "definitions.py").write_text(DEFINITIONS)
+    return tmp_path
+
+
+def dg(project, *arguments):
+    variables = os.environ | {"PYTHONPATH": str(project)}
+    done = subprocess.run([DG, *arguments], cwd=project, env=variables, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.process
+def test_a_scaffolded_enrichment_passes_dagsters_check_and_is_listed(project):
+    status, said = dg(project, "scaffold", "defs", "tidegate.dagster.Enrichment", "orders_rated")
+    assert status == 0, said
+    status, said = dg(project, "check", "defs")
+    assert status == 0, said
+    assert "Warning" not in said
+    status, said = dg(project, "list", "defs", "--json")
+    assert status == 0, said
+    names = ("orders_rated", "raw/orders", "orders_rated:every_row_once", "orders_rated_nightly", "tidegate_plan")
+    assert [name for name in names if f'"{name}"' not in said] == []
+
+
+def test_the_spark_program_finds_what_yaml_declares_and_a_service_of_several_stands_in_a_file_of_its_own(project):
+    file = project / "shop_defs" / "defs" / "orders" / "defs.yaml"
+    file.parent.mkdir()
+    file.write_text(ORDERS)
+    with pytest.raises(DeclarationError, match=r"services/credit\.yaml cannot be read: No such file"):
+        load("shop_defs/defs/orders/defs.yaml:attributes")
+    (project / "services").mkdir()
+    (project / "services" / "credit.yaml").write_text("url: {env: CREDIT_URL}\nmax_concurrency: 5\n")
+    (lookup,) = load("shop_defs/defs/orders/defs.yaml:attributes").lookups
+    assert (lookup.service.name, lookup.timeout, lookup.concurrency) == ("credit", 5.0, 5)
+    file.write_text(ORDERS.replace("timeout", "time_out"))
+    with pytest.raises(DeclarationError, match=r"defs.yaml: lookups\[0\].time_out: HttpLookup has no such field"):
+        load("shop_defs/defs/orders/defs.yaml:attributes")
