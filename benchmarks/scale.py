@@ -1,0 +1,163 @@
+"""A large day whole, with its checks: how long each part takes, and the peak memory of each process.
+
+python benchmarks/scale.py                      10,000,000 rows over 500,000 keys, 5,000,000 stored answers
+python benchmarks/scale.py --rows 1000000       and other sizes: keys are a twentieth of the rows, answers half of them
+python benchmarks/scale.py --rows 100000000     about 30 GB in a temporary folder
+
+All keys of the day but one of 100 are stored; the others are asked of a function that returns at once. The driver's
+Java has 4 GB. Memory: the high-water mark of the resident memory of a process (VmHWM), the mapped index in it.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+from contextlib import chdir
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ledger import keys_of, store  # the path is set above
+
+from jobs.ledger.compaction import compact
+from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.store import LedgerFolder
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
+
+DAY = "2024-05-01"
+ROWS_PER_FILE = 2_500_000
+NEW_EACH = 100  # keys
+
+
+class AtOnce:
+    """An AsyncFunction that waits for nothing."""
+
+    async def async_invoke(self, keys):  # noqa: ARG002  # Flink's signature
+        return [{"temp_dc": 215}]
+
+
+def enrichment(root):
+    lookup = AsyncFunctionLookup(
+        name="f", function=AtOnce, keys={"k": "k"}, returns="temp_dc INT", timeout=60.0, max_concurrency=100
+    )
+    return Enrichment(
+        name="large", input=Input(path=str(root / "in"), row_id=["id"]), lookups=[lookup],
+        output=Output(path=str(root / "out")), ledger=Ledger(str(root / "ledger")),
+    )  # fmt: skip
+
+
+def write_day(folder, *, rows, keys, stored):
+    """Three columns, about 80 bytes a row."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(3)
+    numbers = rng.choice(stored, keys, replace=False)
+    numbers[::NEW_EACH] += stored
+    texts = pa.array([f"{number:050d}" for number in range(1000)])
+    key = pa.array([text[2:-2] for text in keys_of(numbers, "at random").to_pylist()])
+    for start in range(0, rows, ROWS_PER_FILE):
+        ids = np.arange(start, min(rows, start + ROWS_PER_FILE))
+        table = {
+            "id": ids,
+            "k": key.take(pa.array(rng.integers(0, keys, len(ids)))),
+            "t": texts.take(pa.array(ids % 1000)),
+        }
+        pq.write_table(pa.table(table), folder / f"{start:012d}.parquet")
+
+
+class MemoryWatch:
+    """The peak of each kind of process, in MB."""
+
+    def __init__(self):
+        self.peaks = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def _watch(self):
+        me = psutil.Process()
+        while not self._ended.wait(0.5):
+            for process in (me, *me.children(recursive=True)):
+                try:
+                    words = " ".join(process.cmdline())
+                    marks = dict(
+                        line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                    )
+                except (psutil.Error, OSError):
+                    continue
+                kind = "worker" if "pyspark.daemon" in words else "Java" if "java" in words else "driver"
+                if "VmHWM" in marks:
+                    mb = int(marks["VmHWM"].split()[0]) // 1024
+                    self.peaks[kind] = max(mb, self.peaks.get(kind, 0))
+
+    def end(self):
+        self._ended.set()
+        self._thread.join()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    options = parser.parse_args()
+    rows, keys, stored = options.rows, options.rows // 20, options.rows // 2
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    os.environ["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 4g pyspark-shell"
+    from jobs.run.day import run_day
+    from jobs.run.spark_session import session
+
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, chdir(folder):
+        root = Path(folder)
+        declared = enrichment(root)
+        lookup = declared.lookups[0]
+        ledger = LedgerFolder(str(root / "ledger"), lookup.name, request_fingerprint(lookup))
+        began = time.monotonic()
+
+        def tell(what):
+            nonlocal began
+            now = time.monotonic()
+            print(f"{now - began:8.1f} s  {what}", flush=True)
+            began = now
+
+        store(ledger, stored, "at random")
+        compact(ledger, grace=timedelta(0))
+        compact(ledger, grace=timedelta(0))
+        tell(f"{stored:,} answers stored and compacted")
+        write_day(root / "in" / f"date={DAY}", rows=rows, keys=keys, stored=stored)
+        tell(f"{rows:,} rows over {keys:,} keys written")
+        spark = session("large")
+        spark.sparkContext.setLogLevel("ERROR")
+        tell("Spark started")
+        watch = MemoryWatch()
+        asked = set()
+
+        def report(event):
+            if event["kind"] == "progress":
+                stage = event.get("unit", "rows")
+                if stage not in asked:
+                    asked.add(stage)
+                    tell(f"until the first {stage} were told of")
+            elif event["kind"] != "started":
+                tell(event["kind"])
+
+        record = run_day(declared, DAY, "r1", checks="data_quality.day:check", report=report)
+        watch.end()
+        (counted,) = record.figures.lookups
+        print(
+            f"{counted.from_ledger:,} rows from the ledger, {counted.calls:,} calls; job {record.figures.job_s:.1f} s"
+        )
+        print(", ".join(f"{kind} {mb:,} MB" for kind, mb in sorted(watch.peaks.items())))
+        size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+        print(f"{size / 1e9:.1f} GB on disk; checks: {sorted({v.status for v in record.verdicts})}")
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
