@@ -1,13 +1,29 @@
 """The Spark program is started where it can be, and what is missing is said in a sentence."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from enrichments.flights import flights
 from jobs.commands.plan import plan
 from jobs.errors import SparkFailed
 from jobs.process.spark_submit import SparkSubmit, ended, java_missing
+from tidegate import Enrichment, HttpLookup, Input, Output, Service
 
 DAY = "2013-01-10"
+
+
+def enrichment_with_a_key_for_spark(folder):
+    """A day of one row, and a key that only Spark can evaluate."""
+    day = folder / "raw" / f"date={DAY}"
+    day.mkdir(parents=True)
+    pq.write_table(pa.table({"city": ["Basel "]}), day / "part-0.parquet")
+    service = Service(name="towns", url="http://127.0.0.1:9", max_concurrency=1)
+    lookup = HttpLookup(
+        name="town", service=service, request="GET /{city}", keys={"city": "trim(city)"}, returns="n INT", timeout=1.0
+    )
+    return Enrichment(
+        name="towns", input=Input(path=str(folder / "raw")), lookups=[lookup], output=Output(path=str(folder / "out"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,7 +46,7 @@ def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkey
     assert not how.crashed  # tried again by itself it would lack Java again
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)  # another test's may be there
     with pytest.raises(SparkFailed) as failed:
-        plan(flights, [DAY])
+        plan(enrichment_with_a_key_for_spark(tmp_path), [DAY])
     assert str(failed.value) == message
 
 
