@@ -67,7 +67,7 @@ def ours(spark: SparkSession, paths: list[str], counts: dict[str, int], window: 
         row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", BOUND_S),
     )  # fmt: skip
     arrival = arrival_of(paths, counts, "at", BOUND_S * 1000)
-    written = WindowedDay(spark.read.parquet(*paths), declared, arrival, folder / "scratch").write(window, folder)
+    written = WindowedDay(spark.read.parquet(*paths), paths, declared, arrival, folder).write(window)
     print(f"    {written.windows:,} windows, {written.rows:,} rows in them, {written.dropped:,} dropped", flush=True)
 
 

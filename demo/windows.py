@@ -63,11 +63,11 @@ class Results:
 def results(spark: SparkSession, folder: Path) -> Results:
     """The events through the windows of a day: keyed, and all together."""
     day = _day(spark, folder)
-    keyed, _ = day.windows(BY_ACTION.facts())
-    together, dropped = day.windows(ALL.facts())
+    keyed, together = day.windows(BY_ACTION.facts()), day.windows(ALL.facts())
+    dropped = day.write_windowless(ALL.facts(), folder / "dropped.parquet")
     windows = sorted(f"{_extent(row)}: {row['n']} {row['action']}" for row in keyed.collect())
     firings = {row["window_end"]: row["events"] for row in together.collect()}
-    late = [] if dropped is None else [row["event"] for row in dropped.collect()]
+    late = [event for file in dropped for event in pq.read_table(file)["event"].to_pylist()]
     return Results(list(_trace(day.arrival[0], firings, late)), windows, late)
 
 
@@ -87,7 +87,7 @@ def _day(spark: SparkSession, folder: Path) -> WindowedDay:
         row_id=("event",), event_time=EventTimeFacts("at", 0.0),
     )  # fmt: skip
     arrival = arrival_of([written], {source: len(EVENTS)}, "at", 0)
-    return WindowedDay(spark.read.parquet(written), declared, arrival, folder / "scratch")
+    return WindowedDay(spark.read.parquet(written), [written], declared, arrival, folder / "windows")
 
 
 def _trace(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -26,6 +27,7 @@ from jobs import schema
 from jobs.errors import TidegateError
 from jobs.run.arrival import NEVER, FileArrival, arrival_of
 from jobs.run.spark_failures import sentence_of
+from jobs.run.windowless_rows import Flags, dropped_of, starts_of, write_windowless
 from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenWindows
 from jobs.tables.publishing import published_columns
 from jobs.task.session_windows import SessionsOfKey
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 TIME, START, END, FIRED, RANK = "__time", "__start", "__end", "__fired", "__rank"  # ms; RANK: of a late row
 WATERMARK, DROPPED, PLACE = "__watermark", "__dropped", "__place"
 SCRATCH = "_arrival"
+MARKS = (
+    f"`{schema.SOURCE_FILE}` STRING, `{schema.SOURCE_ROW}` BIGINT, {PLACE} INT, {WATERMARK} BIGINT, {DROPPED} BOOLEAN"
+)
 BROADCAST_AT_MOST = 1_000_000  # rows, of about 100 bytes in each executor
 
 
@@ -51,10 +56,10 @@ def write_windows(spark: SparkSession, facts: DayFacts) -> DayFacts:
     bound = round(declared.event_time.max_out_of_orderness * 1000)
     arrival = arrival_of(facts.files, counts, by_lower_name[declared.event_time.column.lower()], bound)
     folder = Path(facts.folder, "windows")
-    columns = published_columns(facts)
-    day = WindowedDay(frame.select(*columns, *schema.SOURCE_IDENTITY), declared, arrival, folder / SCRATCH)
+    columns = [by_lower_name[name.lower()] for name in published_columns(facts)]
+    day = WindowedDay(frame.select(*_columns(columns), *schema.SOURCE_IDENTITY), facts.files, declared, arrival, folder)
     try:
-        return replace(facts, windows=tuple(day.write(window, folder / window.name) for window in declared.windows))
+        return replace(facts, windows=tuple(map(day.write, declared.windows)))
     except (PySparkException, Py4JError) as error:
         raise TidegateError(
             f"{declared.enrichment}: its windows could not be made: {sentence_of(error)}. Mend what their sql says, "
@@ -66,23 +71,28 @@ def write_windows(spark: SparkSession, facts: DayFacts) -> DayFacts:
 
 @dataclass(frozen=True)
 class WindowedDay:
-    """The rows of a day, and how they arrived. scratch: a folder that driver and executors share."""
+    """The rows of a day, and how they arrived. folder: one that driver and executors share."""
 
     rows: DataFrame  # published columns and schema.SOURCE_IDENTITY
+    files: Sequence[str]  # that hold them
     declared: DeclaredFacts
     arrival: Sequence[FileArrival]
-    scratch: Path
+    folder: Path
 
-    def write(self, window: WindowFacts, folder: Path) -> WrittenWindows:
+    @property
+    def scratch(self) -> Path:
+        """A folder to be deleted when all windows are written."""
+        return self.folder / SCRATCH
+
+    def write(self, window: WindowFacts) -> WrittenWindows:
         """Write one table of windows, and the rows that are in none of them."""
         total = sum(int((one.times >= NEVER).sum()) for one in self.arrival)
         no_time = sum(int((one.times == NEVER).sum()) for one in self.arrival)
+        folder = self.folder / window.name
         shutil.rmtree(folder, ignore_errors=True)  # of a `forget` that was broken off
-        windows, left_out = self.windows(window)
-        windows.write.parquet(str(folder / "windows"))
-        if left_out is not None:
-            left_out.write.parquet(str(folder / "dropped"))
-        files, dropped_files = _written(folder / "windows"), _written(folder / "dropped")
+        self.windows(window).write.parquet(str(folder / "windows"))
+        dropped_files = self.write_windowless(window, folder / "dropped" / "part-0.parquet")
+        files = tuple(str(path) for path in sorted((folder / "windows").glob("*.parquet")))
         dropped = _rows_of(dropped_files) - no_time
         return WrittenWindows(
             name=window.name,
@@ -94,35 +104,35 @@ class WindowedDay:
             no_event_time=no_time,
         )
 
-    def windows(self, window: WindowFacts) -> tuple[DataFrame, DataFrame | None]:
-        """The table of windows, and the rows that are in none; None where every row is in one."""
+    def windows(self, window: WindowFacts) -> DataFrame:
+        """The table of windows."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         event_time = F.col(f"`{self.declared.event_time.column}`")  # type: ignore[union-attr]  # there is one
-        timed = self.rows.withColumn(TIME, F.unix_millis(event_time.cast("timestamp")))
-        assigned = self._sessions(timed, window) if window.kind == "session" else self._fixed(timed, window)
-        inside, dropped = assigned
-        made = _fired(inside, window, self.declared.partition)
-        untimed = any((one.times == NEVER).any() for one in self.arrival)
-        without = self._left_out(timed.where(F.col(TIME).isNull()), schema.NO_EVENT_TIME) if untimed else None
-        late = None if dropped is None else self._left_out(dropped, schema.TOO_LATE)
-        return made, late if without is None else without if late is None else late.unionByName(without)
+        timed = self.rows.withColumn(TIME, F.unix_millis(event_time.cast("timestamp"))).where(F.col(TIME).isNotNull())
+        inside = self._sessions(timed, window) if window.kind == "session" else self._fixed(timed, window)
+        return _fired(inside, window, self.declared.partition)
 
-    def _fixed(self, timed: DataFrame, window: WindowFacts) -> tuple[DataFrame, DataFrame | None]:
-        """Tumbling or sliding: each row once for every window that is open to it; the rows that none is open to."""
+    def write_windowless(self, window: WindowFacts, target: Path) -> tuple[str, ...]:
+        """Write the rows that are in no window, once the windows are made. Returns the file, if there is such a row."""
+        columns = [name for name in self.rows.columns if name not in schema.SOURCE_IDENTITY]
+        dropped = [dropped_of(window, one) for one in self.arrival]
+        if window.kind == "session":
+            dropped = self._dropped_by_sessions(window)
+        return write_windowless(self.files, columns, window, zip(self.arrival, dropped, strict=True), target)
+
+    def _fixed(self, timed: DataFrame, window: WindowFacts) -> DataFrame:
+        """Tumbling or sliding: each row once for every window that is open to it."""
         marks = marks_of(window, self.arrival)
         size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
         last = F.col(TIME) - F.pmod(F.col(TIME), every)
-        marked, dropped = timed.where(F.col(TIME).isNotNull()), None
         if len(marks):
             path = str(self.scratch / f"{window.name}.parquet")
             pq.write_table(marks, path)
-            known = timed.sparkSession.read.parquet(path)
+            known = timed.sparkSession.read.schema(MARKS).parquet(path)
             known = F.broadcast(known) if len(marks) <= BROADCAST_AT_MOST else known
-            marked = marked.join(known, [*schema.SOURCE_IDENTITY], "left")
-            if any(marks[DROPPED].to_pylist()):
-                dropped = marked.where(DROPPED).withColumns({START: last, END: last + size})
+            marked = timed.join(known, [*schema.SOURCE_IDENTITY], "left")
         else:
-            marked = marked.withColumns({WATERMARK: F.lit(None).cast("bigint"), PLACE: F.lit(0)})
+            marked = timed.withColumns({WATERMARK: F.lit(None).cast("bigint"), PLACE: F.lit(0)})
         starts = F.transform(
             F.sequence(F.lit(0), F.lit((window.size_ms - 1) // window.every_ms)), lambda number: last - number * every
         )
@@ -133,9 +143,10 @@ class WindowedDay:
         if len(marks):
             open_to_it = F.col(END) - 1 + window.lateness_ms > F.col(WATERMARK)
             inside = inside.where(F.col(WATERMARK).isNull() | open_to_it)
-        return inside, dropped
+        return inside
 
-    def _sessions(self, timed: DataFrame, window: WindowFacts) -> tuple[DataFrame, DataFrame | None]:
+    def _sessions(self, timed: DataFrame, window: WindowFacts) -> DataFrame:
+        """Each row once, or once for each firing; those of the scratch folder have the dropped ones too."""
         arrival = {}
         for place, one in enumerate(self.arrival):
             path = self.scratch / f"{place}.npy"
@@ -144,30 +155,30 @@ class WindowedDay:
             arrival[one.file] = (place, str(path.resolve()))
         sessions = SessionsOfKey(window, arrival, TIME)
         added = T.StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in SessionsOfKey.ADDED))
-        keyed = timed.where(F.col(TIME).isNotNull()).groupBy(*_columns(window.key))
+        assert isinstance(added, T.StructType)  # a list of columns always is
+        wanted = {TIME, *schema.SOURCE_IDENTITY, *(name.lower() for name in window.key)}
+        sql = window.sql.lower()
+        timed = timed.select(*_columns(name for name in timed.columns if name.lower() in wanted or name.lower() in sql))
 
         def of_key(rows: pa.Table) -> pa.Table:  # Spark counts the arguments of what it is given
             return sessions(rows)
 
-        assert isinstance(added, T.StructType)
-        rows = keyed.applyInArrow(of_key, T.StructType([*timed.schema.fields, *added.fields]))
-        written = str(self.scratch / f"{window.name}-sessions")
-        rows.write.parquet(written)  # read twice
-        found = timed.sparkSession.read.parquet(written)
-        return found.where(~F.col(DROPPED)), found.where(DROPPED)
+        kinds = T.StructType([*timed.schema.fields, *added.fields])
+        rows = timed.groupBy(*_columns(window.key)).applyInArrow(of_key, kinds)
+        rows.write.parquet(self._path_of_sessions(window))  # read twice
+        return timed.sparkSession.read.schema(kinds).parquet(self._path_of_sessions(window)).where(~F.col(DROPPED))
 
-    def _left_out(self, rows: DataFrame, reason: str) -> DataFrame:
-        """Rows of the table of dropped rows: what is published of them, what names them, and why they are there."""
-        of_late = reason == schema.TOO_LATE
-        times = {schema.WINDOW_START: START, schema.WINDOW_END: END, schema.WATERMARK: WATERMARK}
-        return rows.select(
-            *_columns(self.rows.columns),
-            *(
-                (F.timestamp_millis(F.col(column)) if of_late else F.lit(None).cast("timestamp")).alias(name)
-                for name, column in times.items()
-            ),
-            F.lit(reason).alias(schema.REASON),
-        )
+    def _dropped_by_sessions(self, window: WindowFacts) -> list[Flags]:
+        """Of each file of the input, the rows that the sessions dropped."""
+        dropped = {one.file: np.zeros(len(one.times), np.bool_) for one in self.arrival}
+        rows = ds.dataset(self._path_of_sessions(window), format="parquet")
+        for batch in rows.to_batches(columns=[*schema.SOURCE_IDENTITY], filter=ds.field(DROPPED)):
+            for file, row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                dropped[file][row] = True
+        return list(dropped.values())
+
+    def _path_of_sessions(self, window: WindowFacts) -> str:
+        return str(self.scratch / f"{window.name}-sessions")
 
 
 def marks_of(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
@@ -176,17 +187,16 @@ def marks_of(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
     """
     parts = []
     for place, one in enumerate(arrival):
-        last = one.times - one.times % window.every_ms
+        last = starts_of(window, one.times)
         first = last - (window.size_ms - 1 - (one.times - last)) // window.every_ms * window.every_ms
         grace = 0 if window.panes == "all" else window.lateness_ms
         at = np.flatnonzero((one.times > NEVER) & (first + window.size_ms - 1 + grace <= one.watermarks))
-        gone = last[at] + window.size_ms - 1 + window.lateness_ms <= one.watermarks[at]
         columns = {
             schema.SOURCE_FILE: pa.array([one.file] * len(at), pa.string()),
             schema.SOURCE_ROW: pa.array(at, pa.int64()),
             PLACE: pa.array([place] * len(at), pa.int32()),
             WATERMARK: pa.array(one.watermarks[at], pa.int64()),
-            DROPPED: pa.array(gone, pa.bool_()),
+            DROPPED: pa.array(dropped_of(window, one)[at], pa.bool_()),
         }
         parts.append(pa.table(columns))
     return pa.concat_tables(parts)
@@ -240,10 +250,6 @@ def aggregated(rows: DataFrame, window: WindowFacts, partition: str, more: Seque
 
 def _columns(names: Iterable[str]) -> list[Column]:
     return [F.col(f"`{name}`") for name in names]
-
-
-def _written(folder: Path) -> tuple[str, ...]:
-    return tuple(str(path) for path in sorted(folder.glob("*.parquet")))
 
 
 def _rows_of(files: Iterable[str]) -> int:

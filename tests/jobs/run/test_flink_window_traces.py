@@ -13,7 +13,7 @@ import pytest
 from data_quality.window_rules import Arrived, dropped_rows, windows_of
 from jobs.schema import WindowFacts
 from jobs.task.session_windows import SessionWindows
-from tests.jobs.run.test_windows import EPOCH, day_of, reasons_of, table_of
+from tests.jobs.run.test_windows import EPOCH, day_of, made, reasons_of, table_of
 from tests.support.window_model import Model, watermarks_of
 
 RECORDED = Path(__file__).with_name("flink") / "window_traces.jsonl"
@@ -87,7 +87,7 @@ def test_the_sessions_of_a_task_fire_as_flinks_did(trace):
 
 def same_in_spark(spark, folder, trace):
     day = day_of(spark, folder, [trace["rows"][:7], trace["rows"][7:]], trace["bound_ms"], EPOCH)
-    windows, dropped = day.windows(facts_of(trace))
+    windows, dropped = made(day, facts_of(trace))
     assert table_of(windows, "all", EPOCH) == firings_of(trace)
     assert reasons_of(dropped)["late"] == len(trace["dropped"])
 

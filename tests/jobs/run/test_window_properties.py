@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +14,11 @@ from data_quality.watermarks import NO_TIME
 from data_quality.window_rules import Arrived, dropped_rows, windows_of
 from jobs import schema
 from jobs.run.arrival import arrival_of
+from jobs.run.windowless_rows import dropped_of, write_windowless
 from jobs.run.windows import DROPPED, WATERMARK, marks_of
 from jobs.schema import WindowFacts
 from jobs.task.session_windows import SessionWindows
-from tests.jobs.run.test_windows import EPOCH, day_of, reasons_of, table_of, written
+from tests.jobs.run.test_windows import EPOCH, MS, day_of, made, reasons_of, table_of, written
 from tests.support.window_model import Model, starts_of, watermarks_of
 
 NO_WATERMARK = -(2**60)
@@ -95,13 +97,33 @@ def test_marked_rows_are_those_that_a_watermark_decides_about_whatever_tasks_wro
             assert marked[number][DROPPED] == all(closed)
 
 
+@given(windows(kinds=["tumbling", "sliding"]), days, bounds, st.integers(0, 9))
+def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(window, files, bound, seed):
+    model = Model(window, bound, in_order(files))
+    with tempfile.TemporaryDirectory() as folder:
+        paths, counts = written(Path(folder), files, seed, EPOCH)
+        arrival = [(one, dropped_of(window, one)) for one in arrival_of(paths, counts, "at", bound)]
+        listed = write_windowless(paths, ["action", "at"], window, arrival, Path(folder, "dropped.parquet"))
+        found = [row for file in listed for row in pq.read_table(file).to_pylist()]
+    before = np.cumsum([0, *(len(file) for file in files)])
+    first_of = {f"file:{folder}/in-{at}.parquet": int(before[at]) for at in range(len(files))}
+    numbers = {reason: [] for reason in (schema.TOO_LATE, schema.NO_EVENT_TIME)}
+    for row in found:
+        numbers[row["reason"]].append(first_of[row[schema.SOURCE_FILE]] + row[schema.SOURCE_ROW])
+        if row["reason"] == schema.TOO_LATE:
+            assert row["window_start"] <= row["at"] < row["window_end"]
+            assert row["window_end"] - MS <= row["watermark"]
+    assert sorted(numbers[schema.TOO_LATE]) == model.dropped
+    assert sorted(numbers[schema.NO_EVENT_TIME]) == model.untimed
+
+
 @given(windows(), days, bounds)
 @settings(max_examples=40)
 @pytest.mark.proof
 def test_spark_makes_the_windows_of_the_plainest_model(spark, window, files, bound):
     model = Model(window, bound, in_order(files))
     with tempfile.TemporaryDirectory() as folder:
-        made, dropped = day_of(spark, Path(folder), files, bound, EPOCH).windows(window)
-        assert table_of(made, window.panes, EPOCH) == model.table()
+        rows, dropped = made(day_of(spark, Path(folder), files, bound, EPOCH), window)
+        assert table_of(rows, window.panes, EPOCH) == model.table()
         reasons = Counter({schema.TOO_LATE: len(model.dropped), schema.NO_EVENT_TIME: len(model.untimed)})
         assert reasons_of(dropped) == {name: reasons[name] for name in (schema.TOO_LATE, schema.NO_EVENT_TIME)}

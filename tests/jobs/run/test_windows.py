@@ -64,16 +64,17 @@ def day_of(spark, folder, files, bound, start=NOON):
         enrichment="w", table=str(folder), input_path="", partition="date", mode="unordered", lookups=(),
         row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", bound / 1000),
     )  # fmt: skip
-    return WindowedDay(spark.read.parquet(*paths), declared, arrival_of(paths, counts, "at", bound), folder / "scratch")
+    arrival = arrival_of(paths, counts, "at", bound)
+    return WindowedDay(spark.read.parquet(*paths), paths, declared, arrival, folder / "windows")
 
 
 def millis(moment, start=NOON):
     return None if moment is None else (moment.replace(tzinfo=dt.UTC) - start) // MS
 
 
-def table_of(frame, panes, start=NOON):
+def table_of(windows, panes, start=NOON):
     found = []
-    for row in frame.collect():
+    for row in windows:
         extent = millis(row["window_start"], start), millis(row["window_end"], start)
         one = (row.asDict().get("action"), *extent, row["window_rows"])
         assert row["n"] == row["window_rows"]
@@ -82,8 +83,15 @@ def table_of(frame, panes, start=NOON):
     return sorted(found, key=str)
 
 
-def reasons_of(frame):
-    rows = [] if frame is None else [row["reason"] for row in frame.collect()]
+def made(day, facts):
+    """The rows of the table of windows, and the rows that are in none, as dicts."""
+    windows = day.windows(facts).collect()
+    files = day.write_windowless(facts, day.folder / "dropped.parquet")
+    return windows, [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def reasons_of(dropped):
+    rows = [row["reason"] for row in dropped]
     return {reason: rows.count(reason) for reason in (schema.TOO_LATE, schema.NO_EVENT_TIME)}
 
 
@@ -101,12 +109,12 @@ def drawn_files(seed, files=3, rows=60):
 
 @pytest.mark.spark
 def test_the_worked_example_gives_the_five_windows_of_the_source_and_its_late_event(spark, tmp_path):
-    windows, dropped = day_of(spark, tmp_path, [SOURCE_EVENTS], 0).windows(window(of=Tumbling(5000 * MS)).facts())
+    windows, dropped = made(day_of(spark, tmp_path, [SOURCE_EVENTS], 0), window(of=Tumbling(5000 * MS)).facts())
     assert table_of(windows, "last") == [
         ("buy", 5000, 10000, 2), ("cart", 0, 5000, 1), ("cart", 5000, 10000, 1), ("pv", 0, 5000, 2),
         ("pv", 5000, 10000, 2),
     ]  # fmt: skip
-    (late,) = dropped.collect()
+    (late,) = dropped
     assert (late["action"], millis(late["at"]), millis(late["window_end"])) == ("buy", 3000, 5000)
     assert millis(late["watermark"]) == 6999
 
@@ -119,6 +127,6 @@ def test_windows_are_those_of_the_plainest_model(spark, tmp_path, case):
     assert model.dropped
     assert model.untimed
     assert facts.panes == "last" or any(firing[3] == "late" for firing in model.firings)
-    windows, dropped = day_of(spark, tmp_path, files, 200).windows(facts)
+    windows, dropped = made(day_of(spark, tmp_path, files, 200), facts)
     assert table_of(windows, facts.panes) == model.table()
     assert reasons_of(dropped) == {schema.TOO_LATE: len(model.dropped), schema.NO_EVENT_TIME: len(model.untimed)}
