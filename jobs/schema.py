@@ -209,7 +209,7 @@ class LookupFacts(Facts):
     max_delay: float = 0.0
     multiplier: float = 1.0
     ranges: tuple[tuple[str, float | None, float | None], ...] = ()  # column, smallest, largest value of an answer
-    null_share: tuple[tuple[str, float], ...] = ()  # column, largest share of nulls among rows with an answer
+    null_share: tuple[tuple[str, float], ...] = ()  # column, largest share of nulls among ok rows
     dead_letters: tuple[str, ...] = ()  # outcomes that make a row a dead letter; it stays in the day too
     hidden_key: bool = False  # a part of the key is personal: it is hashed outside the run's files
     batch_size: int = 1  # the highest number of keys of one call; attempts are counted per key

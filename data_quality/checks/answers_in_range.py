@@ -25,7 +25,10 @@ class AnswersInRange(LookupCheck):
         "an answer has a type other than declared, is out of range, is in a row whose outcome has none, or too many "
         "are null"
     )
-    promise = "Answers have the declared columns and types, are in range, and occur only in rows with an answer."
+    promise = (
+        "Answers have the declared columns and types, are in range, are null no more often than declared, and occur "
+        "only in rows with an answer."
+    )
     cure = Cure.REFRESH
 
     @property

@@ -45,8 +45,8 @@ class Lookup:
         on_timeout: The same for a row whose time limit expired.
         on_error: The same for a row that ended as an error, or without a call.
         ranges: Column -> (smallest, largest) of an answer, None for no bound.
-        null_share: Column -> largest share of nulls among answers; like ranges, checked on the output, not during the
-            run.
+        null_share: Column -> largest share of nulls among ok rows, 0 to 1; like ranges, checked on the output, not
+            during the run.
         cache: Equal requests in flight in a task are one call, and its answer is reused; with None every row makes a
             call.
         ttl: How long a stored answer is used instead of a call.
@@ -109,6 +109,9 @@ class Lookup:
         ):
             if value not in allowed:
                 raise DeclarationError(f"{name} is {value!r}; it must be one of: {', '.join(allowed)}.")
+        for column, share in self.null_share.items():
+            if not 0 <= share <= 1:
+                raise DeclarationError(f"null_share: {column} is {share}; it is a share of the ok rows, from 0 to 1.")
         others = [price.unit for price in self.prices if price.unit not in SENT]
         if others and not self.bills:
             raise DeclarationError(

@@ -249,6 +249,7 @@ WRONG_LOOKUPS = {
     "a path for no column": ({"paths": {"alt": "$.alt"}}, "paths: 'alt' is not a column of returns"),
     "a range for no column": ({"ranges": {"alt": (0, 1)}}, "ranges: 'alt' is not a column of returns (lat, lon)"),
     "a null share for no column": ({"null_share": {"alt": 0.1}}, "null_share: 'alt' is not a column"),
+    "a null share over 1": ({"null_share": {"lat": 1.5}}, "null_share: lat is 1.5; it is a share of the ok rows"),
     "an attempt of 0 s": ({"attempt_timeout": 0}, "attempt_timeout is 0 s"),
     "a policy that nobody knows": (
         {"on_miss": "drop"},
