@@ -141,10 +141,9 @@ def test_a_day_goes_through_both_and_its_checks_are_green(merged, folder, servic
     monkeypatch.setenv("CREDIT_URL", service.url)
     table = dg.AssetKey(["lake", "orders_rated"])
     with dg.DagsterInstance.get() as instance:
-        job = merged.get_implicit_global_asset_job_def()
-        done = job.execute_in_process(
-            instance=instance, partition_key=DAY, asset_selection=[dg.AssetKey(["lake", "orders"]), table]
-        )
+        assert dg.materialize([orders], instance=instance, partition_key=DAY).success
+        job = merged.resolve_job_def("credit_orders_rated")
+        done = job.execute_in_process(instance=instance, partition_key=DAY)
         assert done.success
         (found,) = instance.fetch_materializations(
             dg.AssetRecordsFilter(table, asset_partitions=[DAY]), limit=1
