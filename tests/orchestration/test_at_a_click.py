@@ -76,10 +76,14 @@ def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(da
 
 
 def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(dagster_project, definitions, published):
-    config = {"ops": {"mark_answers": {"config": {"lookup": "weather", "where": "answer.temp_c < -100"}}}}
+    config = {"ops": {"tidegate_mark_answers": {"config": {"lookup": "weather", "where": "answer.temp_c < -100"}}}}
     _, lines = say(dagster_project, definitions, "tidegate_refresh_answers", config)
     assert "0 stored answers of weather with answer.temp_c < -100" in lines
-    config["ops"]["mark_answers"]["config"] = {"lookup": "weather", "where": "answer.temp_c > -100", "do": True}
+    config["ops"]["tidegate_mark_answers"]["config"] = {
+        "lookup": "weather",
+        "where": "answer.temp_c > -100",
+        "do": True,
+    }
     result, lines = say(dagster_project, definitions, "tidegate_refresh_answers", config)
     assert f"flights_enriched: 1 day stands on them: {DAY}" in lines
     sensor = definitions.resolve_sensor_def("tidegate_runs_refreshed_days")
