@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from demo import DAY, RATED, credit_service, write_orders
+from sample import DAY, RATED, credit_service, write_orders
 
 PROJECT = Path(__file__).resolve().parents[1]
 
