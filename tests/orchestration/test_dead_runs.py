@@ -78,7 +78,8 @@ def test_a_run_is_signed_before_its_first_step_which_may_wait_for_a_slot(instanc
     executor = SigningExecutor(Steps())
     assert list(executor.execute(SimpleNamespace(instance=instance, dagster_run=run), None)) == []
     assert signed == [identity(os.getpid())]
-    jobs = definitions_of([Declared("a:flights", flights)], SparkProgram()).get_repository_def().get_all_jobs()
+    definitions = definitions_of([Declared("a:flights", flights)], SparkProgram(), signing_executor)
+    jobs = definitions.get_repository_def().get_all_jobs()
     assert {job.executor_def.name for job in jobs} == {signing_executor.name}
 
 

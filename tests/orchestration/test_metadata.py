@@ -53,7 +53,7 @@ def test_outcomes_add_up_to_the_rows_and_calls_costs_and_limits_are_numbers_that
         "requests_sent": 100, "requests_retried": 4, "answers_from_ledger": 5, "answers_shared": 6,
         "answers_stored": 97, "units_billed": 104, "units_lost": 7, "cost_usd": 0.416, "gate_closed_s": 0.75,
         "wall_over_limit": 1.25, "latency_p50_ms": 20.0, "latency_p99_ms": 99.0, "requests_throttled": 2,
-        "cost_saved_usd": 0.02, "oldest_answer_days": 11.5, "rows_known_share": 0.11, "ledger_rows_per_s": 2.5,
+        "cost_saved_usd": 0.02, "oldest_answer_days": 11.5, "known_share": 0.11, "ledger_rows_per_s": 2.5,
     }  # fmt: skip
     assert {key: reported[f"weather/{key}"] for key in numbers} == numbers
     assert reported["weather/limited_by"] == "service"

@@ -106,7 +106,7 @@ def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
         "requests_throttled": lookup.throttled if sent is None else sent.throttled,
     }
     metadata |= {"answers_from_ledger": lookup.from_ledger, "answers_shared": lookup.shared}
-    metadata["rows_known_share"] = round(lookup.known_share, 4)
+    metadata["known_share"] = round(lookup.known_share, 4)
     if lookup.stored is not None:
         metadata["answers_stored"] = lookup.stored
     metadata |= {"wall_s": round(lookup.wall_s, 3), "limit_s": round(lookup.limit_s, 3)}
