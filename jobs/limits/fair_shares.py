@@ -9,8 +9,8 @@ def fair_shares(total: int, wants: Sequence[int]) -> list[int]:
     """Divide `total` so that nobody gets more than they want, and the least share is as large as can be.
 
     Args:
-        total: What there is, 0 or more.
-        wants: What each could use, in the order of arrival: what whole numbers leave over goes to the first ones.
+        total: The amount to divide, 0 or more.
+        wants: The amount that each could use, in order of arrival; the remainder of a division goes to the first ones.
 
     Returns:
         A share for each; together at most `total`.

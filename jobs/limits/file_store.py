@@ -1,8 +1,7 @@
-"""The books of one machine's runs in one SQLite file: what is written whole stays, whoever is killed meanwhile.
+"""The books of one machine's runs in one SQLite file. A complete write survives the kill of any process.
 
-SQLite's locks end with the process that has them. Nothing is forced to the disk: after a crash of the machine no run
-lives that could hold anything. The clock is the machine's own since it was started; books of an earlier start are
-forgotten.
+SQLite's locks end with the process that holds them. No write is synced to disk, because no run survives a crash of the
+machine. The clock counts from the start of the machine; books of an earlier start are ignored.
 """
 
 from __future__ import annotations

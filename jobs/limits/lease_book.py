@@ -33,7 +33,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Claim:
-    """What an owner says of one limit at a heartbeat.
+    """An owner's report on one limit at a heartbeat.
 
     Attributes:
         limit: As its declaration has it; the strictest of those who are there holds for all.
@@ -63,7 +63,7 @@ class Answer:
         ttl: Seconds for which they hold, from the moment at which the owner asked.
         gate: Open, closed, or to be probed by this owner: one call.
         closed_for: Seconds until the gate is to be asked about again, while it is closed.
-        reason: Why it is not open, in the words of who closed it.
+        reason: Why it is not open, as reported by the run that closed it.
     """
 
     shares: dict[str, Share]
