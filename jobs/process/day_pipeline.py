@@ -180,11 +180,16 @@ class _Run:
                 if not last:
                     self._link_log(day)
                 last = event
-                if event["kind"] == "progress":
-                    self._progress[day] = event
-                yield DayStage(day, self._ids[day], event["kind"], event)
+                yield from self._progressed(day, event if event["kind"] == "progress" else event.get("progress"))
+                if event["kind"] != "progress":
+                    yield DayStage(day, self._ids[day], event["kind"], event)
             if event.get("kind") in LAST_WORDS or self._code is not None:
                 return
+
+    def _progressed(self, day: str, progress: Mapping[str, Any] | None) -> Iterator[DayStage]:
+        if progress and progress != self._progress.get(day):
+            self._progress[day] = progress
+            yield DayStage(day, self._ids[day], "progress", progress)
 
     def _last_event(self, day: str) -> dict[str, Any]:
         """What the Spark program said last of the day; nothing before it has said anything."""

@@ -67,7 +67,7 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, b
     try:
         enrichment = load(options.enrichment)
         require_day(day)
-        reports.append(_progress_to(run_records.progress_file(enrichment.name, day)))
+        reports.append(progress_to(run_records.progress_file(enrichment.name, day)))
         rules = RunOptions(
             max_calls=options.max_calls,
             max_cost=options.max_cost,
@@ -137,11 +137,19 @@ def _all_of(reports: list[Report]) -> Report:
     return report
 
 
-def _progress_to(path: Path) -> Report:
-    """Write the last event, without long fields, to a file for observers."""
+def progress_to(path: Path) -> Report:
+    """Write the last event, without long fields, to a file for observers. An event that follows progress contains it,
+    because an observer may not have read the file in between.
+    """
+    progress: dict[str, Any] = {}
 
     def report(event: dict[str, Any]) -> None:
-        run_records.replace(path, json.dumps({key: value for key, value in event.items() if key != "record"}))
+        short = {key: value for key, value in event.items() if key != "record"}
+        if event["kind"] == "progress":
+            progress["progress"] = short
+        else:
+            short |= progress
+        run_records.replace(path, json.dumps(short))
 
     return report
 

@@ -1,5 +1,6 @@
 """What stands beside a day, its verdicts and its report, never costs the day: looked at before, a warning after."""
 
+import json
 import sqlite3
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import sqlalchemy as sa
 
 from data_quality import verdict_store
 from data_quality.day_quality import DayQuality
-from jobs.process.day_events import DayOutcome
+from jobs.process.day_events import DayOutcome, DayStage
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.publish_decision import publish_or_hold_back
+from jobs.run.enrich_day import progress_to
 from jobs.schema import Verdict
 from jobs.tables import run_records
 from jobs.tables.leases import leased
@@ -80,6 +82,32 @@ def test_a_red_verdict_that_cannot_be_stored_holds_the_day_back_all_the_same(tow
     assert (record.state, record.reason, len(record.warnings)) == ("held back", "every_row_once: 1 row lost", 1)
 
 
+def pipeline_of(towns, script):
+    return DayPipeline(
+        reference="declared.towns:towns",
+        enrichment=towns.enrichment,
+        quality=DayQuality(),
+        submit=ScriptedSubmit(enrichment=towns.enrichment, script=script),
+        wait=0.1,
+    )
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+def test_progress_is_told_though_a_later_event_replaced_it_before_the_file_was_read(towns):
+    progress = {"kind": "progress", "rows": 2, "rows_total": 2, "unit": "rows"}
+
+    def script(day, _run_id):
+        report = progress_to(run_records.progress_file("towns", day))
+        for event in (progress, {"kind": "failed", "reason": "no luck"}):
+            report(event)
+        return json.loads(run_records.progress_file("towns", day).read_text())
+
+    events = list(pipeline_of(towns, script).run([DAY]))
+    told = [event.kind for event in events if isinstance(event, DayStage)]
+    assert told == ["starting", "progress", "failed"]
+    assert [event.progress for event in events if isinstance(event, DayOutcome)] == [progress]
+
+
 # -- several days in one Spark application -----------------------------------------------------------------------------
 def run_days(towns, days, *, red=(), options=None):
     """The outcomes of the days, whose Spark writes each of them, some with a red verdict."""
@@ -88,14 +116,7 @@ def run_days(towns, days, *, red=(), options=None):
         verdicts = [Verdict("every_row_once", "failed" if day in red else "passed", "error", "1 row lost")]
         return towns.written(day, [1, 2], run_id, {}, verdicts)
 
-    pipeline = DayPipeline(
-        reference="declared.towns:towns",
-        enrichment=towns.enrichment,
-        quality=DayQuality(),
-        submit=ScriptedSubmit(enrichment=towns.enrichment, script=script),
-        wait=0.1,
-    )
-    return [event for event in pipeline.run(days, options) if isinstance(event, DayOutcome)]
+    return [event for event in pipeline_of(towns, script).run(days, options) if isinstance(event, DayOutcome)]
 
 
 def test_a_red_day_leaves_the_others_unless_the_first_red_day_is_to_be_the_last(towns):
