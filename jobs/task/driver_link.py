@@ -57,7 +57,9 @@ class DriverAddress:
 class Stoppable(Protocol):
     """The run of one task."""
 
-    def run(self, batches: Iterator[pa.RecordBatch], driver: ToDriver) -> Iterator[pa.RecordBatch]: ...
+    driver: ToDriver
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
 
     def stop(self, reason: str) -> None: ...
 
@@ -139,7 +141,7 @@ def with_driver(
     """The run's output. The task registers at the driver with its first row, stops on its order, and reports its end,
     also without rows, if others may use its share.
     """
-    driver = ToDriver()
+    driver = run.driver
     stage, number = task.stageId(), task.partitionId()
     reported = False
 
@@ -161,7 +163,7 @@ def with_driver(
             yield batch
 
     try:
-        yield from run.run(reporting(), driver)
+        yield from run.run(reporting())
         if address.divides and not reported:
             driver.connect(connected(address, run, partition=number, stage=stage, task=number, waits=False))
         if address.divides or address.leases:

@@ -66,7 +66,6 @@ def test_a_task_that_does_not_reach_the_driver_has_what_each_has_at_first():
 def test_a_share_on_its_way_when_a_task_says_what_it_needs_is_not_beyond_what_it_said():
     quick, slow = Function(), Function(seconds=lambda key: 0.02)
     planned = plan(lookup(quick, "a"), lookup(slow, "b"))
-    run = PartitionRun(dataclasses.replace(planned, shares=((4, 4), (4, 4)), driver=DIVIDED), 0, 0)
     message = []
 
     def given():
@@ -79,7 +78,9 @@ def test_a_share_on_its_way_when_a_task_says_what_it_needs_is_not_beyond_what_it
                 run.grow([8, 8])  # the driver gave it before it heard this, and keeps the lesser of the two
             message.append(calls)
 
-    rows = in_time(lambda: sum(found.num_rows for found in run.run(given(), Hears())))
+    planned = dataclasses.replace(planned, shares=((4, 4), (4, 4)), driver=DIVIDED)
+    run = PartitionRun(planned, 0, 0, driver=Hears())
+    rows = in_time(lambda: sum(found.num_rows for found in run.run(given())))
     assert rows == 150
     assert message[0][0] <= 2
     assert slow.highest <= min(8, message[0][1])

@@ -61,7 +61,7 @@ def test_the_last_word_of_a_task_counts_all_its_rows(driver, to_driver, wait_for
     reported = []
     with RunProgress(driver, 30, reported.append) as progress:
         quick = replace(plan(lookup(Function())), progress=progress.number)  # ends before the first word is due
-        rows = PartitionRun(quick, 0, 0).run(iter([batch(0, 30)]), to_driver(progress))
+        rows = PartitionRun(quick, 0, 0, driver=to_driver(progress)).run(iter([batch(0, 30)]))
         assert sum(found.num_rows for found in rows) == 30
         wait_for(lambda: progress.figures()["rows"] == 30)
     assert reported[-1]["rows"] == 30

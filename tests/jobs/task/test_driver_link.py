@@ -85,9 +85,9 @@ def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_tha
 
     message = []
     function = Function(answer=no_such_town) if spoils == "call" else Function()
-    run = PartitionRun(plan(lookup(function, on_error="fail")), 0, 0)
+    run = PartitionRun(plan(lookup(function, on_error="fail")), 0, 0, driver=Hears())
     with pytest.raises((RowFailed, EOFError)) as failed:
-        in_time(lambda: list(run.run(broken() if spoils == "input" else iter(batches(10)), Hears())))
+        in_time(lambda: list(run.run(broken() if spoils == "input" else iter(batches(10)))))
     assert message == ([str(failed.value)] if spoils == "call" else [])
 
 

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from asyncio_core import AsyncFunction
 from jobs import schema
 from jobs.errors import RowFailed, RunStopped, TidegateError
-from jobs.task import runner
+from jobs.task import row_flow, runner
 from jobs.task.arrow_batches import BatchLayout
+from jobs.task.chain import Link
 from jobs.task.operators import CAPACITY_PER_CALL
 from jobs.task.plan import PartitionPlan
 from jobs.task.read_ahead import InputWindow
@@ -188,7 +189,7 @@ def test_every_row_leaves_once_however_the_input_is_cut(sizes, mode, share, chai
     given_batches = [batch(start, size) for start, size in zip(starts, sizes, strict=False)]
     asked = plan(*(lookup(Function(), f"l{n}") for n in range(chain)), mode=mode, share=share, event_time="at")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "ROWS_PER_BATCH", every)
+        patch.setattr(row_flow, "ROWS_PER_BATCH", every)
         found = in_time(lambda: list(PartitionRun(asked, 0, 0).run(iter(given_batches))))
     ids = [n for one in found for n in one.column("id").to_pylist()]
     assert sorted(ids) == list(range(sum(sizes)))
@@ -245,7 +246,7 @@ def test_a_slow_last_lookup_holds_back_the_first_one():
     out = collected(plan(lookup(first, "a"), lookup(last, "b"), share=2), batches(6000, 1000))
     assert out.num_rows == 6000
     capacity = 2 * 2 * CAPACITY_PER_CALL
-    assert max(ahead) <= runner.Link.BOUND + capacity + 2 * 2
+    assert max(ahead) <= Link.BOUND + capacity + 2 * 2
 
 
 def test_an_http_lookup_and_a_database_in_one_pass(service, tmp_path):
@@ -287,7 +288,7 @@ class Source:
 @pytest.mark.parametrize(("rows", "share"), [(1, 1), (10, 2), (200, 4)])
 def test_the_input_is_pulled_no_further_ahead_than_the_window_and_one_batch(monkeypatch, wait_for, rows, share):
     monkeypatch.setattr(runner, "PREFETCH_ROWS", rows)
-    monkeypatch.setattr(runner, "ROWS_PER_BATCH", 10)
+    monkeypatch.setattr(row_flow, "ROWS_PER_BATCH", 10)
     source = Source(batches(2000, 20))
     window = rows + CAPACITY_PER_CALL * share
     taken = 0
@@ -352,7 +353,7 @@ def test_an_input_that_breaks_is_raised_as_it_is():
 
 
 def test_a_run_that_is_left_early_cancels_its_calls_and_leaves_no_thread(monkeypatch, wait_for):
-    monkeypatch.setattr(runner, "ROWS_PER_BATCH", 1)
+    monkeypatch.setattr(row_flow, "ROWS_PER_BATCH", 1)
     function = Function(lambda key: 0.0 if key < 10 else 1000.0)
     endless = (batch(start, 10) for start in itertools.count(0, 10))
 

@@ -1,0 +1,42 @@
+"""Counts what a task reports to the driver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+    from jobs.task.operators import Chain
+    from jobs.task.progress import AttemptCounts, TaskProgress
+
+
+class ProgressReporter:
+    """Counts a task's progress. Made in the loop's thread, whose CPU time it measures."""
+
+    def __init__(
+        self,
+        progress: TaskProgress,
+        lookups: Sequence[Lookup],
+        chain: Chain,
+        attempts: AttemptCounts,
+        now_us: Callable[[], int],
+        *,
+        cpu_time: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._progress, self._lookups, self._chain, self._attempts = progress, lookups, chain, attempts
+        self._now_us, self._cpu_time = now_us, cpu_time
+        self._began = now_us(), cpu_time()
+
+    def progress(self, rows: int) -> TaskProgress:
+        """The progress until now. rows: so many have left."""
+        progress = self._progress
+        progress.rows = rows
+        progress.in_flight = sum(operator.statistics().running for operator in self._chain.operators)
+        progress.take(self._attempts)
+        progress.seconds = (self._now_us() - self._began[0]) / 1e6
+        progress.loop_s = self._cpu_time() - self._began[1]
+        for lookup, watch in zip(self._lookups, self._chain.watches, strict=True):
+            progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
+        return progress

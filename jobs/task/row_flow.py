@@ -1,0 +1,136 @@
+"""The rows of one task in the event loop: fed into the first operator, collected from the last one."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from asyncio_core import StreamElement, StreamRecord
+from jobs.input.arrow_keys import keys_of
+from jobs.task.arrow_batches import Assembler, EventTimes, InputBatch
+from jobs.task.asked_once import AskedOnce
+from jobs.task.durable_output import Finished
+from jobs.task.known_outcomes import KnownOutcomes, OutcomeSource
+from jobs.task.ledger_hits import LedgerHits
+from jobs.task.lookup_state import KnownRows, Row
+from jobs.task.read_ahead import InputQueue
+from jobs.task.row_elements import RowElements
+
+if TYPE_CHECKING:
+    from jobs.clients.client import Client
+    from jobs.task.operators import Chain
+    from jobs.task.plan import PartitionPlan
+    from jobs.task.task_ledger import TaskLedger
+
+ROWS_PER_BATCH = 2000  # of output
+TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
+
+
+class RowInput:
+    """The rows that Spark's input brings.
+
+    Attributes:
+        arrived: Takes the batches.
+        failed: The input broke, so that another attempt of the task may succeed.
+        complete: All rows were fed.
+    """
+
+    def __init__(self, plan: PartitionPlan, ledgers: Sequence[TaskLedger | None], elements: RowElements) -> None:
+        self._plan = plan
+        self._ledgers = ledgers
+        self._elements = elements
+        self.arrived = InputQueue()
+        self.failed = False
+        self.complete = asyncio.Event()
+
+    async def feed(self, chain: Chain) -> None:
+        """Feed all input into the first operator, with watermarks by event time."""
+        operator, link = chain.operators[0], chain.links[0] if chain.links else None
+        layout = self._plan.layout
+        known_at = [*map(self._known_outcomes, range(len(chain.callers)), chain.callers)]
+        event_times = EventTimes(layout.max_out_of_orderness_ms)
+        sequence = 0
+        while (item := await self.arrived.take()) is not None:
+            if isinstance(item, BaseException):
+                self.failed = True
+                raise item
+            keys, known = [], []
+            for names, outcomes in zip(layout.keys, known_at, strict=True):
+                keys.append(keys_of(item, names))
+                await _let_calls_run(chain)
+                known.append(outcomes.find(item, keys[-1]))
+                await _let_calls_run(chain)
+            batch = InputBatch(item, layout, sequence, event_times, known)
+            sequence += item.num_rows
+            for element in self._elements.of(batch, keys):
+                if link is not None:
+                    await link.room()
+                await operator.process_element(element)
+            await asyncio.sleep(0)
+            await _let_calls_run(chain)
+        self.complete.set()
+        await operator.end_input()
+
+    def _known_outcomes(self, place: int, caller: Client) -> KnownOutcomes:
+        """The outcomes known before any call at one lookup: prefetched, else from the ledger."""
+        plan, ledger, answers = self._plan, self._ledgers[place], self._plan.layout.answers[place]
+        sources: list[OutcomeSource] = []
+        if plan.asked_first and (file := plan.asked_first[place]) is not None:
+            sources.append(AskedOnce.open(file))
+        if ledger is not None:
+            sources += [
+                LedgerHits(index, caller, answers, hidden=ledger.hidden, idempotent=plan.lookups[place].idempotent)
+                for index in ledger.indexes
+            ]
+        return KnownOutcomes(answers, sources, may_call=plan.may_call)
+
+
+async def _let_calls_run(chain: Chain) -> None:
+    """Known rows never fill a queue, and a batch of them takes as long as many answers: so let those that came
+    meanwhile be taken and the next requests be sent, which is some turns of the loop.
+    """
+    if any(operator.statistics().running for operator in chain.operators):
+        for _ in range(TURNS_OF_A_CALL):
+            await asyncio.sleep(0)
+
+
+class RowOutput:
+    """The rows that leave the last operator, as batches.
+
+    Attributes:
+        batches: Finished ones, each with the ledger positions that must be stored before its rows leave.
+        rows: That have left so far.
+    """
+
+    def __init__(
+        self, plan: PartitionPlan, partition: int, ledgers: Sequence[TaskLedger | None], elements: RowElements
+    ) -> None:
+        self._assembler = Assembler(plan.layout, partition)
+        self._ledgers = [ledger for ledger in ledgers if ledger is not None]
+        self._elements = elements
+        self._ready: list[Row | KnownRows] = []
+        self._rows_ready = 0
+        self.batches: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
+        self.rows = 0
+
+    def collect(self, element: StreamElement) -> None:
+        if isinstance(element, StreamRecord):
+            self._ready.append(element.value)
+            self._rows_ready += 1 if type(element.value) is Row else len(element.value.numbers)
+            if self._rows_ready >= ROWS_PER_BATCH:
+                self.flush()
+
+    def collect_by_key(self, element: StreamElement) -> None:
+        if isinstance(element, StreamRecord) and type(element.value) is Row:
+            self._elements.left(element.value)
+        self.collect(element)
+
+    def flush(self) -> None:
+        """Make a batch of the rows that are ready."""
+        if self._ready:
+            self.rows += self._rows_ready
+            stored = [ledger.durability_mark() for ledger in self._ledgers]
+            self.batches.put((self._assembler.batch(self._ready), stored))
+            self._ready, self._rows_ready = [], 0
