@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+from uuid import NAMESPACE_OID, uuid5
 
 from yarl import URL
 
@@ -13,7 +14,7 @@ from jobs.clients.answer_body import SHOWN
 from jobs.clients.batch_items import ItemRequests, dumped, id_text
 from jobs.clients.batcher import Batching, BatchRefused
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http_session import AnswerTooLarge, Response, ServiceSession, StatusFailed
+from jobs.clients.http_session import NO_HEADERS, AnswerTooLarge, Response, ServiceSession, StatusFailed
 from jobs.clients.pages import PageReader
 from jobs.clients.request_counter import counts_of
 from jobs.clients.session_client import SessionClient
@@ -21,6 +22,7 @@ from jobs.declare.addresses import leads_elsewhere
 from jobs.declare.answer_types import cast_all
 from jobs.declare.batch import Batch
 from jobs.declare.conditions import Conditions
+from jobs.declare.fingerprint import fingerprint
 from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text, placeholders
@@ -63,6 +65,7 @@ class HttpClient(SessionClient):
             headers=lookup.headers,
             secrets=[variable.read() for variable in lookup.secrets()],
         )
+        self._of_request = None if lookup.idempotency_header is None else fingerprint(lookup.request_facts())
         self._pages = None
         if lookup.pages is not None:
             self._pages = PageReader(lookup.pages, self._session, attempt_timeout=lookup.attempt_timeout)
@@ -158,7 +161,16 @@ class HttpClient(SessionClient):
 
             return await self._pages.request(url, keys=keys, misses=misses, check=check)
         body = None if self._body is None else dumped(self._body.filled(values))
-        return await self._session.request(self._lookup.method, url, body=body, misses=misses, keys=keys)
+        return await self._session.request(
+            self._lookup.method, url, body=body, misses=misses, keys=keys, headers=self._idempotency(key)
+        )
+
+    def _idempotency(self, key: Key) -> Mapping[str, str]:
+        """The header that names this key's call, the same in every attempt, run and process."""
+        if self._lookup.idempotency_header is None:
+            return NO_HEADERS
+        called = json.dumps([self._of_request, *map(as_text, key)])
+        return {self._lookup.idempotency_header: str(uuid5(NAMESPACE_OID, called))}
 
     def _url(self, values: Mapping[str, Any]) -> URL:
         """The URL of a request. Raises ValueError if a key would change the address."""

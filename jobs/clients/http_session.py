@@ -30,6 +30,7 @@ from jobs.wording import one_line
 
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 RETRY_AFTER_UNSAID = 1.0  # s, for a throttled answer without a time
 
 
@@ -89,7 +90,7 @@ class ServiceSession:
         throttled: Collection[int],
         errors: Collection[int] = (),
         counts: RequestCounts,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] = NO_HEADERS,
         secrets: Sequence[str] = (),
     ) -> None:
         """errors: statuses that are always final errors. secrets: masked in addition to those of auth."""
@@ -176,16 +177,18 @@ class ServiceSession:
         received: int = 0,
         items: int | Unasked = 1,
         keys: Sequence[Key] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> Response:
         """Send one request. body: JSON. misses: statuses of a miss. received: bytes of this answer's earlier pages.
         items: its keys, without those of an earlier page. keys: the keys of its answers, unless each contains its key.
+        headers: of this request only.
 
         Raises CallFailed, Throttled and AccessRefused.
         """
         request = self._counts.request(items)
         LEAVING.set(request)
         try:
-            response = await self._exchange(method, url, body, misses, received)
+            response = await self._exchange(method, url, body, misses, received, own=headers)
         except CallFailed as failed:
             if not failed.passing and request.connection is not None:
                 request.connection.brought(keys)
@@ -199,14 +202,22 @@ class ServiceSession:
         return response
 
     async def _exchange(
-        self, method: str, url: URL, body: bytes | None, misses: Collection[int], received: int
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        misses: Collection[int],
+        received: int,
+        *,
+        own: Mapping[str, str],
     ) -> Response:
         assert self._session is not None
         headers = await self._authorizer.headers()
         sent = self._headers if body is None else self._headers_of_json
-        if headers:
+        if headers or own:
             sent = sent.copy()
-            sent.update(headers)
+            sent.update(own)
+            sent.update(headers or {})
         exchange = trace("http", lambda: f"{method} {url}", body, self.masked)
         if self._authorizer.parameter is not None:
             url = with_parameter(url, *self._authorizer.parameter)

@@ -145,7 +145,7 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
     marked, asked_again = 0, _AskedAgain.of(enrichment, day)
     for kept in kept_by([("", enrichment)]):
         own = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
-        if len(own) and kept.lookup.idempotent:
+        if len(own) and kept.lookup.repeatable:
             caller = client_for(kept.lookup, 1)
             stored = as_answers(select(kept.folder, own, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers)
             failed = [

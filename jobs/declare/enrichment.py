@@ -236,7 +236,7 @@ class Enrichment:
                         f"lookup {lookup.name}: returns: {column!r} starts with _, as the audit columns do."
                     )
                 written[column.lower()] = lookup.name
-            if not lookup.idempotent and self.ledger is None:
+            if not lookup.repeatable and self.ledger is None:
                 raise DeclarationError(
                     f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what was asked."
                 )

@@ -55,6 +55,9 @@ class HttpLookup(Lookup):
             attempt_timeout, and its answer is stored.
         echo: Key -> JSON path of the key in an answer, such as {"customer": "$.customer_id"}; an answer with another
             key is an error, is not stored, and its connection is not used again.
+        idempotency_header: Header, such as "Idempotency-Key", by which the service recognizes a repeated call: its
+            value is the same in every attempt and run for one key and request. With it a lookup with idempotent=False
+            is called again after its answer was lost, and its rows are never `unknown`.
     """
 
     service: Service
@@ -72,6 +75,7 @@ class HttpLookup(Lookup):
     max_answer_bytes: int = 1 << 20
     finish_after_timeout: bool = False
     echo: Mapping[str, str] = field(default_factory=dict, metadata=WHERE_DECLARED)
+    idempotency_header: str | None = field(default=None, metadata=WHERE_DECLARED)
 
     kind = "http"
 
@@ -136,6 +140,22 @@ class HttpLookup(Lookup):
                 raise DeclarationError(f"headers: {name} is not allowed here; declare it as the service's auth.")
             if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
                 raise DeclarationError(f"headers: {name} must be one line of ASCII text without spaces at its ends.")
+        self._check_idempotency_header(of_auth)
+
+    def _check_idempotency_header(self, of_auth: set[str]) -> None:
+        name = self.idempotency_header
+        if name is None:
+            return
+        if not HEADER.fullmatch(name):
+            raise DeclarationError(f"idempotency_header: {name!r} is not a header name; write letters, digits and -.")
+        if name.lower() in NOT_DECLARED | of_auth | {"content-type", *(other.lower() for other in self.headers)}:
+            raise DeclarationError(f"idempotency_header: {name} has another value already; name the service's own.")
+        if self.batch is not None or self.pages is not None:
+            several = "batch" if self.batch is not None else "pages"
+            raise DeclarationError(
+                f"idempotency_header: with {several} a request is not the only one of its key, so that a repeated one "
+                f"cannot be recognized; leave out {several} or the header."
+            )
 
     def _check_echo(self) -> None:
         if self.echo and self.batch is not None:
@@ -206,6 +226,10 @@ class HttpLookup(Lookup):
     @property
     def longest_call(self) -> float | None:
         return self.attempt_timeout or self.timeout
+
+    @property
+    def repeatable(self) -> bool:
+        return self.idempotent or self.idempotency_header is not None
 
     @property
     def concurrency(self) -> int:

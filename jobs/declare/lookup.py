@@ -118,7 +118,7 @@ class Lookup:
                 f"its service has a price per {others[0]}, which only a coroutine can report, with http.bill(...); "
                 "other lookups need a price per item or per request."
             )
-        if not self.idempotent and (self.retry.retries > 0 or self.cache is None):
+        if not self.repeatable and (self.retry.retries > 0 or self.cache is None):
             raise DeclarationError(
                 "idempotent=False: a repeated call, or one for each of two equal rows, may act twice; write "
                 "retry=Retry(retries=0), and leave the cache on."
@@ -160,6 +160,11 @@ class Lookup:
     def longest_call(self) -> float | None:
         """Seconds that one call takes at most; None where nothing ends it."""
         return self.timeout
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call whose answer was lost may be made again."""
+        return self.idempotent
 
     @property
     def batch_size(self) -> int:

@@ -54,5 +54,5 @@ def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOpt
         flush_rows=declared.flush_rows,
         flush_seconds=declared.flush_seconds,
         hidden=lookup.reads(enrichment.pii),
-        idempotent=lookup.idempotent,
+        idempotent=lookup.repeatable,
     )

@@ -149,7 +149,7 @@ def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
 
 def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
     """Two copies of a task do not see each other's marks."""
-    once = [lookup.name for lookup in enrichment.lookups if not lookup.idempotent]
+    once = [lookup.name for lookup in enrichment.lookups if not lookup.repeatable]
     if once and spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise DeclarationError(
             f"{enrichment.name}: lookup {once[0]}: idempotent=False, and spark.speculation is on, which runs a task "

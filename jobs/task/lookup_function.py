@@ -68,7 +68,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         lease: ServiceLease | None = None,
     ) -> None:
         self._lookup = lookup
-        self._retries = lookup.retry.retries if lookup.idempotent else None
+        self._retries = lookup.retry.retries if lookup.repeatable else None
         self._fails_on = fails_on(lookup)
         self._place = place  # of this lookup in Row.asked
         self._caller = caller
@@ -77,10 +77,10 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._watch = watch
         self._now_us = now_us
         self._attempts = attempts
-        self._replies = Replies(caller, watch, idempotent=lookup.idempotent)
+        self._replies = Replies(caller, watch, idempotent=lookup.repeatable)
         self._ledger = ledger
         self._allowance = allowance
-        marks = ledger is not None and not lookup.idempotent
+        marks = ledger is not None and not lookup.repeatable
         requests_wait = lease is not None and isinstance(caller, Enclosing) and caller.each_within(lease.call)
         self._lease = None if requests_wait else lease
         limited = marks or allowance is not None or self._lease is not None
@@ -232,7 +232,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if self._allowance is not None:
             await self._allowance.spend(self._place)
         try:
-            if self._ledger is not None and not self._lookup.idempotent:
+            if self._ledger is not None and not self._lookup.repeatable:
                 await self._ledger.mark(key)
             return await self._caller.call(key)
         finally:

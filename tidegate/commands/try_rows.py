@@ -33,7 +33,7 @@ def _run(options: argparse.Namespace) -> int:
     if not lookups:
         known = ", ".join(lookup.name for lookup in enrichment.lookups)
         raise DeclarationError(f"{enrichment.name} has no lookup {options.lookup!r}. It has: {known}.")
-    acting = [lookup.name for lookup in lookups if not lookup.idempotent]
+    acting = [lookup.name for lookup in lookups if not lookup.repeatable]
     if acting:
         raise DeclarationError(
             f"lookup {acting[0]}: idempotent=False: a run could not know of the calls that are made here, and would "
