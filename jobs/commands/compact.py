@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.ledger.abandoned import remove_abandoned
-from jobs.ledger.compaction import Compacted, clean_up
+from jobs.ledger.compaction import Compacted
+from jobs.ledger.compaction import compact as compact_folder
 
 if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
@@ -27,7 +28,7 @@ def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
     Answers beyond their time to live stay, because remap and replay use them. Raises LedgerError.
     """
     return [
-        CompactedLookup(one.lookup.name, one.folder.path, clean_up(one.folder), remove_abandoned(one.folder))
+        CompactedLookup(one.lookup.name, one.folder.path, compact_folder(one.folder), remove_abandoned(one.folder))
         for one in ledgers
         if not one.folder.is_empty()
     ]

@@ -33,18 +33,15 @@ from jobs.ledger.manifest import (
     known_generations,
     name_after,
 )
-from jobs.ledger.merging import Drop, SortedFile, in_order, merged
-from jobs.ledger.resolution import EXPIRED, Ints, Mask, expired, outcome_codes, superseded, times_of
-from jobs.ledger.scan import KeySet, read_parts
+from jobs.ledger.merging import SortedFile, in_order, merged
+from jobs.ledger.scan import read_parts
 from jobs.ledger.store import PARTS, ForeignFile, as_parquet, one_line
 
 if TYPE_CHECKING:
-    from jobs.declare.ledger_settings import Ttl
     from jobs.ledger.store import LedgerFolder
 
 GRACE = timedelta(days=1)
 DEBRIS = timedelta(days=2)  # files that no generation names: longer than any compaction takes
-MARKS_KEPT = timedelta(days=30)  # of "expired" marks: longer than an answer can take to the ledger
 ROWS_PER_FILE = 500_000
 ROWS_IN_MEMORY = 1_000_000  # rows of parts sorted at once; more are sorted in runs on the local disk
 
@@ -55,7 +52,6 @@ class Compacted:
 
     parts_taken_in: int = 0
     files_written: int = 0
-    files_kept: int = 0  # unchanged files of the previous generation
     rows: int = 0  # records in the generation
     rows_dropped: int = 0  # records that no longer count
     deleted: int = 0  # obsolete files
@@ -63,78 +59,61 @@ class Compacted:
 
 
 def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | None = None) -> Compacted:
-    """Compact all parts into a new generation, and delete files that were compacted or replaced over `grace` ago.
+    """Compact new parts into a new generation, and delete files that were compacted or replaced over `grace` ago.
 
-    Safe beside running jobs, readers and other compactions, if `grace` is longer than a reader takes. The newest record
-    of each key and outcome stays. Memory: about two million records. Raises
-    LedgerError when something cannot be read or written; nothing changes then.
+    Drops records that no longer affect their key: answers that were refreshed or have a newer one, marks of calls whose
+    answer is stored, and marks of refreshes over 30 days old. Answers beyond their time to live stay. Safe beside
+    running jobs, readers and other compactions, if `grace` is longer than a reader takes. Memory: about two million
+    records.
+
+    Args:
+        folder: The folder of one lookup's answers.
+        grace: How long obsolete files stay for readers that listed them before.
+        now_us: The time, in µs since the epoch; by default that of this host.
+
+    Raises:
+        LedgerError: Something cannot be read or written; nothing changes then.
     """
-    return _compact(folder, grace, now_us, None)
-
-
-def clean_up(
-    folder: LedgerFolder, *, ttl: Ttl | None = None, grace: timedelta = GRACE, now_us: int | None = None
-) -> Compacted:
-    """A compaction that also drops records that no longer affect their key, and with `ttl` the expired answers.
-
-    It drops answers that were refreshed or have a newer one, marks of calls whose answer is stored, and marks of
-    refreshes over 30 days old.
-    """
-    now = _now(now_us)
-
-    def drop(keys: Ints, rows: pa.Table, count: int) -> Mask:
-        old_marks = (outcome_codes(rows) == EXPIRED) & (now - times_of(rows) > MARKS_KEPT // timedelta(microseconds=1))
-        useless: Mask = superseded(keys, rows, count, now) | old_marks
-        return useless if ttl is None else useless | expired(rows, now_us=now, ttl=ttl)
-
-    return _compact(folder, grace, now_us, drop)
-
-
-def _compact(folder: LedgerFolder, grace: timedelta, now_us: int | None, drop: Drop | None) -> Compacted:
+    now_us = _now(now_us)
     known = known_generations(folder)
     there = contents(folder)
     done = Compacted(rows=there.generation.rows if there.generation else 0)
-    if there.parts or (drop is not None and there.generation is not None):
+    if there.parts:
         try:
-            done = _new_generation(folder, there, known, now_us, drop)
+            done = _new_generation(folder, there, known, now_us)
         except FileNotFoundError:  # another compaction was first and deleted the input of this one
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
                 f"ledger {folder.root!r}: its compacted files cannot be read: {one_line(error)}. Nothing was changed."
             ) from error
-    return done if done.given_up else replace(done, deleted=sweep(folder, grace, _now(now_us)))
+    return done if done.given_up else replace(done, deleted=sweep(folder, grace, now_us))
 
 
-def _new_generation(
-    folder: LedgerFolder, there: Contents, known: frozenset[str], now_us: int | None, drop: Drop | None
-) -> Compacted:
+def _new_generation(folder: LedgerFolder, there: Contents, known: frozenset[str], now_us: int) -> Compacted:
     base = there.generation
-    name = name_after(base, _now(now_us))
+    old = base.files if base else ()
+    name = name_after(base, now_us)
     with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary, ExitStack() as opened:
-        sorted_parts = _SortedParts(folder, there.parts, Path(temporary), _now(now_us))
-        if not sorted_parts.taken_in and drop is None:
+        sorted_parts = _SortedParts(folder, there.parts, Path(temporary), now_us)
+        if not sorted_parts.taken_in:
             return Compacted(rows=base.rows if base else 0)
-        old = base.files if base else ()
-        kept = [file for file in old if drop is None and not sorted_parts.touch(file)]
-        files = [SortedFile(opened.enter_context(open_compacted(folder, file))) for file in old if file not in kept]
+        files = [SortedFile(opened.enter_context(open_compacted(folder, file))) for file in old]
         files += [SortedFile(opened.enter_context(pq.ParquetFile(path))) for path in sorted_parts.files]
-        borders = [file.largest for file in kept]
-        tables = merged(files, ROWS_PER_FILE, now_us=_now(now_us), borders=borders, drop=drop)
-        written = [
+        tables = merged(files, ROWS_PER_FILE, now_us=now_us)
+        written = tuple(
             write_compacted(folder, f"{name}/{number:05d}.parquet", table) for number, table in enumerate(tables)
-        ]
-    now = _now(now_us)
+        )
     taken_in = {part: base.taken_in[part] for part in there.parts_taken_in} if base else {}
-    taken_in |= dict.fromkeys(sorted_parts.taken_in, now)
-    generation = Generation(name, now, tuple(sorted([*kept, *written], key=lambda file: file.smallest)), taken_in)
+    taken_in |= dict.fromkeys(sorted_parts.taken_in, now_us)
+    generation = Generation(name, now_us, written, taken_in)
     if not complete(folder, generation, known):
         for file in written:
             folder.delete(f"{COMPACTED}/{file.name}")
         return Compacted(given_up=True)
     before = sorted_parts.rows + sum(file.rows for file in old)
     return Compacted(
-        len(sorted_parts.taken_in), len(written), len(kept), generation.rows, rows_dropped=before - generation.rows
+        len(sorted_parts.taken_in), len(written), generation.rows, rows_dropped=before - generation.rows
     )
 
 
@@ -147,7 +126,6 @@ class _SortedParts:
         self.rows = 0
         self._temporary = temporary
         self._now_us = now_us
-        self._keys: KeySet | None = None
         some: list[pa.Table] = []
         for part, table in read_parts(folder, parts):
             if table is None:
@@ -172,13 +150,6 @@ class _SortedParts:
                 "room there, or set TMPDIR to a larger disk."
             ) from error
         self.files.append(path)
-        self._keys = KeySet(rows["key"]) if len(self.files) == 1 else None
-
-    def touch(self, file: CompactedFile) -> bool:
-        """Whether a record may belong to this file, or the file is small enough to be merged."""
-        if file.rows < ROWS_PER_FILE // 2 or len(self.files) > 1:
-            return True
-        return self._keys is not None and self._keys.any_between(file.smallest, file.largest)
 
 
 def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:

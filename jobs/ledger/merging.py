@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,20 +11,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.ledger.answers import SCHEMA
-from jobs.ledger.resolution import Ints, Mask, newest_rows
-
-Drop = Callable[[Ints, pa.Table, int], Mask]  # numbers of keys, rows, count of keys -> the rows to drop
+from jobs.ledger.resolution import newest_rows, superseded
 
 
-def in_order(rows: pa.Table, now_us: int, drop: Drop | None = None) -> pa.Table:
-    """The newest of each key and outcome, sorted by key, without the rows of `drop`."""
+def in_order(rows: pa.Table, now_us: int, *, are_all: bool = False) -> pa.Table:
+    """The newest of each key and outcome, sorted by key. are_all: these are all records of their keys, so those that no
+    longer affect their key are left out.
+    """
     keys = rows["key"].combine_chunks()
     ranks = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64) - 1
     newest = newest_rows(ranks, rows, now_us)
     rows, ranks = rows.take(pa.array(newest)), ranks[newest]
-    if drop is None or not len(ranks):
+    if not are_all or not len(ranks):
         return rows
-    return rows.filter(pa.array(~drop(ranks, rows, int(ranks.max()) + 1)))
+    return rows.filter(pa.array(~superseded(ranks, rows, int(ranks.max()) + 1, now_us)))
 
 
 class SortedFile:
@@ -60,30 +60,23 @@ class SortedFile:
         return rows.slice(0, count)
 
 
-def merged(
-    files: Sequence[SortedFile],
-    rows_per_table: int,
-    *,
-    now_us: int,
-    borders: Iterable[str] = (),
-    drop: Drop | None = None,
-) -> Iterator[pa.Table]:
-    """Consecutive tables sorted by key, of about this many rows; a new one begins after each of `borders`."""
-    for bound in itertools.chain(_bounds(files, rows_per_table, borders), [None]):
+def merged(files: Sequence[SortedFile], rows_per_table: int, *, now_us: int) -> Iterator[pa.Table]:
+    """Consecutive tables sorted by key, of about this many rows, with the records that affect their key."""
+    for bound in itertools.chain(_bounds(files, rows_per_table), [None]):
         rows = pa.concat_tables([SCHEMA.empty_table(), *(file.up_to(bound) for file in files)])
         if rows.num_rows:
-            table = in_order(rows, now_us, drop)
+            table = in_order(rows, now_us, are_all=True)
             if table.num_rows:
                 yield table
 
 
-def _bounds(files: Sequence[SortedFile], rows_per_table: int, borders: Iterable[str]) -> list[str]:
+def _bounds(files: Sequence[SortedFile], rows_per_table: int) -> list[str]:
     """Keys that end a table, so that none has many more rows than requested."""
     ends = sorted((largest, rows) for file in files for _, largest, rows in file.groups)
-    bounds, rows_so_far = set(borders), 0
+    bounds, rows_so_far = [], 0
     for largest, rows in ends:
         rows_so_far += rows
         if rows_so_far >= rows_per_table:
-            bounds.add(largest)
+            bounds.append(largest)
             rows_so_far = 0
-    return sorted(bounds)
+    return bounds

@@ -28,6 +28,7 @@ OK, MISS, ERROR, TIMEOUT, ASKED, EXPIRED = range(len(OUTCOMES))
 NEVER = -(1 << 62)  # before all times
 LONGEST = 1 << 62  # µs, the longest time to live
 SKEW = 300_000_000  # µs, tolerated difference of clocks
+MARKS_KEPT = 30 * 86_400_000_000  # µs, of "expired" marks: longer than an answer can take to the ledger
 TO_COME = 1 << 61  # µs by which future times are moved back: before all times, after NEVER, in order
 
 
@@ -102,7 +103,9 @@ def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) ->
 
 
 def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
-    """The rows that cannot affect a key, at any time to live. At most one row per key and outcome."""
+    """The rows that cannot affect a key, at any time to live, and old marks of refreshes. At most one row per key and
+    outcome.
+    """
     times, _ = _by_outcome(keys, table, count, now_us)
     void = times[EXPIRED]
     answered = np.maximum(np.maximum(times[OK], times[MISS]), void)
@@ -113,18 +116,9 @@ def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
     own = believed(times_of(table), now_us)
     codes = outcome_codes(table)
     below = own < bar[codes, keys]
-    marks: Mask = below | ((codes != EXPIRED) & (own <= void[keys]))
-    return marks
-
-
-def expired(table: pa.Table, *, now_us: int, ttl: Ttl) -> Mask:
-    """The rows that are older than the time to live of their outcome; marks have none."""
-    limits = ttl.max_age_us()
-    codes = outcome_codes(table)
-    ages = np.full(len(OUTCOMES), _limit(None))
-    ages[[OK, MISS, ERROR, TIMEOUT]] = [_limit(limits[name]) for name in ("ok", "miss", "error", "error")]
-    marks: Mask = now_us - believed(times_of(table), now_us) >= ages[codes]
-    return marks
+    is_mark = codes == EXPIRED
+    useless: Mask = below | (~is_mark & (own <= void[keys])) | (is_mark & (now_us - times_of(table) > MARKS_KEPT))
+    return useless
 
 
 def _by_outcome(keys: Ints, table: pa.Table, count: int, now_us: int) -> tuple[Ints, Ints]:

@@ -8,7 +8,7 @@ from odd_days import DAY, Moody, declare, folders, give_input, run
 
 from data_quality.catalogue import checks
 from jobs.commands.marks import mark_expired
-from jobs.ledger.compaction import clean_up, compact
+from jobs.ledger.compaction import compact
 from jobs.run.options import RunOptions
 
 pytestmark = pytest.mark.spark
@@ -37,7 +37,7 @@ def test_days_of_columns_of_every_type_raise_no_alarm_whatever_is_done_with_thei
     what = dice.choice(["again", "replay", "remap", "refresh"])
     if dice.random() < 0.5:
         for folder in folders(enrichment):
-            dice.choice([compact, clean_up])(folder)
+            compact(folder)
     if what == "remap":
         http = next(lookup for lookup in enrichment.lookups if lookup.name == "rated")
         mapped = replace(http, returns=f"{http.returns}, twice DOUBLE", paths={"twice": "$.rate"})

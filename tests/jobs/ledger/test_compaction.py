@@ -11,7 +11,7 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger import compaction
 from jobs.ledger.answers import as_answers
-from jobs.ledger.compaction import Compacted, clean_up, compact
+from jobs.ledger.compaction import Compacted, compact
 from jobs.ledger.erasure import forget
 from jobs.ledger.manifest import contents, newest_generation
 
@@ -88,25 +88,9 @@ def test_compacted_files_are_sorted_and_do_not_overlap_and_hold_each_key_and_out
     assert max(file.rows for file in files) <= 4_000
 
 
-def test_a_large_file_into_which_nothing_new_falls_is_kept_as_it_is(folder, ledgers, monkeypatch):
-    monkeypatch.setattr(compaction, "ROWS_PER_FILE", 1024)
-    folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}") for n in range(10_240)])
-    compact(folder, grace=NOW)
-    first = newest_generation(folder)
-    folder.write_part("r", "1", [ledgers.stored(f"k{n:05d}", at=2) for n in (5_000, 5_001, 99_999)])
-    done = compact(folder, grace=NOW)
-    compact(folder, grace=NOW)
-    assert (done.files_kept, done.rows) == (9, 10_241)
-    kept = {file.name for file in newest_generation(folder).files} & {file.name for file in first.files}
-    assert len(kept) == 9
-    found = ledgers.known(folder, ["k00000", "k05001", "k99999", "k10239"])
-    assert [record.answered_at for record in found.values()] == [1, 2, 1, 2]
-
-
-@pytest.mark.parametrize("job", [compact, clean_up])
-def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote, objects, ledgers, job):
+def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote, objects, ledgers):
     fill(remote, ledgers, runs=2)
-    job(remote, grace=NOW)
+    compact(remote, grace=NOW)
     fill(remote, ledgers, runs=2, seed=1)
     before, start = ledgers.known(remote, KEYS), dict(objects.objects)
     crashes = 0
@@ -115,13 +99,13 @@ def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote
         objects.objects.update(start)
         objects.changes_left = step
         try:
-            job(remote, grace=NOW)
+            compact(remote, grace=NOW)
         except LedgerError:
             crashes += 1
             objects.changes_left = None
             assert ledgers.known(remote, KEYS) == before
-            job(remote, grace=NOW)
-            job(remote, grace=NOW)
+            compact(remote, grace=NOW)
+            compact(remote, grace=NOW)
             assert ledgers.known(remote, KEYS) == before
             assert remote.parts() == []
         else:
@@ -290,40 +274,36 @@ def test_a_disk_for_sorting_that_is_full_is_said(folder, ledgers, monkeypatch):
         compact(folder)
 
 
-def test_clean_up_drops_what_can_speak_for_no_key_and_changes_no_answer(folder, ledgers):
+def test_what_no_longer_affects_a_key_is_dropped_and_no_answer_changes(folder, ledgers):
     for seed in range(4):
         fill(folder, ledgers, seed=seed)
-    before = ledgers.known(folder, KEYS)
-    kept = compact(folder, grace=NOW).rows
-    done = clean_up(folder, grace=NOW)
+    before, written = ledgers.known(folder, KEYS), len(folder.read(folder.parts()))
+    done = compact(folder, grace=NOW)
     assert ledgers.known(folder, KEYS) == before
-    assert done.rows < kept
-    assert done.rows_dropped == kept - done.rows
-    assert clean_up(folder, grace=NOW).rows_dropped == 0
+    assert done.rows_dropped == written - done.rows
+    assert done.rows <= 2 * len(KEYS)  # what is known of a key, and a mark beside it
 
 
-def test_clean_up_keeps_a_call_of_which_nobody_knows_what_came(folder, ledgers):
+def test_a_call_of_which_nobody_knows_what_came_is_kept(folder, ledgers):
     folder.write_part("r", "0", [ledgers.stored("k", "ok", 1), ledgers.stored("k", "expired", 2)])
     folder.write_part("r", "1", [ledgers.stored("k", "asked", 3), ledgers.stored("k", "timeout", 4)])
-    clean_up(folder, grace=NOW)
+    compact(folder, grace=NOW)
     assert ledgers.known(folder, ["k"]) == {"k": ledgers.stored("k", "asked", 3)}
 
 
-def test_clean_up_drops_answers_that_their_time_to_live_outlived_and_old_marks_of_refreshes(folder, ledgers):
+def test_answers_beyond_their_time_to_live_stay_and_old_marks_of_refreshes_go(folder, ledgers):
     day = 24 * HOUR_US
     records = [
-        ledgers.stored("ok", at=day),
         ledgers.stored("old miss", "miss", day),
-        ledgers.stored("miss", "miss", 39 * day + 1),
         ledgers.stored("void", at=day),
         ledgers.stored("void", "expired", 2 * day),
         ledgers.stored("asked", "asked", day),
     ]
     folder.write_part("r", "0", records)
-    assert clean_up(folder, ttl=Ttl(), now_us=40 * day).rows == 3
-    assert sorted(ledgers.known(folder, [record.key for record in records])) == ["asked", "miss", "ok"]
+    assert compact(folder, now_us=40 * day).rows == 2
+    assert sorted(ledgers.known(folder, [record.key for record in records], ttl=Ttl(miss=None))) == ["asked", "old miss"]
     folder.write_part("r", "1", [ledgers.stored("void", "expired", 39 * day)])
-    assert clean_up(folder, ttl=Ttl(), now_us=40 * day).rows == 4  # an answer of before may still be under way
+    assert compact(folder, now_us=40 * day).rows == 3  # an answer of before may still be under way
 
 
 def test_more_answers_than_memory_takes_are_sorted_in_turns(folder, ledgers, monkeypatch):

@@ -1,4 +1,4 @@
-"""Parts, selection, compaction, clean-up and forgetting, in any order, against the plainest model: a list."""
+"""Parts, selection, compaction and forgetting, in any order, against the plainest model: a list."""
 
 import tempfile
 from datetime import timedelta
@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import OUTCOMES, StoredAnswer, as_answers
-from jobs.ledger.compaction import clean_up, compact
+from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import forget
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
@@ -74,11 +74,6 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(grace=st.sampled_from([timedelta(0), 20 * US, timedelta(days=1)]))
     def compact(self, grace):
         assert not compact(self.folder, grace=grace, now_us=self.clock).given_up
-
-    @precondition(lambda self: self.records)
-    @rule(grace=st.sampled_from([timedelta(0), timedelta(days=1)]))
-    def clean_up(self, grace):
-        assert not clean_up(self.folder, grace=grace, now_us=self.clock).given_up
 
     @precondition(lambda self: self.records)
     @rule(keys=st.sets(st.sampled_from(KEYS), max_size=3))

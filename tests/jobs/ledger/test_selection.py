@@ -10,7 +10,7 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger import compaction, manifest, scan, selection
 from jobs.ledger.answers import as_answers, as_table
-from jobs.ledger.compaction import clean_up, compact
+from jobs.ledger.compaction import compact
 from jobs.ledger.selection import select
 
 SECOND = 1_000_000  # µs
@@ -83,7 +83,6 @@ def test_a_time_to_live_of_0_is_never_whatever_the_clocks_say(folder, ledgers):
     folder.write_part("r", "0-0-0", [ledgers.stored(kind, kind, later) for kind in kinds])
     never = Ttl(ok=timedelta(0), miss=timedelta(0), error=timedelta(0))
     assert ledgers.known(folder, kinds, now_us=NOW, ttl=never) == {}
-    assert clean_up(folder, ttl=never, now_us=NOW).rows == 0
 
 
 @pytest.mark.parametrize("ages", [timedelta.max, timedelta(days=365 * 300_000)], ids=str)

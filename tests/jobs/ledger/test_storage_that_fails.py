@@ -21,7 +21,7 @@ from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError
 from jobs.ledger import compaction
 from jobs.ledger.answers import StoredAnswer, as_answers
-from jobs.ledger.compaction import clean_up
+from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
@@ -75,9 +75,9 @@ def fill(folder):
     folder = calm(folder)
     folder.write_part("run-1", "0-0", records(KEYS[:8]))
     folder.write_part("run-1", "0-1", records(KEYS[8:10], "asked"))
-    clean_up(folder, grace=timedelta(0), now_us=NOW_US)
+    compact(folder, grace=timedelta(0), now_us=NOW_US)
     folder.write_part("run-2", "0-0", records(KEYS[10:14], at=2))
-    clean_up(folder, grace=timedelta(days=1), now_us=NOW_US)
+    compact(folder, grace=timedelta(days=1), now_us=NOW_US)
     folder.write_part("run-3", "0-0", [*records(KEYS[14:16], "miss", at=3), *records(KEYS[:1], "expired", at=3)])
     folder.write_part("run-3", "0-1", records(KEYS[:2], at=4))
     folder.write("runs/killed/run.json", b"{}")
@@ -121,7 +121,7 @@ def test_compaction_loses_no_answer_whatever_operation_fails(failing, tmp_path, 
     monkeypatch.setattr(compaction, "GRACE", grace)
 
     def job(folder):
-        clean_up(folder, grace=grace, now_us=NOW_US + 10)
+        compact(folder, grace=grace, now_us=NOW_US + 10)
         compact_command.remove_abandoned(folder)
 
     for folder, (step, failed, raised) in at_each_step(failing, tmp_path, job):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.declare.ledger_settings import Ttl
-from jobs.ledger.compaction import clean_up, compact
+from jobs.ledger.compaction import compact
 from jobs.ledger.resolution import SKEW
 from jobs.ledger.selection import select
 
@@ -24,12 +24,11 @@ def stamped(folder, ledgers):
     return folder
 
 
-@pytest.mark.parametrize("job", [compact, clean_up])
-def test_an_answer_that_is_paid_later_counts_and_a_compaction_keeps_it(stamped, ledgers, job):
+def test_an_answer_that_is_paid_later_counts_and_a_compaction_keeps_it(stamped, ledgers):
     stamped.write_part("run-2", "0", [ledgers.stored("k", at=NOW_US, response=b'"new"')])
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 1)["k"].response == b'"new"'
-    job(stamped, grace=AT_ONCE, now_us=NOW_US + 2)
-    job(stamped, grace=AT_ONCE, now_us=NOW_US + 3)
+    compact(stamped, grace=AT_ONCE, now_us=NOW_US + 2)
+    compact(stamped, grace=AT_ONCE, now_us=NOW_US + 3)
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 4)["k"].response == b'"new"'
     assert ledgers.known(stamped, ["k"], now_us=TO_COME + 1)["k"].response == b'"new"'  # that year has come
 
@@ -37,7 +36,7 @@ def test_an_answer_that_is_paid_later_counts_and_a_compaction_keeps_it(stamped, 
 def test_a_miss_that_is_paid_later_counts_and_the_answer_of_a_year_to_come_goes(stamped, ledgers):
     stamped.write_part("run-2", "0", [ledgers.stored("k", "miss", NOW_US)])
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 1)["k"].outcome == "miss"
-    assert clean_up(stamped, grace=AT_ONCE, now_us=NOW_US + 2).rows_dropped == 1
+    assert compact(stamped, grace=AT_ONCE, now_us=NOW_US + 2).rows_dropped == 1
     assert ledgers.known(stamped, ["k"], now_us=TO_COME + 1)["k"].outcome == "miss"
 
 
