@@ -63,7 +63,7 @@ format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff format
 
 reference: $(READY) ## write docs/reference.md anew, from the declarations
-	@$(BIN)/python -m tidegate.reference
+	@$(BIN)/python -m tools.reference
 
 wheel: $(READY) ## build dist/*.whl, and test it in environments of its own
 	@rm -rf dist

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from asyncio_core import AsyncFunction, StreamRecord, ordered_wait
 
@@ -30,118 +30,81 @@ RECORDS, AT_ONCE = 60, 12
 COLUMNS = 60  # of the picture: the time of the slowest way
 LEVELS = " ▁▂▃▄▅▆▇█"
 LIMIT = 30.0  # s for one lookup
+NAMES = sa.table("three_ways", sa.column("id", sa.Integer), sa.column("name", sa.Text))
 CREATE = "CREATE TABLE IF NOT EXISTS three_ways (id INTEGER PRIMARY KEY, name TEXT)"
-Ask = Callable[[int], str]
 Calls = list[tuple[float, float]]  # start and end of each, s
 
 
-class Connection(Protocol):
-    """An asynchronous connection."""
+@dataclass(frozen=True)
+class Database:
+    """A real database, asked in both ways.
 
-    async def name_of(self, record: int) -> str: ...
-
-
-class Database(Protocol):
-    """A real database, asked in both ways."""
+    Attributes:
+        title: Printed above its comparison.
+        url: SQLAlchemy's URL without a driver, such as sqlite:///names.db.
+        drivers: The driver that blocks, and the asynchronous one.
+        pause: SQL that waits for :ms milliseconds.
+    """
 
     title: str
-
-    def connect(self) -> contextlib.AbstractContextManager[Ask]:
-        """A connection that is waited for."""
-
-    def connect_async(self) -> contextlib.AbstractAsyncContextManager[Connection]:
-        """One that waits beside others."""
-
-
-def pause_ms(record: int) -> int:
-    """How long the database takes for a record: 10, 20 or 30 ms."""
-    return 10 * (record % 3 + 1)
-
-
-@dataclass(frozen=True)
-class SQLite:
-    path: Path
-    title = "SQLite (a library: its asynchronous driver has a thread for each connection)"
-    question = "SELECT pause(?), name FROM three_ways WHERE id = ?"
-
-    def fill(self, names: Sequence[str]) -> None:
-        with contextlib.closing(sqlite3.connect(self.path)) as database, database:
-            database.execute(CREATE)
-            database.executemany("INSERT INTO three_ways VALUES (?, ?)", enumerate(names))
-
-    @contextlib.contextmanager
-    def connect(self) -> Iterator[Ask]:
-        with contextlib.closing(sqlite3.connect(self.path, check_same_thread=False)) as database:
-            database.create_function("pause", 1, _pause)
-
-            def ask(record: int) -> str:
-                return str(database.execute(self.question, (pause_ms(record), record)).fetchone()[1])
-
-            yield ask
-
-    @contextlib.asynccontextmanager
-    async def connect_async(self) -> AsyncIterator[Connection]:
-        import aiosqlite
-
-        question = self.question
-        async with aiosqlite.connect(self.path) as database:
-            await database.create_function("pause", 1, _pause)
-
-            class One:
-                async def name_of(self, record: int) -> str:
-                    async with database.execute(question, (pause_ms(record), record)) as rows:
-                        return str(cast("Any", await rows.fetchone())[1])
-
-            yield One()
-
-
-@dataclass(frozen=True)
-class Postgres:
     url: str
-    title = "PostgreSQL"
+    drivers: tuple[str, str]
+    pause: str
 
-    def _open(self) -> contextlib.closing[Any]:
-        import psycopg2  # type: ignore[import-untyped]
+    @property
+    def question(self) -> sa.TextClause:
+        return sa.text(f"SELECT {self.pause}, name FROM three_ways WHERE id = :id")  # noqa: S608  # ours
 
-        return contextlib.closing(psycopg2.connect(self.url))
+    def engine(self, connections: int = 1) -> sa.Engine:
+        """A pool of so many open connections."""
+        engine = sa.create_engine(self._url(0), pool_size=connections, isolation_level="AUTOCOMMIT")
+        _with_pause(engine)
+        for one in [engine.connect() for _ in range(connections)]:
+            one.close()
+        return engine
+
+    async def async_engine(self, connections: int) -> AsyncEngine:
+        """The same with the asynchronous driver."""
+        engine = create_async_engine(self._url(1), pool_size=connections, isolation_level="AUTOCOMMIT")
+        _with_pause(engine.sync_engine)
+        for one in [await engine.connect() for _ in range(connections)]:
+            await one.close()
+        return engine
+
+    def _url(self, driver: int) -> sa.URL:
+        url = sa.make_url(self.url)
+        return url.set(drivername=f"{url.get_backend_name()}+{self.drivers[driver]}")
 
     def fill(self, names: Sequence[str]) -> None:
-        with self._open() as database, database, database.cursor() as cursor:
-            cursor.execute(CREATE)
-            cursor.execute("DELETE FROM three_ways")
-            cursor.executemany("INSERT INTO three_ways VALUES (%s, %s)", list(enumerate(names)))
-
-    @contextlib.contextmanager
-    def connect(self) -> Iterator[Ask]:
-        with self._open() as database, database.cursor() as cursor:
-
-            def ask(record: int) -> str:
-                question = "SELECT pg_sleep(%s), name FROM three_ways WHERE id = %s"
-                cursor.execute(question, (pause_ms(record) / 1000, record))
-                return str(cursor.fetchone()[1])
-
-            yield ask
-
-    @contextlib.asynccontextmanager
-    async def connect_async(self) -> AsyncIterator[Connection]:
-        import asyncpg
-
-        database = await asyncpg.connect(self.url)
-
-        class One:
-            async def name_of(self, record: int) -> str:
-                question = "SELECT pg_sleep($1), name FROM three_ways WHERE id = $2"
-                return str((await database.fetchrow(question, pause_ms(record) / 1000, record))[1])
-
-        try:
-            yield One()
-        finally:
-            await database.close()
+        """Make the table three_ways with these names, numbered from 0."""
+        with self.engine().begin() as connection:
+            connection.exec_driver_sql(CREATE)
+            connection.execute(sa.delete(NAMES))
+            connection.execute(sa.insert(NAMES), [{"id": id_, "name": name} for id_, name in enumerate(names)])
 
 
-def _pause(milliseconds: int) -> int:
-    time.sleep(milliseconds / 1000)
-    return milliseconds
+def sqlite_file(path: Path) -> Database:
+    title = "SQLite (a library: its asynchronous driver has a thread for each connection)"
+    return Database(title, f"sqlite:///{path}", ("pysqlite", "aiosqlite"), "pause(:ms)")
+
+
+def postgres(url: str) -> Database:
+    return Database("PostgreSQL", url, ("psycopg2", "asyncpg"), "pg_sleep(CAST(:ms AS float8) / 1000)")
+
+
+def _with_pause(engine: sa.Engine) -> None:
+    """Give SQLite's connections the function that PostgreSQL has."""
+
+    def add(connection: Any, _record: Any) -> None:
+        connection.create_function("pause", 1, lambda ms: time.sleep(ms / 1000))
+
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", add)
+
+
+def parameters(record: int) -> dict[str, int]:
+    """Of the question for a record; the database takes 10, 20 or 30 ms."""
+    return {"id": record, "ms": 10 * (record % 3 + 1)}
 
 
 @dataclass(frozen=True)
@@ -167,60 +130,50 @@ def in_flight(calls: Calls, moment: float) -> int:
 def one_by_one(database: Database, records: int) -> Way:
     """Each call waits for the one before."""
     calls: Calls = []
-    with database.connect() as ask:
-        began = time.monotonic()
-        names = [_timed(ask, record, calls) for record in range(records)]
-        return Way("one by one", names, calls, time.monotonic() - began)
+    engine = database.engine()
+    began = time.monotonic()
+    names = [_name_of(engine, database, record, calls) for record in range(records)]
+    return Way("one by one", names, calls, time.monotonic() - began)
 
 
 def by_threads(database: Database, records: int, at_once: int) -> Way:
     """Each of so many threads has a connection and waits for its call."""
     calls: Calls = []
-    with contextlib.ExitStack() as connected, ThreadPoolExecutor(at_once) as pool:
-        free = [connected.enter_context(database.connect()) for _ in range(at_once)]
-
-        def ask(record: int) -> str:
-            own = free.pop()  # there is one for each thread
-            try:
-                return _timed(own, record, calls)
-            finally:
-                free.append(own)
-
+    engine = database.engine(at_once)
+    with ThreadPoolExecutor(at_once) as pool:
         began = time.monotonic()
-        names = list(pool.map(ask, range(records)))
+        names = list(pool.map(lambda record: _name_of(engine, database, record, calls), range(records)))
         return Way(f"{at_once} threads", names, calls, time.monotonic() - began)
 
 
-def _timed(ask: Ask, record: int, calls: Calls) -> str:
-    start = time.monotonic()
-    name = ask(record)
-    calls.append((start, time.monotonic()))
-    return name
+def _name_of(engine: sa.Engine, database: Database, record: int, calls: Calls) -> str:
+    with engine.connect() as connection:
+        start = time.monotonic()
+        name = connection.execute(database.question, parameters(record)).one().name
+        calls.append((start, time.monotonic()))
+    return str(name)
 
 
 class NameLookup(AsyncFunction[int, str]):
     """The lookup as an asynchronous function, with so many connections."""
 
     def __init__(self, database: Database, connections: int, calls: Calls) -> None:
-        self._database, self._count, self._calls = database, connections, calls
-        self._free: list[Connection] = []
-        self._connected = contextlib.AsyncExitStack()
+        self._database, self._connections, self._calls = database, connections, calls
+        self._engine: AsyncEngine
 
     async def open(self, _context: object) -> None:
-        opening = (self._connected.enter_async_context(self._database.connect_async()) for _ in range(self._count))
-        self._free = [await one for one in opening]
+        self._engine = await self._database.async_engine(self._connections)
 
     async def close(self) -> None:
-        await self._connected.aclose()
+        await self._engine.dispose()
 
     async def async_invoke(self, value: int) -> list[str]:
-        connection = self._free.pop()  # there is one for each call that may be in flight
-        start = time.monotonic()
-        try:
-            return [await connection.name_of(value)]
-        finally:
+        connection: AsyncConnection
+        async with self._engine.connect() as connection:
+            start = time.monotonic()
+            found = await connection.execute(self._database.question, parameters(value))
             self._calls.append((start, time.monotonic()))
-            self._free.append(connection)
+            return [str(found.one().name)]
 
 
 async def asynchronously(database: Database, records: int, at_once: int) -> Way:
@@ -261,11 +214,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--postgres", metavar="URL", help="a PostgreSQL to ask too; the table three_ways is made there")
     options = parser.parse_args(arguments)
     names = [f"name {number}" for number in range(RECORDS)]
-    waits = sum(map(pause_ms, range(RECORDS))) / 1000
+    waits = sum(parameters(record)["ms"] for record in range(RECORDS)) / 1000
     print(f"{RECORDS} records, a lookup of 10 to 30 ms for each, {waits:.2f} s together; {AT_ONCE} at once may run.\n")
     with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
-        databases: list[SQLite | Postgres] = [SQLite(Path(folder, "names.db"))]
-        databases += [Postgres(options.postgres)] if options.postgres else []
+        databases = [sqlite_file(Path(folder, "names.db"))]
+        databases += [postgres(options.postgres)] if options.postgres else []
         for database in databases:
             database.fill(names)
             print(database.title)
@@ -275,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print("The names are not those of the records.", file=sys.stderr)
                 return 1
     if not options.postgres:
-        print(f"PostgreSQL too: --postgres {urlsplit('postgresql://user:password@host/database').geturl()}")
+        print("PostgreSQL too: --postgres postgresql://user:password@host/database")
     return 0
 
 

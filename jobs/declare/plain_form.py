@@ -1,7 +1,7 @@
-"""Declarations as plain data, as YAML has it, and back. The fields of the declared classes are the only schema.
+"""Declarations from plain data, as YAML has it. The fields of the declared classes are the only schema.
 
 Durations may be written `200ms`, `30s`, `2h`, `180d`, shares `0.5%`; a variable is `{env: NAME}`. Where several classes
-may stand, as for `auth`, the class is the key: `{oauth2_client_credentials: {...}}`. Defaults are left out.
+may stand, as for `auth`, the class is the key: `{oauth2_client_credentials: {...}}`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,6 @@ def enrichment_of(plain: Mapping[str, Any]) -> Enrichment:
     return found
 
 
-def plain_of(declared: Any) -> dict[str, Any]:
-    """The plain data of a declaration. Raises DeclarationError for what is code, as a function."""
-    plain = _written(declared, type(declared), "")
-    assert isinstance(plain, dict)
-    return plain
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
 def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a branch per kind of value
     members = [one for one in _members(kind) if one is not types.NoneType]
     if value is None:
@@ -120,52 +112,6 @@ def _seconds(value: Any, where: str) -> float:
     return float(duration[1]) * UNITS[duration[2]]
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
-def _written(value: Any, kind: Any, where: str) -> Any:  # noqa: PLR0911  # a branch per kind of value
-    if isinstance(value, Env):
-        return {"env": value.name}
-    if isinstance(value, Lookup) and kind is Lookup:
-        for name, declared in LOOKUPS.items():
-            if type(value) is declared:
-                fields = _written(value, declared, where)
-                return {"name": fields.pop("name"), name: fields}
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kinds = annotations_of(type(value))
-        fields = {
-            field.name: _written(getattr(value, field.name), kinds.get(field.name, Any), _below(where, field.name))
-            for field in _fields(type(value))
-            if not _is_default(field, getattr(value, field.name))
-        }
-        several = sum(map(_is_declared_class, _members(kind))) > 1
-        return {_key(type(value)): fields} if several else fields
-    elif isinstance(value, dt.timedelta):
-        return _duration(value)
-    elif isinstance(value, Mapping):
-        inner = (typing.get_args(kind) or (Any, Any))[-1]
-        return {name: _written(one, inner, _below(where, name)) for name, one in value.items()}
-    elif isinstance(value, list | tuple | set | frozenset):
-        inner = (typing.get_args(kind) or (Any,))[0]
-        return [_written(one, inner, f"{where}[{place}]") for place, one in enumerate(value)]
-    elif value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise DeclarationError(f"{where} is one {type(value).__name__}, which plain data cannot say: declare it in Python.")
-
-
-def _duration(value: dt.timedelta) -> str:
-    milliseconds = value / dt.timedelta(milliseconds=1)
-    for unit in ("d", "h", "m", "s"):
-        if milliseconds % (UNITS[unit] * 1000) == 0:
-            return f"{milliseconds / (UNITS[unit] * 1000):.0f}{unit}"
-    return f"{milliseconds!r}ms"
-
-
-def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
-    if field.default_factory is not dataclasses.MISSING:
-        return bool(value == field.default_factory())
-    return field.default is not dataclasses.MISSING and bool(value == field.default)
-
-
-# -- both --------------------------------------------------------------------------------------------------------------
 def _fields(declared: type) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(declared) if field.init]
 

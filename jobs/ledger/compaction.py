@@ -112,9 +112,7 @@ def _new_generation(folder: LedgerFolder, there: Contents, known: frozenset[str]
             folder.delete(f"{COMPACTED}/{file.name}")
         return Compacted(given_up=True)
     before = sorted_parts.rows + sum(file.rows for file in old)
-    return Compacted(
-        len(sorted_parts.taken_in), len(written), generation.rows, rows_dropped=before - generation.rows
-    )
+    return Compacted(len(sorted_parts.taken_in), len(written), generation.rows, rows_dropped=before - generation.rows)
 
 
 class _SortedParts:

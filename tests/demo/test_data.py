@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from demo import data, larger_day
+from demo import data
 
 pytestmark = pytest.mark.slow
 
@@ -194,30 +194,3 @@ def test_a_day_that_does_not_exist_is_refused_in_one_sentence(tmp_path, capsys, 
     assert data.main(["--root", str(tmp_path), "--days", days]) == 2
     assert capsys.readouterr().err == sentence
     assert list(tmp_path.iterdir()) == []
-
-
-# -- larger days -------------------------------------------------------------------------------------------------------
-def test_a_larger_day_has_the_rows_asked_for_all_distinct_and_late_like_the_year(tmp_path):
-    paths = larger_day.write(tmp_path, date(2013, 1, 10), rows=200_003, files=4)
-    assert paths == sorted((tmp_path / "raw" / "flights" / "date=2013-01-10").iterdir())
-    tables = [pq.ParquetFile(path).read() for path in paths]
-    assert [table.num_rows for table in tables] == [50_001, 50_001, 50_001, 50_000]
-    whole = pa.concat_tables(tables)
-    assert whole.schema == data.flights().drop_columns("date").schema
-    assert whole.group_by(IDENTITY).aggregate([]).num_rows == 200_003
-    share = sum(late(table["scheduled_departure"].to_pylist()) for table in tables) / whole.num_rows
-    assert 0.06 < share < 0.09
-
-
-def test_a_larger_day_is_the_same_for_the_same_seed(tmp_path):
-    first, again, other = (
-        pq.ParquetFile(larger_day.write(tmp_path, date(2013, 1, 10), rows=9_000, files=1, seed=seed)[0]).read()
-        for seed in (1, 1, 2)
-    )
-    assert first.equals(again)
-    assert not first.equals(other)
-
-
-def test_a_larger_day_with_more_rows_per_file_than_the_year_has_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="a file takes 1 to 336,776 rows"):
-        larger_day.write(tmp_path, date(2013, 1, 10), rows=1_000_000, files=2)

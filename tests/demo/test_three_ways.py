@@ -8,10 +8,10 @@ from demo import three_ways
 @pytest.fixture
 def database(request, tmp_path):
     if request.param == "SQLite":
-        found = three_ways.SQLite(tmp_path / "names.db")
+        found = three_ways.sqlite_file(tmp_path / "names.db")
     else:
         server = request.getfixturevalue("postgres")
-        found = three_ways.Postgres(server.url(server.new_database(), driver="postgresql"))
+        found = three_ways.postgres(server.url(server.new_database(), driver="postgresql"))
     found.fill([f"name {number}" for number in range(24)])
     return found
 

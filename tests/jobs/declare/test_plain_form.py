@@ -1,14 +1,12 @@
-"""A declaration in Python and the same in YAML are one: each is made of the other."""
+"""A declaration in YAML is the same as one in Python."""
 
 import datetime as dt
 from datetime import timedelta
 
 import pytest
 
-from enrichments.flights import flights
-from jobs.declare.plain_form import enrichment_of, plain_of
+from jobs.declare.plain_form import enrichment_of
 from jobs.errors import DeclarationError
-from tests.golden.declared.golden import towns
 from tidegate import (
     Batch,
     Enrichment,
@@ -127,13 +125,6 @@ addresses = Enrichment(
 def test_what_is_written_in_yaml_is_what_is_written_in_python():
     assert enrichment_of(ADDRESSES) == addresses
     assert enrichment_of(ADDRESSES).fingerprint == addresses.fingerprint
-
-
-@pytest.mark.parametrize("declared", [addresses, flights, towns], ids=lambda one: one.name)
-def test_a_declaration_comes_back_from_its_plain_data(declared):
-    again = enrichment_of(plain_of(declared))
-    assert again.fingerprint == declared.fingerprint
-    assert plain_of(again) == plain_of(declared)
 
 
 def put(path, value):

@@ -1,6 +1,6 @@
 """docs/reference.md: every field of every declaration, made from the declarations themselves.
 
-python -m tidegate.reference writes it (`make reference`).
+python -m tools.reference writes it (`make reference`).
 """
 
 from __future__ import annotations

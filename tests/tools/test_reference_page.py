@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tidegate import reference
+from tools import reference
 
 PAGE = Path(__file__).parents[2] / reference.PAGE
 DECLARED = reference.declared_classes()
