@@ -320,6 +320,7 @@ class DayFacts(Facts):
     input_types: str = ""  # types of the input's columns, as Spark's JSON of a struct; empty: Spark infers them
     shares_given: tuple[ShareGiven, ...] = ()  # in the order of the changes
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
+    input_version: int | None = None  # of the input, where it is a Delta table
 
 
 @dataclass(frozen=True)

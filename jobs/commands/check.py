@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from jobs.declare.discovery import Discovered, declared_in, modules_of
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, TidegateError
-from jobs.input.day import find_input, is_day, nearest_to
-from jobs.input.table_formats import refuse_table_formats
+from jobs.input.day import find_input, last_day
 from jobs.run.preflight import steps
 from jobs.tables import run_records
 from jobs.wording import counted
@@ -43,7 +41,7 @@ def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, s
 def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Iterator[tuple[str, bool]]:
     """All faults, a sentence each, including known ones; or a sentence that the enrichment is right."""
     with _noting(enrichment, wrong):
-        day = day or last_day(enrichment)
+        day = day or last_day(enrichment.input)
     input_day = None
     if day is not None:
         with _noting(enrichment, wrong):
@@ -81,15 +79,3 @@ def _lost(enrichment: Enrichment) -> Iterator[str]:
         yield from lost_days(enrichment)
     except TidegateError:  # an unreadable log was reported already
         return
-
-
-def last_day(enrichment: Enrichment) -> str:
-    """The last day with a folder in the input."""
-    prefix = f"{enrichment.input.partition}="
-    root = Path(enrichment.input.path)
-    days = [day for folder in root.glob(f"{prefix}*") if is_day(day := folder.name.removeprefix(prefix))]
-    if not days:
-        refuse_table_formats(root, root)
-        meant = nearest_to(root / f"{prefix}2013-01-10", "2013-01-10")
-        raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
-    return max(days)

@@ -7,7 +7,7 @@ import importlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from jobs import schema
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
@@ -20,28 +20,37 @@ from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
 
+InputFormat = Literal["parquet", "delta"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """Parquet files in one folder per day: `<path>/<partition>=<day>/`.
+    """Parquet files in one folder per day, `<path>/<partition>=<day>/`, or a Delta table partitioned by the day.
 
-    The files of a day may differ: a column that a file lacks is null in its rows, and the wider of two compatible types
-    is read. Incompatible types in one column are refused before any call.
+    The Parquet files of a day may differ: a column that a file lacks is null in its rows, and the wider of two
+    compatible types is read. Incompatible types in one column are refused before any call. Of a Delta table a run reads
+    the last version; the record of the run has its number.
 
     Attributes:
         path: A folder, local or on a disk that driver and executors share.
-        partition: Name in the folders' names, and of the day's column in the published table.
+        partition: Name in the folders' names, or the partition column of the Delta table; also of the day's column in
+            the published table.
         row_id: Columns that identify a row in evidence; by default source file and row number.
         asset_key: In Dagster, of the asset that writes these files, where there is one: `["raw", "orders"]`.
+        format: "parquet" or "delta"; the published table of another enrichment is a Delta table.
     """
 
     path: str
     partition: str = "date"
     row_id: Sequence[str] = ()
     asset_key: Sequence[str] = field(default=(), metadata=NOT_IN_FINGERPRINT)
+    format: InputFormat = field(default="parquet", metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name
+        if self.format not in get_args(InputFormat):
+            known = ", ".join(get_args(InputFormat))
+            raise DeclarationError(f"input: format is {self.format!r}; it must be one of: {known}.")
         require_folder("input", self.path)
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
             raise DeclarationError(

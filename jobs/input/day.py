@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.enrichment import Enrichment, Input
+    from jobs.input.delta import DeltaInput
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class InputDay:
     rows: int
     columns: tuple[InputColumn, ...]  # of all files, in the order of first occurrence
     alike: bool  # all files have these columns and types
+    version: int | None = None  # of the Delta table that they are of
 
     @property
     def names(self) -> list[str]:
@@ -77,31 +79,77 @@ class InputDay:
 
 
 def find_input(enrichment: Enrichment, day: str) -> InputDay:
-    """Find the files of a day. Raises NoInput for a day without files, and DeclarationError for incompatible files, or
-    files of a table format.
+    """Find the files of a day. Raises NoInput for a day without files, and DeclarationError for incompatible files,
+    files of a table format that is not declared, and a Delta table that cannot be read.
     """
-    folder = Path(enrichment.input.folder(day))
     try:
-        refuse_table_formats(folder, Path(enrichment.input.path))
-    except DeclarationError as error:
-        raise DeclarationError(f"{enrichment.name}: {error}") from error
-    if not folder.is_dir():
-        raise NoInput(
-            f"{enrichment.name}: input: there is no {folder} for {day}; nothing can be enriched."
-            f"{nearest_to(folder, day)}"
+        return (
+            _of_table(enrichment.input, day)
+            if enrichment.input.format == "delta"
+            else _of_folder(enrichment.input, day)
         )
-    files = sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+    except DeclarationError as error:
+        raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
+
+
+def files_in(declared: Input, day: str) -> list[Path]:
+    """The files of a day in the order of their names, maybe none; of a Delta table those of its last version. Raises
+    DeclarationError for a Delta table that cannot be read.
+    """
+    if declared.format == "delta":
+        return _table(declared).files(day)
+    folder = Path(declared.folder(day))
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+
+
+def last_day(declared: Input) -> str:
+    """The last day of the input. Raises DeclarationError without any."""
+    prefix, root = f"{declared.partition}=", Path(declared.path)
+    if declared.format == "delta":
+        days = _table(declared).days
+    else:
+        days = [day for folder in root.glob(f"{prefix}*") if is_day(day := folder.name.removeprefix(prefix))]
+    if days:
+        return max(days)
+    if declared.format == "delta":
+        raise DeclarationError(f"input: {root} has no rows of any day.")
+    refuse_table_formats(root, root)
+    meant = nearest_to(root / f"{prefix}2013-01-10", "2013-01-10")
+    raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
+
+
+def _table(declared: Input) -> DeltaInput:
+    from jobs.input.delta import DeltaInput  # deltalake, which definitions load without
+
+    return DeltaInput.at(declared.path, declared.partition)
+
+
+def _of_table(declared: Input, day: str) -> InputDay:
+    table = _table(declared)
+    files = table.files(day)
     if not files:
-        raise NoInput(f"{enrichment.name}: input: {folder} holds no .parquet file.")
+        raise NoInput(f"input: {table.root} has no rows of {day} in version {table.version}; nothing can be enriched.")
+    footers = {file: _footer(file) for file in files}
+    read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
+    rows = sum(footer.num_rows for footer in footers.values())
+    return InputDay(tuple(read), rows, table.columns(), alike=False, version=table.version)
+
+
+def _of_folder(declared: Input, day: str) -> InputDay:
+    folder = Path(declared.folder(day))
+    refuse_table_formats(folder, Path(declared.path))
+    if not folder.is_dir():
+        raise NoInput(f"input: there is no {folder} for {day}; nothing can be enriched.{nearest_to(folder, day)}")
+    files = files_in(declared, day)
+    if not files:
+        raise NoInput(f"input: {folder} holds no .parquet file.")
     if colon := next((path for path in files if ":" in path.name), None):
         raise DeclarationError(
-            f"{enrichment.name}: input: {colon} has a ':' in its name, which Spark takes for an address. "
-            "Rename the file."
+            f"input: {colon} has a ':' in its name, which Spark takes for an address. Rename the file."
         )
-    try:
-        return of_files(files)
-    except DeclarationError as error:
-        raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
+    return of_files(files)
 
 
 def nearest_to(folder: Path, day: str) -> str:

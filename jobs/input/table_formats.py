@@ -17,9 +17,10 @@ def refuse_table_formats(folder: Path, root: Path) -> None:
     """
     for start in (folder, folder.resolve(), root, root.resolve()):
         for log, kind in _logs_above(start):
+            declared = 'declare it by Input(format="delta"), or ' if kind == "a Delta" else ""
             raise DeclarationError(
-                f"input: {log} makes {root} part of {kind} table, whose files also hold deleted rows; write the rows "
-                "of each day to Parquet files in a folder of their own, and name that folder in Input.path."
+                f"input: {log} makes {root} part of {kind} table, whose files also hold deleted rows; {declared}write "
+                "the rows of each day to Parquet files in a folder of their own, and name that folder in Input.path."
             )
 
 

@@ -84,6 +84,7 @@ def plan_day(rows: DataFrame, enrichment: Enrichment, input_day: InputDay, run: 
         input_files=tuple(str(path.resolve()) for path in input_day.files),
         input_columns=tuple(input_day.names),
         input_types="" if types is None else types.json(),
+        input_version=input_day.version,
         folder=str(run_folder(enrichment, run.run_id)),
         files=(),
         shares=tasks.shares,

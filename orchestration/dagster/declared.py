@@ -22,13 +22,15 @@ from orchestration.dagster.names import Names
 class Declared:
     """One enrichment, and where the Spark program finds it.
 
-    input_name: of its input in Dagster, made of folders; () for the last one alone.
+    input_name: of its input in Dagster, made of folders; () for the last one alone. upstream: the enrichment whose
+    published table is its input.
     """
 
     reference: str  # module:name
     enrichment: Enrichment
     input_name: tuple[str, ...] = ()
     names: Names = field(default_factory=Names)
+    upstream: "Declared | None" = None
 
     @cached_property
     def facts(self) -> DeclaredFacts:
@@ -48,12 +50,14 @@ class Declared:
 
     @property
     def raw_key(self) -> dg.AssetKey:
-        return self.names.input(self.enrichment, self.input_name or folders_of(self.enrichment)[-1:])
+        if self.upstream is not None and not self.enrichment.input.asset_key:
+            return self.upstream.key
+        return self.names.input(self.enrichment, self.input_name or folders_of(self.enrichment.input.path)[-1:])
 
     @property
     def input_is_foreign(self) -> bool:
         """Whether another asset of the project writes the input."""
-        return bool(self.enrichment.input.asset_key)
+        return self.upstream is not None or bool(self.enrichment.input.asset_key)
 
     def beside(self, name: str) -> dg.AssetKey:
         """Of a summary, of windows, of dead letters."""
@@ -88,14 +92,17 @@ class Declared:
         return self.names.job(self.enrichment)
 
 
-def folders_of(enrichment: Enrichment) -> tuple[str, ...]:
-    """The folders of its input, from the root down; the same for two spellings of one path."""
-    return Path(os.path.abspath(enrichment.input.path)).parts  # noqa: PTH100  # Path.absolute leaves `..` in
+def folders_of(path: str) -> tuple[str, ...]:
+    """The folders of a path, from the root down; the same for two spellings of one path."""
+    return Path(os.path.abspath(path)).parts  # noqa: PTH100  # Path.absolute leaves `..` in
 
 
 def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
-    """The same, the inputs named by as many of their last folders as tell them from each other: one where that does."""
-    folders = {declared.name: folders_of(declared.enrichment) for declared in all_declared}
+    """The same, each with the enrichment that publishes its input, if one does; the other inputs are named by as many
+    of their last folders as tell them from each other: one where that does.
+    """
+    folders = {declared.name: folders_of(declared.enrichment.input.path) for declared in all_declared}
+    published = {folders_of(declared.enrichment.output.path): declared for declared in all_declared}
     paths = set(folders.values())
 
     def name(path: tuple[str, ...]) -> tuple[str, ...]:
@@ -106,7 +113,11 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
             if length == len(path) or all(other[-length:] != path[-length:] for other in alike)
         )
 
-    return [replace(declared, input_name=name(folders[declared.name])) for declared in all_declared]
+    def placed(declared: Declared) -> Declared:
+        path = folders[declared.name]
+        return replace(declared, input_name=name(path), upstream=published.get(path))
+
+    return [placed(declared) for declared in all_declared]
 
 
 def shared_name(all_declared: Sequence[Declared], name: str) -> str:

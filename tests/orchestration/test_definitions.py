@@ -211,6 +211,17 @@ def test_inputs_of_two_paths_are_two_assets_with_a_sensor_each(paths, keys):
     assert len(sensors) == len(set(keys))
 
 
+def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_follows_it_without_a_sensor():
+    after = reading("after", "./data/published/flights_enriched/")
+    both = [Declared("a:flights", flights), after]
+    repository = definitions_of(both, SparkProgram()).get_repository_def()
+    asset = repository.asset_graph.get(dg.AssetKey("after"))
+    assert {key.to_user_string() for key in asset.parent_keys} == {"flights_enriched"}
+    assert asset.automation_condition is not None
+    assert [sensor.name for sensor in repository.sensor_defs if sensor.name.endswith("_files")] == ["flights_files"]
+    assert dg.AssetKey(["raw", "flights_enriched"]) not in repository.asset_graph.get_all_asset_keys()
+
+
 def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
     package = write_package(tmp_path, monkeypatch, later=("later", "data/published/later"))
     assert [(found.reference, found.name) for found in enrichments_in(package)] == [

@@ -21,9 +21,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import preview_text
-    from jobs.commands.check import last_day
     from jobs.commands.preview import first_rows, preview_rows
     from jobs.commands.preview_keys import keys_of
+    from jobs.input.day import last_day
     from jobs.run.preflight import preflight
 
     enrichment = named(options).enrichment
@@ -39,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
             f"lookup {acting[0]}: idempotent=False: a run could not know of the calls that are made here, and would "
             "make them again. Try the others with --lookup, and this one at a service for tests, declared idempotent."
         )
-    day = require_day(options.day, "--day") if options.day else last_day(enrichment)
+    day = require_day(options.day, "--day") if options.day else last_day(enrichment.input)
     rows = first_rows(preflight(enrichment, day), options.rows)
     keys = keys_of(enrichment, lookups, rows, _tell, show_personal=options.show_personal)  # before the first call
     width = shutil.get_terminal_size((120, 24)).columns

@@ -89,7 +89,11 @@ class DayEvents:
         yield dg.AssetObservation(
             asset_key=self.declared.raw_key,
             partition=self.day,
-            metadata={"dagster/row_count": record.figures.rows_in, "files": len(record.facts.input_files)},
+            metadata={
+                "dagster/row_count": record.figures.rows_in,
+                "files": len(record.facts.input_files),
+                **({} if record.facts.input_version is None else {"version": record.facts.input_version}),
+            },
         )
         if record.state == PUBLISHED and self.declared.has_dead_letters:
             yield dg.AssetMaterialization(

@@ -4,11 +4,11 @@ import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import dagster as dg
 from dagster import RunsFilter
 
+from jobs.input.day import files_in
 from jobs.tables import run_records
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
@@ -35,10 +35,7 @@ class DayFiles:
 
 def files_of(declared: Declared, day: str) -> DayFiles | None:
     """None while there are none."""
-    folder = Path(declared.enrichment.input.folder(day))
-    if not folder.is_dir():
-        return None
-    found = [path.stat() for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._"]
+    found = [path.stat() for path in files_in(declared.enrichment.input, day)]
     if not found:
         return None
     return DayFiles(len(found), sum(one.st_size for one in found), max(one.st_mtime for one in found))

@@ -1,0 +1,127 @@
+"""A day of a Delta table that others write: the live files of one version, with the table's columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.schema import PrimitiveType
+
+from jobs.errors import DeclarationError
+from jobs.input.types import InputColumn
+
+VECTORS = "deletionVectors"
+# what a table may need of its readers; any other feature changes which rows or values its files stand for
+READ = {VECTORS, "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
+MAPPING = "delta.columnMapping.mode"
+OTHERWISE = "or write the rows of each day to Parquet files in a folder of their own."
+
+
+@dataclass(frozen=True)
+class DeltaInput:
+    """One version of a Delta table, partitioned by the day. root: its folder. partition: the day's column."""
+
+    table: DeltaTable
+    root: Path
+    partition: str
+
+    @classmethod
+    def at(cls, path: str, partition: str, version: int | None = None) -> DeltaInput:
+        """Open a version of the table, by default the last one.
+
+        Raises DeclarationError without such a version, for a table that is not partitioned by the day alone, and for
+        one whose files Spark's Parquet reader would read otherwise than Delta does.
+        """
+        root = Path(path)
+        try:
+            if not DeltaTable.is_deltatable(path):
+                raise DeclarationError(f'input: {root} is not a Delta table, and Input(format="delta") says it is one.')
+            opened = cls(DeltaTable(path, version=version), root, partition)
+            opened._refuse_what_is_not_read()
+        except (DeltaError, OSError, ValueError) as error:
+            named = f"version {version} of {root}" if version is not None else root
+            raise DeclarationError(f"input: {named} cannot be read: {' '.join(str(error).split())}.") from error
+        return opened
+
+    @property
+    def version(self) -> int:
+        return self.table.version()
+
+    @property
+    def days(self) -> list[str]:
+        """The days with files, sorted."""
+        return sorted({str(one[self.partition]) for one in self.table.partitions() if one[self.partition] is not None})
+
+    def files(self, day: str) -> list[Path]:
+        """The live files of a day, by path. Raises DeclarationError if rows of one were deleted by a vector."""
+        actions = pa.table(self.table.get_add_actions(flatten=True))
+        of_day = pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day)
+        files = sorted(self._path(path) for path in actions.filter(of_day)["path"].to_pylist())
+        deleted = self._with_deleted_rows()
+        if marked := next((file for file in files if file.resolve() in deleted), None):
+            raise DeclarationError(
+                f"input: {marked} has a deletion vector, which marks rows of the file as deleted; purge them "
+                f"(REORG TABLE ... APPLY (PURGE)), {OTHERWISE}"
+            )
+        return files
+
+    def columns(self) -> tuple[InputColumn, ...]:
+        """The table's columns without the day's. A column that a file lacks is null in its rows."""
+        fields = pa.schema(self.table.schema().to_arrow())
+        return tuple(
+            InputColumn(field.name, nullable(field.type), self.root, untyped=False, spark_field=None)
+            for field in fields
+            if field.name != self.partition
+        )
+
+    def _path(self, name: str) -> Path:
+        """name: relative to the table, or a URL where a clone shares the files of another table."""
+        url = urlsplit(name)
+        return Path(unquote(url.path)) if url.scheme == "file" else self.root / unquote(name)
+
+    def _with_deleted_rows(self) -> set[Path]:
+        if VECTORS not in (self.table.protocol().reader_features or ()):
+            return set()
+        return {self._path(uri).resolve() for uri in pa.table(self.table.deletion_vectors())["filepath"].to_pylist()}
+
+    def _refuse_what_is_not_read(self) -> None:
+        mapping = self.table.metadata().configuration.get(MAPPING, "none")
+        if mapping != "none":
+            raise DeclarationError(
+                f"input: {self.root} has a column mapping ({MAPPING} is {mapping!r}): its files name columns otherwise "
+                f"than the table; set it to none, {OTHERWISE}"
+            )
+        unknown = sorted(set(self.table.protocol().reader_features or ()) - READ - {"columnMapping"})
+        if unknown:
+            raise DeclarationError(
+                f"input: {self.root} has the Delta feature {unknown[0]}, which Tidegate does not read; drop the "
+                f"feature, {OTHERWISE}"
+            )
+        partitions = self.table.metadata().partition_columns
+        if partitions != [self.partition]:
+            raise DeclarationError(
+                f"input: {self.root} is partitioned by {', '.join(partitions) or 'nothing'}; it must be by "
+                f"{self.partition} alone, the column of the day (Input.partition)."
+            )
+        kind = next(field.type for field in self.table.schema().fields if field.name == self.partition)
+        if kind not in (PrimitiveType("date"), PrimitiveType("string")):
+            raise DeclarationError(
+                f"input: {self.partition} in {self.root} is {kind.type}; the column of the day must be a date, or a "
+                "string such as 2013-01-10."
+            )
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """The type as Spark reads it from files, which may lack each part of it."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(nullable(kind.value_type))
+    return kind
