@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import plain
-from data_quality.judging import Judging, in_one_line
+from data_quality.judging import LONGEST, Judging
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
 from data_quality.written_day import Stored, WrittenDay
 from jobs import schema
 from jobs.schema import DayFacts, DayMetrics, Verdict
+from jobs.wording import one_line
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
 with quiet():
@@ -123,6 +124,6 @@ def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
 def _exception(info: dict[str, Any]) -> str | None:
     """The message of the exception that stopped a check; Great Expectations nests it by metric."""
     if "raised_exception" in info:
-        return in_one_line(info["exception_message"]) if info["raised_exception"] else None
+        return one_line(info["exception_message"], LONGEST) if info["raised_exception"] else None
     messages = [_exception(inner) for inner in info.values() if isinstance(inner, dict)]
     return next((message for message in messages if message), None)

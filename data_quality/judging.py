@@ -13,7 +13,9 @@ from data_quality.findings import Finding
 from data_quality.report.pictures import Pictures
 from data_quality.run_output import TaskRows
 from data_quality.written_day import WrittenDay
+from jobs.wording import one_line
 
+LONGEST = 300  # characters of an error
 AT_ONCE = min(8, os.cpu_count() or 1)  # tasks
 
 
@@ -49,13 +51,13 @@ class Judging:
     def _finding(self, check: Check, parts: list[Any]) -> Finding:
         error = next((part for part in parts if isinstance(part, Exception)), None)
         finding = error or _guarded(partial(check.finding, parts, self._day))
-        return finding if isinstance(finding, Finding) else Finding.not_run(in_one_line(finding))
+        return finding if isinstance(finding, Finding) else Finding.not_run(_message(finding))
 
     def _why_not(self, check: Check) -> str | None:
         """Why a check cannot run, or None."""
         missing = self._day.output.missing(check.needs)
         error = None if missing else _guarded(partial(check.prepare, self._day))
-        return missing or (None if error is None else in_one_line(error))
+        return missing or (None if error is None else _message(error))
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
@@ -66,5 +68,5 @@ def _guarded(work: Callable[[], Any]) -> Any:
         return error
 
 
-def in_one_line(problem: object) -> str:
-    return " ".join(str(problem).split())[:300] or repr(problem)
+def _message(error: object) -> str:
+    return one_line(str(error), LONGEST) or repr(error)

@@ -21,8 +21,9 @@ from great_expectations.render.renderer.renderer import renderer
 
 from data_quality.catalogue import CheckSpec
 from data_quality.findings import Finding, share
-from data_quality.judging import in_one_line
+from data_quality.judging import LONGEST
 from jobs.schema import ExpectationFacts
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,7 +105,7 @@ def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
     try:
         return kind(**wanted.arguments, **common)
     except (TypeError, ValueError) as wrong:
-        return f"{wanted.type}: {in_one_line(wrong)}"
+        return f"{wanted.type}: {one_line(str(wrong), LONGEST)}"
 
 
 def _run(expectations: list[Any], frame: DataFrame) -> dict[str, Any]:

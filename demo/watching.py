@@ -70,7 +70,7 @@ class Watch:
             print(f"\r\x1b[K{text}", end="", flush=True)
 
     def _line(self) -> str:
-        rows = terminal.progress_line(dict(self._progress)) if self._progress else ""
+        rows = terminal.progress_line(self._progress) if self._progress else ""
         return f"{self.heading}{self._day}  {rows}"
 
     def _stop_service(self) -> None:

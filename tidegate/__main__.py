@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in OF_THE_DISK:
             raise
-        print(f"{error}. Once that is mended, the same command goes on.", file=sys.stderr)
+        print(f"{error}. Fix that, then run the same command again: it continues.", file=sys.stderr)
         return FAILED
     return status
 

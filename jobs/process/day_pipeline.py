@@ -262,7 +262,7 @@ class _Run:
         return outcome if outcome.state == NOT_STARTED else self._pipeline.record(outcome, self._began)
 
     def _again(self, day: str) -> str:
-        return f"Once that is mended, run the day again: `tidegate run {self._name} --day {day}`."
+        return f"Once that is fixed, run the day again: `tidegate run {self._name} --day {day}`."
 
 
 def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:

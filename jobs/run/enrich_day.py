@@ -37,7 +37,7 @@ from jobs.tables import run_records
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
 LOOK_EVERY = 0.2  # s
 LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that takes what the program prints
-AGAIN = "run the same day again once that is mended; days published before stay as they are."
+AGAIN = "once that is fixed, run the same day again; published days stay as they are."
 
 
 def main(arguments: list[str] | None = None) -> int:

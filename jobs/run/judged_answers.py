@@ -1,6 +1,6 @@
 """Stored answers that the declaration calls errors (error_when, required): they hold as long as an error does.
 
-The raw response is stored as any other, so that a mended declaration maps it anew without a call.
+The raw response is stored as any other, so that a corrected declaration maps it again without a call.
 """
 
 from __future__ import annotations

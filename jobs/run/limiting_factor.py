@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.schema import DayMetrics, LookupMetrics
 
-SHARE_OF_GATE = 0.2  # of the time: as long closed, the gate is what one would mend first
+SHARE_OF_GATE = 0.2  # of the time: a gate that was closed for so long is the first thing to fix
 SHARE_OF_LOOP = 0.9  # busy; then a call's time is in part the time it waits for its turn in the loop
 SHARE_OF_SLOTS = 0.8  # in use on average
 SHARE_OF_REPEATS = 0.2  # of the calls

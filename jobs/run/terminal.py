@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobs.wording import counted
 
 EVERY = 5.0  # s between progress lines where the output is no terminal
-WIDTH = 20
 
 
-def bar(done: int, total: int) -> str:
-    filled = WIDTH * done // total if total else WIDTH
-    return "#" * filled + " " * (WIDTH - filled)
-
-
-def progress_line(event: dict[str, Any]) -> str:
-    unit = event.get("unit", "rows")
-    left = f"left {event['left_s']:.0f} s" if event["left_s"] is not None else ""
-    p99 = f"p99 {event['p99_ms']:.0f} ms" if event["p99_ms"] is not None else ""
-    rate = f"{event['rows_per_s']:.0f} {unit}/s" if event["rows_per_s"] else ""  # it takes half a second to tell
-    done = f"{bar(event['rows'], event['rows_total'])}  {event['rows']}/{event['rows_total']} {unit}"
-    return "   ".join(part for part in (done, rate, f"{event['in_flight']} in flight", p99, left) if part)
+def progress_line(event: Mapping[str, Any]) -> str:
+    """One progress event: rows or keys, rate, calls in flight, latency, failures so far, time left."""
+    done, total, unit = event["rows"], event.get("rows_total"), event.get("unit", "rows")
+    parts = [f"{done:,} of {total:,} {unit} ({done / total:.0%})" if total else f"{done:,} {unit}"]
+    for key, text in (
+        ("rows_per_s", f"{{:,.0f}} {unit}/s"),
+        ("in_flight", "{:,} in flight"),
+        ("p50_ms", "p50 {:,.0f} ms"),
+        ("p99_ms", "p99 {:,.0f} ms"),
+        ("retries", "{:,} retries"),
+        ("timeouts", "{:,} timeouts"),
+        ("left_s", "{:,.0f} s left"),
+    ):
+        if event.get(key) is not None:
+            parts.append(text.format(event[key]))
+    return ", ".join(parts)
 
 
 def limit_line(lookup: dict[str, Any]) -> str:

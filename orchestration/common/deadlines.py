@@ -1,4 +1,4 @@
-"""By when a day is to be published, and when one that a service stopped is started again."""
+"""The deadline of a day, and the restart of a day that a service stopped."""
 
 import datetime as dt
 
@@ -13,7 +13,7 @@ def has_day(enrichment: Enrichment, day: str) -> bool:
 
 
 def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
-    """publish_by, UTC, on the day after. None where the enrichment declares none."""
+    """publish_by, UTC, on the day after; None if the enrichment declares none."""
     if enrichment.publish_by is None:
         return None
     after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
@@ -21,21 +21,21 @@ def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
 
 
 def next_start(enrichment: Enrichment, day: str, stopped_at: dt.datetime) -> dt.datetime | None:
-    """When the day, stopped by a service then, is started again by itself; None when its deadline comes first."""
+    """When a day that a service stopped is restarted automatically; None if its deadline comes first."""
     until = deadline(enrichment, day)
     start = stopped_at + AGAIN_AFTER
     return start if until is not None and start < until else None
 
 
 def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
-    """Yesterday, as long as its deadline is to come."""
+    """Yesterday, until its deadline; else None."""
     day = (now.astimezone(dt.UTC).date() - dt.timedelta(days=1)).isoformat()
     until = deadline(enrichment, day)
     return day if until is not None and now < until and has_day(enrichment, day) else None
 
 
 def day_due(enrichment: Enrichment, now: dt.datetime) -> str | None:
-    """The last day whose deadline has passed; None when there is none, as before the first and after the last day."""
+    """The last day whose deadline has passed; None before the first declared day and after the last one."""
     latest = now.astimezone(dt.UTC).date() - dt.timedelta(days=1)
     for day in (latest.isoformat(), (latest - dt.timedelta(days=1)).isoformat()):
         until = deadline(enrichment, day)

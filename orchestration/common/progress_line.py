@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jobs.run.terminal import progress_line
+
 EVERY = 3.0  # s between two lines
 
 Event = Mapping[str, Any]
@@ -25,21 +27,3 @@ class ProgressLog:
         if is_new or self._clock() >= self._next_line:
             self._next_line = self._clock() + EVERY
             self._write(progress_line(event))
-
-
-def progress_line(event: Event) -> str:
-    """One progress event for people: rows or keys, rate, in flight, latency, what went wrong so far, time left."""
-    done, total, unit = event["rows"], event.get("rows_total"), event.get("unit", "rows")
-    parts = [f"{done:,} of {total:,} {unit} ({done / total:.0%})" if total else f"{done:,} {unit}"]
-    for key, text in (
-        ("rows_per_s", f"{{:,.0f}} {unit}/s"),
-        ("in_flight", "{:,} in flight"),
-        ("p50_ms", "p50 {:,.0f} ms"),
-        ("p99_ms", "p99 {:,.0f} ms"),
-        ("retries", "{:,} retries"),
-        ("timeouts", "{:,} timeouts"),
-        ("left_s", "{:,.0f} s left"),
-    ):
-        if event.get(key) is not None:
-            parts.append(text.format(event[key]))
-    return ", ".join(parts)

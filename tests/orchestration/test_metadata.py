@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from data_quality.catalogue import further
+from data_quality.next_step import next_step
 from enrichments.flights import flights
 from jobs.declare.enrichment import Expectation
 from jobs.schema import (
@@ -19,7 +20,6 @@ from jobs.schema import (
     Verdict,
 )
 from jobs.tables import run_records
-from orchestration.dagster.assets.day_events import mend
 from orchestration.dagster.assets.metadata import figures_metadata, runbook
 from orchestration.dagster.declared import Declared
 
@@ -101,30 +101,26 @@ def test_a_runbook_is_linked_where_one_is_declared_and_is_no_part_of_the_declara
     assert (with_runbook.fingerprint, with_runbook.facts()) == (flights.fingerprint, flights.facts())
 
 
-def next_step(red: str, **declared: object) -> str:
-    """Of a day of flights, declared otherwise in this, that this check holds back."""
-    held_back = dataclasses.replace(record(), verdicts=(Verdict(red, "failed", "error", "0 lost"),), state="held back")
-    return mend(dataclasses.replace(flights, **declared), held_back)
+def step_after(red: str, **declared: object) -> str:
+    """The next step of a day of flights, declared otherwise in this, that this check holds back."""
+    facts = dataclasses.replace(flights, **declared).facts()
+    verdicts = (Verdict(red, "failed", "error", "0 lost"),)
+    return next_step(dataclasses.replace(record_of(facts, "now", "2026-11-20"), verdicts=verdicts, state="held back"))
 
 
-def test_a_day_held_back_is_run_again_by_the_job_that_makes_its_summaries_too():
-    message = "Open the report, mend the cause, then materialize the day again"
-    after = "; the days published before stay as they are."
-    by_job = " by the job flights_enriched_nightly, with its summaries"
-    assert next_step("every_row_once") == f"{message}{by_job}{after}"
-    assert next_step("every_row_once", summaries=[]) == f"{message}{after}"
+def test_a_day_held_back_is_run_again_by_its_job_or_command():
+    job, command = "the job flights_enriched_nightly", "`tidegate run flights_enriched --day 2013-01-10`"
+    assert step_after("every_row_once") == f"Fix the cause, then run the day again, with {job} or {command}."
 
 
 def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_not_fit_stay_with_any_other_run():
-    assert "run the job flights_enriched_replay for the day" in next_step("weather__errors_tolerated")
-    assert "replay" not in next_step("weather__errors_tolerated", ledger=None)
+    assert "run the job flights_enriched_replay for the day" in step_after("weather__errors_tolerated")
+    assert "replay" not in step_after("weather__errors_tolerated", ledger=None)
 
 
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
     own = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
     ((name, _),) = further(dataclasses.replace(flights, expectations=[own]).facts())
-    assert "have the job tidegate_refresh_answers, with do: true, ask anew for them" in next_step(
-        "weather__answers_in_range"
-    )
-    assert "tidegate_refresh_answers" in next_step(name, expectations=[own])
-    assert "tidegate_refresh_answers" not in next_step("weather__answers_in_range", ledger=None)
+    assert "refresh them with the job tidegate_refresh_answers" in step_after("weather__answers_in_range")
+    assert "tidegate_refresh_answers" in step_after(name, expectations=[own])
+    assert "tidegate_refresh_answers" not in step_after("weather__answers_in_range", ledger=None)

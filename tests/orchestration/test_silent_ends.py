@@ -85,7 +85,7 @@ def test_a_killed_run_that_dagster_starts_again_wakes_nobody(instance):
     instance.report_run_failed(run)
     assert look(instance) == [f"flights_enriched {DAY}"]
     word = latest_status(instance, DECLARED, DAY)
-    assert (word.state, word.next_step) == ("crashed", "Nothing: the run is started once more by itself.")
+    assert (word.state, word.next_step) == ("crashed", "Nothing: the run is restarted automatically, once.")
     assert look(instance) == []
 
 

@@ -105,7 +105,7 @@ def test_what_the_disk_refuses_is_told_in_one_sentence_and_anything_else_as_it_i
     monkeypatch.setattr("tidegate.__main__.COMMANDS", (Command("draw", "a report", number, fails),))
     assert main(["draw", str(errno.ENOSPC)]) == 1
     assert capsys.readouterr().err == (
-        "[Errno 28] No space left on device: 'data/reports'. Once that is mended, the same command goes on.\n"
+        "[Errno 28] No space left on device: 'data/reports'. Fix that, then run the same command again: it continues.\n"
     )
     with pytest.raises(OSError, match="reports"):
         main(["draw", str(errno.EBADF)])
@@ -117,7 +117,7 @@ def test_a_day_held_back_is_told_with_its_check_its_report_and_what_asks_again()
     record = DayRecord(facts, DayMetrics(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors.")
     assert line(DayOutcome("2013-01-10", "r", record.state, record.reason, record)) == (
         "2013-01-10  held back   weather: 9 errors. See data/reports/flights_enriched/2013-01-10/index.html; once the "
-        "cause is mended, tidegate replay asks again for 9 dead letters and nothing else"
+        "cause is fixed, tidegate replay calls again for 9 dead letters and nothing else"
     )
 
 
@@ -143,8 +143,8 @@ def test_where_the_output_is_no_terminal_each_stage_of_a_day_is_a_line_and_is_pr
     assert printed.err.splitlines() == [
         "2013-01-10  starting Spark, which logs to data/runs/things/2013-01-10.log",
         "2013-01-10  reading 4 rows",
-        "2013-01-10  #####                 1/4 keys   2 in flight",
-        "2013-01-10  ###############       3/4 rows   2 in flight",
+        "2013-01-10  1 of 4 keys (25%), 0 keys/s, 2 in flight",
+        "2013-01-10  3 of 4 rows (75%), 0 rows/s, 2 in flight",
         "2013-01-10  written; checking the files",
         "2013-01-10  checked",
         "2013-01-10  publishing",

@@ -62,7 +62,7 @@ def test_a_day_that_was_not_written_has_its_state_its_reason_and_its_status(run,
     assert (found, day["state"], day["reason"], day["figures"]) == (status, state, "It is so.", None)
     assert (day["format"], day["enrichment"], day["day"]) == (1, "towns", DAY)
     assert day["report"] == f"http://127.0.0.1:3070/reports/towns/{DAY}/index.html"
-    assert day["next_step"].startswith("Once that is mended, ")
+    assert day["next_step"].startswith("Once that is fixed, ")
 
 
 def test_a_spark_that_was_killed_is_a_crash(run):

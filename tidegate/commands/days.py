@@ -103,7 +103,7 @@ def _held_back(record: DayRecord) -> str:
     if declared.ledger is None or not record.dead_letters:
         return message
     letters = counted(record.dead_letters, "dead letter")
-    return f"{message}; once the cause is mended, tidegate replay asks again for {letters} and nothing else"
+    return f"{message}; once the cause is fixed, tidegate replay calls again for {letters} and nothing else"
 
 
 def _counted(record: DayRecord) -> str:

@@ -56,7 +56,7 @@ def stage_line(event: DayStage) -> str:
         case "started":
             message = f"reading {counted(facts['rows_total'], 'row')}"
         case "progress":
-            message = progress_line(dict(facts))
+            message = progress_line(facts)
         case "written":
             message = "written; checking the files"
         case "checked":

@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 
 from data_quality.day_quality import REPORTS
+from data_quality.next_step import next_step
 from jobs.errors import LOG_SAYS_MORE
 from jobs.schema import DayRecord
 from jobs.wording import counted
-from orchestration.common.next_steps import mend
 from orchestration.common.states import PUBLISHED, RUNNING, in_words
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.declared import Declared
@@ -83,9 +83,7 @@ class DayEvents:
             yield self.word("published", ran, "Nothing.", reported)
         else:
             cause = f"{self.declared.name} held back: {', '.join(_red(record)) or record.reason}"
-            yield self.word(
-                "held back", record.reason, mend(self.declared.enrichment, record), {"cause": cause, **reported}
-            )
+            yield self.word("held back", record.reason, next_step(record), {"cause": cause, **reported})
         yield dg.AssetObservation(
             asset_key=self.declared.raw_key,
             partition=self.day,

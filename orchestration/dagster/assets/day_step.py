@@ -12,16 +12,18 @@ import dagster as dg
 from dagster import MAX_RUNTIME_SECONDS_TAG
 
 from data_quality.day_quality import DayQuality
+from data_quality.next_step import next_step
 from jobs.errors import DeclarationError, TidegateError
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline, now, run_ids
+from jobs.run.terminal import progress_line
 from jobs.schema import DayRecord
 from jobs.tables import run_records
 from jobs.wording import counted
 from orchestration.common import modes
-from orchestration.common.next_steps import KILLED_RUN, after, mend, run_again
-from orchestration.common.progress_line import ProgressLog, progress_line
+from orchestration.common.next_steps import KILLED_RUN, after, run_again
+from orchestration.common.progress_line import ProgressLog
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED, RUNNING
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import (
@@ -146,7 +148,7 @@ class DaysRun:
         if stands.state == PUBLISHED:
             return stands
         reason = f"the last run was held back, and not for its dead letters: {stands.reason}"
-        self._tally.red[day] = Red(reason, mend(self._declared.enrichment, stands))
+        self._tally.red[day] = Red(reason, next_step(stands))
         return None
 
     def _days_to_run(self) -> list[str]:
@@ -221,7 +223,7 @@ class DaysRun:
         if outcome.is_published:
             yield from self._materialized(record, figures)
         else:
-            self._tally.red[outcome.day] = Red(record.reason, mend(self._declared.enrichment, record))
+            self._tally.red[outcome.day] = Red(record.reason, next_step(record))
             yield from self._checks(record)
         for summary, rows in outcome.summaries.items():
             self._context.log_event(
@@ -278,10 +280,8 @@ class DaysRun:
         for warning in outcome.warnings:
             self._context.log.warning("%s: %s", outcome.day, warning)
 
-    def _observe(
-        self, day: str, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
-    ) -> None:
-        self._context.log_event(self._events(day).word(state, reason, next_step, more))
+    def _observe(self, day: str, state: str, reason: str, after: str, more: Mapping[str, Any] | None = None) -> None:
+        self._context.log_event(self._events(day).word(state, reason, after, more))
 
     def _tell_interrupted(self) -> None:
         """Tell of the day at work, or that comes next, that the run was ended from outside."""
