@@ -10,6 +10,7 @@ from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.ledger_settings import Ledger, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.declare.prices import Price
+from jobs.declare.rates import Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.windows import Session, Sliding, Tumbling, Window
@@ -39,6 +40,7 @@ __all__ = [
     "Pages",
     "Price",
     "PublishConflict",
+    "Rate",
     "Retry",
     "Row",
     "RunStopped",

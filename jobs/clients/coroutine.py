@@ -19,6 +19,7 @@ from jobs.declare.answer_types import cast_all
 from jobs.declare.coroutine_lookup import Row
 from jobs.declare.lookup import Key
 from jobs.declare.prices import SENT
+from jobs.declare.rates import REQUEST
 from jobs.declare.templates import as_json, as_text
 from jobs.errors import RunStopped, TidegateError
 
@@ -45,6 +46,7 @@ class CoroutineClient(SessionClient):
 
     async def call(self, key: Key) -> Any | None:
         priced = {price.unit for price in self._lookup.prices}
+        priced |= {rate.unit for rate in self._lookup.rates} - {REQUEST} if priced else set()
         requests = Requests(self._session, self._counts, priced, key)
         self._session.call_begins(key)
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asyncio_core import AsyncFunction
 from jobs.clients.client import CallFailed, Throttled, failed_by_cancel
 from jobs.clients.exchanges import EXCHANGES, trace
+from jobs.clients.request_counter import IN_CALL
 from jobs.declare.answer_types import cast_all
 from jobs.declare.lookup import Key
 from jobs.errors import DeclarationError, TidegateError
@@ -58,6 +59,8 @@ class FunctionClient:
         keys = {names[0]: key[0]} if len(names) == 1 else dict(zip(names, key))  # noqa: B905
         # checked here too, because the frame of trace costs 1 %
         exchange = None if EXCHANGES.get() is None else trace("function", self._called, keys)
+        if (call_of := IN_CALL.get()) is not None:
+            call_of.request_left()
         try:
             answers = await self._function.async_invoke(keys)
         except (TidegateError, CallFailed, Throttled):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 DAY = 86_400  # s
 
@@ -37,11 +37,23 @@ class RequestCounts:
 
     def bill(self, unit: str, many: int) -> None:
         self.units.setdefault(unit, Counter())[_today()] += many
+        if (call := IN_CALL.get()) is not None:
+            call.bill(unit, many)
 
     def not_now(self) -> None:
         """Count an answer that throttles by its content."""
         self.answered -= 1
         self.throttled += 1
+
+
+class Call(Protocol):
+    """The call that a context belongs to, where its use is limited."""
+
+    def request_left(self) -> None:
+        """One of its requests is on its way."""
+
+    def bill(self, unit: str, many: int) -> None:
+        """It reports so many units."""
 
 
 class Unasked:
@@ -80,6 +92,8 @@ class Request:
         counts.most_at_once = max(counts.most_at_once, counts.in_flight)
         self._in_flight = True
         self._left_at = self._clock()
+        if (call := IN_CALL.get()) is not None:
+            call.request_left()
 
     def frees_its_connection(self) -> None:
         """Note that its connection is free, because the next request may use it before this one's caller ends it."""
@@ -98,6 +112,7 @@ def _today(clock: Callable[[], float] = time.time) -> int:
     return int(clock()) // DAY
 
 
+IN_CALL: ContextVar[Call | None] = ContextVar("in_call", default=None)
 LEAVING: ContextVar[Request] = ContextVar("leaving")  # this context's request that waits for a connection
 _counts: dict[str, RequestCounts] = {}  # by lookup
 

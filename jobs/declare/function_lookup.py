@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from asyncio_core import AsyncFunction  # require_types reads it
+from jobs.declare.fingerprint import NOT_IN_FINGERPRINT
 from jobs.declare.lookup import Lookup
+from jobs.declare.rates import Rate, check_rates
 from jobs.declare.services import Outage, require_concurrency
 from jobs.errors import DeclarationError
 
@@ -22,11 +24,13 @@ class AsyncFunctionLookup(Lookup):
             the executors. An empty list is a miss, one dict is the answer, two or more are an error. An exception is
             retried and then an error.
         max_concurrency: Calls in flight over all tasks of a run.
+        rate: At most so many calls in any period; a list of Rate.
         outage: When its outside system counts as down.
     """
 
     function: Callable[[], AsyncFunction[Any, Any]]
     max_concurrency: int
+    rate: Sequence[Rate] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     outage: Outage = field(default_factory=Outage)
 
     kind = "function"
@@ -34,6 +38,7 @@ class AsyncFunctionLookup(Lookup):
     def _check(self) -> None:
         super()._check()
         require_concurrency("function", self.max_concurrency)
+        check_rates("function", self.rate)
         makes = callable(self.function) and not inspect.iscoroutinefunction(self.function)
         is_class = isinstance(self.function, type)
         if not makes or (is_class and not callable(getattr(self.function, "async_invoke", None))):
@@ -41,6 +46,10 @@ class AsyncFunctionLookup(Lookup):
                 f"function is {self.function!r}; it must be a class with `async def async_invoke(self, value)`, "
                 "or what makes such an object without arguments. A coroutine is a lookup by @lookup."
             )
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        return tuple(self.rate)
 
     @property
     def concurrency(self) -> int:

@@ -14,6 +14,7 @@ from sqlglot import expressions as exp
 from jobs.declare.answer_types import AnswerColumn, read_ddl
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.prices import SENT
+from jobs.declare.rates import REQUEST, Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.type_checks import require_types
 from jobs.errors import DeclarationError
@@ -112,16 +113,25 @@ class Lookup:
         for column, share in self.null_share.items():
             if not 0 <= share <= 1:
                 raise DeclarationError(f"null_share: {column} is {share}; it is a share of the ok rows, from 0 to 1.")
+        self._check_units()
+        if not self.repeatable and (self.retry.retries > 0 or self.cache is None):
+            raise DeclarationError(
+                "idempotent=False: a repeated call, or one for each of two equal rows, may act twice; write "
+                "retry=Retry(retries=0), and leave the cache on."
+            )
+
+    def _check_units(self) -> None:
         others = [price.unit for price in self.prices if price.unit not in SENT]
         if others and not self.bills:
             raise DeclarationError(
                 f"its service has a price per {others[0]}, which only a coroutine can report, with http.bill(...); "
                 "other lookups need a price per item or per request."
             )
-        if not self.repeatable and (self.retry.retries > 0 or self.cache is None):
+        billed = [rate.of for rate in self.rates if rate.unit != REQUEST]
+        if billed and not self.bills:
             raise DeclarationError(
-                "idempotent=False: a repeated call, or one for each of two equal rows, may act twice; write "
-                "retry=Retry(retries=0), and leave the cache on."
+                f"its service has a rate of {billed[0]}, which only a coroutine can report, with http.bill(...); other "
+                "lookups need a rate of requests."
             )
 
     def _check_keys(self) -> None:
@@ -190,6 +200,11 @@ class Lookup:
     def prices(self) -> tuple[PriceFacts, ...]:
         """The service's prices."""
         return () if self.http_service is None else tuple(price.facts for price in self.http_service.prices)
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The service's rates."""
+        return () if self.http_service is None else tuple(self.http_service.rate)
 
     @property
     def http_service(self) -> Service | None:

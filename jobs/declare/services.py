@@ -13,6 +13,7 @@ from jobs.declare.auth import Auth
 from jobs.declare.env import Env, resolve
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.prices import Price, check_prices
+from jobs.declare.rates import Rate, check_rates
 from jobs.declare.type_checks import require_types
 from jobs.errors import DeclarationError
 
@@ -121,6 +122,8 @@ class Service:
         name: Name of the service; all lookups that name it share its limits.
         url: Http or https; every request is below it.
         max_concurrency: Calls in flight over all tasks of a run; it is divided over the tasks that run at once.
+        rate: At most so many requests, or units, in any period; a list of Rate. Like max_concurrency it holds within
+            one run, and over runs where docs/limits.md is set up.
         outage: When the service counts as down.
         stop_on: HTTP statuses about the client, not about a key; they stop the run with one sentence.
         auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
@@ -140,6 +143,7 @@ class Service:
     stop_on: tuple[int, ...] = (401, 402, 403)
     auth: Auth | None = None
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
+    rate: Sequence[Rate] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     tenant: str | None = field(default=None, metadata=WHERE_DECLARED)
     proxy: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
     ca: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
@@ -149,9 +153,13 @@ class Service:
     def __post_init__(self) -> None:
         if isinstance(self.prices, Price):
             object.__setattr__(self, "prices", (self.prices,))
+        if isinstance(self.rate, Rate):
+            object.__setattr__(self, "rate", (self.rate,))
         require_types(self, f"service {self.name}")
         object.__setattr__(self, "stop_on", tuple(self.stop_on))
         object.__setattr__(self, "prices", tuple(self.prices))
+        object.__setattr__(self, "rate", tuple(self.rate))
+        check_rates(f"service {self.name}", self.rate)
         check_prices(f"service {self.name}", self.prices)
         require_concurrency(f"service {self.name}", self.max_concurrency)
         if self.client_key is not None and self.client_certificate is None:

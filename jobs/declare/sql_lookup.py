@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from jobs.declare.env import Env, resolve
+from jobs.declare.fingerprint import NOT_IN_FINGERPRINT
 from jobs.declare.lookup import Lookup
+from jobs.declare.rates import Rate, check_rates
 from jobs.declare.services import Outage, require_concurrency
 from jobs.declare.sql_text import Statement, TableName, read_select, read_table
 from jobs.errors import DeclarationError
@@ -32,6 +35,7 @@ class SqlLookup(Lookup):
         select: Instead of a table, one SELECT whose :parameters are the keys. No row is a miss; two or more rows for
             one key are an error.
         max_concurrency: Queries in flight over all tasks of a run.
+        rate: At most so many queries in any period; a list of Rate.
         attempt_timeout: Seconds for one query, by default `timeout`.
         batch_size: Highest number of keys of a table in one query, which is sent when it is full or its first key has
             waited max_wait s (SQLite, PostgreSQL).
@@ -43,6 +47,7 @@ class SqlLookup(Lookup):
     table: str | None = None
     select: str | None = None
     max_concurrency: int
+    rate: Sequence[Rate] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     attempt_timeout: float | None = None
     batch_size: int = 1
     max_wait: float = 0.05
@@ -53,6 +58,7 @@ class SqlLookup(Lookup):
     def _check(self) -> None:
         super()._check()
         require_concurrency("sql", self.max_concurrency)
+        check_rates("sql", self.rate)
         if not isinstance(self.url, Env):
             _require_no_password(self.url)
         if (self.table is None) == (self.select is None):
@@ -127,6 +133,10 @@ class SqlLookup(Lookup):
     @property
     def longest_call(self) -> float | None:
         return self.attempt_timeout or self.timeout
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        return tuple(self.rate)
 
     @property
     def concurrency(self) -> int:

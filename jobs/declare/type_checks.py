@@ -29,6 +29,7 @@ EXAMPLES = {
     "Output": 'Output(path="data/published")',
     "Pages": 'Pages(next="$.next", max_pages=10)',
     "Price": 'Price("0.0040 USD")',
+    "Rate": 'Rate(600, per="minute")',
     "Retry": "Retry(retries=3)",
     "Tolerance": "Tolerance(error=0.1)",
     "Ttl": "Ttl(ok=timedelta(days=1))",

@@ -21,6 +21,7 @@ from typing import Any
 from jobs.limits.fair_shares import fair_shares
 
 OPEN, CLOSED, PROBE = "open", "closed", "probe"
+ROUGHLY = 0.02  # of a window; what goes out of use within it is noted as one
 
 
 @dataclass(frozen=True)
@@ -148,12 +149,12 @@ class LeaseBook:
         gate, closed_for = self._gate_for(owner, now, ttl)
         return Answer(shares, ttl, gate, closed_for, "" if self._pause is None else self._pause.reason)
 
-    def leave(self, owner: str, keeps: Mapping[str, int], *, now: float) -> None:
-        """The owner ends. keeps: by limit, what it has used of a window that has not passed."""
+    def leave(self, owner: str, *, now: float) -> None:
+        """The owner ends. What it has of a window may be in use until the window has passed."""
         self.expire(now)
         gone = self._owners.pop(owner, None)
         for name, part in (gone.parts if gone else {}).items():
-            self._cool(name, part, min(part.held, keeps.get(name, 0)), now)
+            self._cool(name, part, part.held, now)
 
     def expire(self, now: float) -> None:
         """End the leases that were not renewed in time."""
@@ -167,8 +168,13 @@ class LeaseBook:
                 del self._cooling[limit_name]
 
     def _cool(self, name: str, part: _Part, amount: int, since: float) -> None:
-        if amount and part.limit.window:
-            self._cooling.setdefault(name, []).append([since + part.limit.window, amount])
+        if not amount or not part.limit.window:
+            return
+        parts, until = self._cooling.setdefault(name, []), since + part.limit.window
+        if parts and parts[-1][0] >= until - part.limit.window * ROUGHLY:  # the book stays small
+            parts[-1][0], parts[-1][1] = max(until, parts[-1][0]), parts[-1][1] + amount
+        else:
+            parts.append([until, amount])
 
     # -- shares --------------------------------------------------------------------------------------------------------
 
@@ -180,12 +186,14 @@ class LeaseBook:
 
     def held(self, name: str) -> int:
         """What nobody else can have now: held by all together, and out of use."""
-        held = sum(part.held for part in self._parts_of(name))
-        return held + int(sum(amount for _, amount in self._cooling.get(name, ())))
+        return sum(part.held for part in self._parts_of(name)) + self._out_of_use(name)
 
     def wanted(self, name: str) -> int:
-        """What all together could use, if there were more."""
-        return sum(part.wants for part in self._parts_of(name))
+        """What all together use and could use, if there were more."""
+        return sum(part.wants for part in self._parts_of(name)) + self._out_of_use(name)
+
+    def _out_of_use(self, name: str) -> int:
+        return int(sum(amount for _, amount in self._cooling.get(name, ())))
 
     def _parts_of(self, name: str) -> list[_Part]:
         return [owner.parts[name] for owner in self._owners.values() if name in owner.parts]

@@ -69,11 +69,17 @@ class LeaseKeeper:
         """Seconds of the run's lease: no call outlives it that starts within SLACK after a heartbeat."""
         return self.declared.longest_call + SLACK
 
-    def declare(self, limits: ServiceLimits) -> None:
-        """Other lookups of the run have the same service: the longest of their calls counts."""
+    def declare(self, declared: ServiceLimits) -> None:
+        """Other lookups of the run have the same service: the longest of their calls and the strictest limits count."""
         with self._lock:
-            longest = max(self.declared.longest_call, limits.longest_call)
-            self.declared = replace(self.declared, longest_call=longest)
+            longest = max(self.declared.longest_call, declared.longest_call)
+            limits = dict(self.declared.limits)
+            for name, limit in declared.limits.items():
+                limits[name] = min(limit, limits.get(name, limit), key=lambda one: one.amount)
+                if self.store is None or name not in self.tasks.amounts:
+                    self.tasks.amounts[name] = limits[name].amount if self.store is None else 0
+            self.declared = replace(self.declared, longest_call=longest, limits=limits)
+            self.holder.limits = limits
 
     # -- the tasks' side -----------------------------------------------------------------------------------------------
 
@@ -81,17 +87,17 @@ class LeaseKeeper:
         """A task's: what it has from now on, for as long as the run has it."""
         with self._lock:
             now = self.clock()
-            ttl = TTL_OF_TASKS if self.store is None else max(0.0, self.holder.until - now)
+            ttl = max(TTL_OF_TASKS, self.ttl) if self.store is None else max(0.0, self.holder.until - now)
             answer = self.tasks.heartbeat(task, claims, now=now, ttl=ttl)
             urgent = self._is_urgent()
         if urgent:
             self.hurry()
         return answer
 
-    def leave(self, task: str, keeps: Mapping[str, int] | None = None) -> None:
+    def leave(self, task: str) -> None:
         """A task has ended, no call of it is under way."""
         with self._lock:
-            self.tasks.leave(task, keeps or {}, now=self.clock())
+            self.tasks.leave(task, now=self.clock())
             urgent = self._is_urgent()
         self.on_change()
         if urgent:
@@ -99,10 +105,11 @@ class LeaseKeeper:
 
     def close_gate(self, seconds: float, reason: str) -> None:
         """A task was asked for patience, or finds the service down: nobody calls for so many seconds."""
+        if self.store is None:  # the tasks of one run are told at once
+            return
         with self._lock:
             now = self.clock()
-            # with a store it is the store that says when the pause is over, and who probes
-            self.tasks.close_gate(seconds if self.store is None else math.inf, reason, now=now)
+            self.tasks.close_gate(math.inf, reason, now=now)  # the store says when the pause is over, and who probes
             if self._closed is None or now + seconds > self._closed[0]:
                 self._closed = now + seconds, reason
             self._opened = False
@@ -122,8 +129,11 @@ class LeaseKeeper:
         """Whether there is something to give back, or more to ask for."""
         for name, limit in self.declared.limits.items():
             share = self.holder.shares.get(name, NOTHING)
-            gives = share.has > max(min(share.target, self.tasks.wanted(name)), self.tasks.held(name))
-            if gives or min(limit.amount, self.tasks.wanted(name)) > min(limit.amount, self._asked.get(name, 0)):
+            wanted = self.tasks.wanted(name)
+            enough = share.target if limit.window else min(share.target, wanted)  # of a window it moves all the time
+            gives = share.has > max(enough, self.tasks.held(name))
+            lacks = share.has < wanted and min(limit.amount, wanted) > min(limit.amount, self._asked.get(name, 0))
+            if gives or lacks:
                 return True
         return False
 
@@ -140,7 +150,8 @@ class LeaseKeeper:
                 await asyncio.sleep(SOONEST)
                 at_most = None if self._is_idle() else max(0.0, min(EVERY, self._pause) - SOONEST)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._soon.wait(), at_most)
+                    async with asyncio.timeout(at_most):  # wait_for of Python 3.11 can lose a cancellation
+                        await self._soon.wait()
         finally:
             self._soon = None
 

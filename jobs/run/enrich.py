@@ -17,7 +17,7 @@ from jobs.run.coordinator import Given, coordinator_of
 from jobs.run.keyed_rows import written_schema
 from jobs.run.planner import plan_tasks
 from jobs.run.preflight import check_columns
-from jobs.run.run_leases import limits_of, run_leases
+from jobs.run.run_leases import keepers_of, limits_of
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.driver_link import PARTITION_OF_FRAME
 from jobs.task.output_files import NAMED, TaskFiles
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.declare.enrichment import Enrichment
-    from jobs.limits.lease_keeper import LeaseKeeper
     from jobs.run.request_metrics import RequestMetricsCollector
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
@@ -135,10 +134,7 @@ def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = F
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
     coordinator = coordinator_of(prepared.sparkSession)
     limits = limits_of(plan.lookups)
-    keepers: dict[str, LeaseKeeper] = {}
-    if limits:
-        leases = run_leases(str(prepared.sparkSession.sparkContext.appName))
-        keepers = leases.keepers(one for one in limits if one is not None)
+    keepers = keepers_of(limits, str(prepared.sparkSession.sparkContext.appName))
     address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
     return replace(plan, driver=address, limits=limits)
 

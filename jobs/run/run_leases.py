@@ -8,14 +8,14 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from jobs.declare.lookup import Lookup, service_of
 from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import Limit
 from jobs.limits.lease_keeper import LeaseKeeper
-from jobs.limits.limits_plan import CALLS, ServiceLimits
+from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.limits.store import LimitStore, StoreLost
 from jobs.limits.store_url import LIMITS_URL, open_store
 
@@ -107,26 +107,64 @@ class RunLeases:
 
 
 def limits_of(lookups: Sequence[Lookup]) -> tuple[ServiceLimits | None, ...]:
-    """Per lookup, the limits of its service that hold over runs; () where no store is named.
+    """Per lookup, the limits of its service that its run leases to its tasks; () where there are none.
+
+    Without a store these are its rates only: calls in flight are divided by the quota.
 
     Raises:
         DeclarationError: A lookup has no time limit, so that its calls could outlive any lease.
     """
-    if not os.environ.get(LIMITS_URL):
-        return ()
+    over_runs = bool(os.environ.get(LIMITS_URL))
+    leased = [one for one in lookups if over_runs or one.rates]
     longest: dict[str, float] = {}
-    for lookup in lookups:
+    for lookup in leased:
         seconds = lookup.longest_call
         if seconds is None:
+            why = f"with {LIMITS_URL}" if over_runs else "with a rate"
             raise DeclarationError(
-                f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and with {LIMITS_URL} no call may "
-                "outlive its run's lease; declare one of them."
+                f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no call may outlive its "
+                "run's lease; declare one of them."
             )
         service = service_of(lookup)
         longest[service] = max(longest.get(service, 0.0), seconds)
-    return tuple(
-        ServiceLimits(service_of(one), {CALLS: Limit(one.concurrency)}, longest[service_of(one)]) for one in lookups
-    )
+    found = [_limits_of(one, longest[service_of(one)], over_runs) if one in leased else None for one in lookups]
+    return tuple(found) if leased else ()
+
+
+def _limits_of(lookup: Lookup, longest_call: float, over_runs: bool) -> ServiceLimits:  # noqa: FBT001
+    limits = {CALLS: Limit(lookup.concurrency)} if over_runs else {}
+    limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in lookup.rates}
+    reserved = {rate.name: Reserved(rate.unit, rate.of_a_call) for rate in lookup.rates}
+    return ServiceLimits(service_of(lookup), limits, longest_call, reserved)
+
+
+def keepers_of(
+    limits: Sequence[ServiceLimits | None], name: str, *, clock: Callable[[], float] = time.monotonic
+) -> Mapping[str, LeaseKeeper]:
+    """By service, the keepers of these limits: over runs, or of this driver alone.
+
+    Raises:
+        DeclarationError: The environment names a store that is none.
+        RunStopped: The store is not reached.
+    """
+    declared = [one for one in limits if one is not None]
+    if not declared:
+        return {}
+    return run_leases(name).keepers(declared) if os.environ.get(LIMITS_URL) else _keepers_alone(declared, clock)
+
+
+_alone: dict[str, LeaseKeeper] = {}  # of this driver's runs, which follow each other within a window
+
+
+def _keepers_alone(declared: Iterable[ServiceLimits], clock: Callable[[], float]) -> dict[str, LeaseKeeper]:
+    found = {}
+    with _opening:
+        for limits in declared:
+            if (keeper := _alone.get(limits.service)) is None:
+                keeper = _alone[limits.service] = LeaseKeeper(limits, "", "", None, clock)
+            keeper.declare(limits)
+            found[limits.service] = keeper
+    return found
 
 
 _leases: RunLeases | None = None

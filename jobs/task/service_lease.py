@@ -1,4 +1,4 @@
-"""A task's part of its run's lease of one service, for limits over runs (jobs/limits).
+"""A task's part of its run's lease of one service: its calls in flight over runs, and its rates (jobs/limits).
 
 Every call passes here. None starts beyond the task's part, none that could outlive the lease, and none during
 throttling. Meanwhile the service's gate is closed, so that no record's clock runs.
@@ -12,16 +12,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from jobs.clients.client import CallFailed
+from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.request_counter import IN_CALL
 from jobs.limits.lease_book import CLOSED, PROBE, Answer, Claim, Share
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS
+from jobs.limits.window_use import CallUse, WindowUse
 
 if TYPE_CHECKING:
     from asyncio_core import Gate
     from jobs.limits.limits_plan import ServiceLimits
 
 CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
+WAKE_EVERY = 0.02  # s, at least, between two looks for what is free again of a window
+UNLIMITED = 1 << 30  # calls in flight, where only rates are leased
 
 
 class ServiceLease:
@@ -38,6 +42,11 @@ class ServiceLease:
         self.running = 0
         self._longest_call = limits.longest_call
         self._holder = LeaseHolder(limits.limits)
+        self._windows = {
+            name: WindowUse(limits.limits[name].window, one.unit, one.of_a_call)
+            for name, one in limits.reserved.items()
+        }
+        self._wakes = False  # a timer of what is free again of a window
         self._gate = gate
         self._ask_soon = ask_soon
         self._clock = asyncio.get_running_loop().time
@@ -50,7 +59,7 @@ class ServiceLease:
     @property
     def calls(self) -> int:
         """The allowed calls in flight now."""
-        return self._holder.may_use(CALLS, self._clock())
+        return self._holder.may_use(CALLS, self._clock()) if CALLS in self._holder.limits else UNLIMITED
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -70,11 +79,16 @@ class ServiceLease:
         probes = self._holder.gate == PROBE
         self._probing = self._probing or probes
         self.running += 1
-        answered = False
+        answered = known = False
+        use = CallUse(self._windows.values(), self._clock)
+        IN_CALL.set(use)
         try:
             async with asyncio.timeout(self._longest_call):
                 yield
-            answered = True
+            answered = known = True
+        except Throttled:
+            known = True
+            raise
         except TimeoutError as error:
             raise CallFailed(f"no answer within {self._longest_call} s", passing=True) from error
         except CallFailed as error:
@@ -82,6 +96,7 @@ class ServiceLease:
             raise
         finally:
             self.running -= 1
+            use.end(known=known)
             if probes:
                 self._probing = False
                 self.probed = self.probed or answered
@@ -94,13 +109,46 @@ class ServiceLease:
             return False
         if holder.gate == PROBE and (self._probing or self.probed):
             return False
-        return self.running < holder.may_use(CALLS, now)
+        return self.running < self.calls and self._may_reserve(now)
+
+    def _may_reserve(self, now: float) -> bool:
+        """Whether one more call fits into every limit with a window."""
+        return all(
+            use.in_use(now) + use.of_a_call <= self._holder.may_use(name, now) for name, use in self._windows.items()
+        )
 
     def _hold_back(self) -> None:
         """Stop the records' clocks if the wait is not for this task's own calls."""
-        if self._holder.gate == CLOSED or self._probing or not self.running:
+        rates_wait = self._windows and not self._may_reserve(self._clock())
+        if self._holder.gate == CLOSED or self._probing or not self.running or rates_wait:
             self._closed = True
             self._gate.close(CLOSED_FOR)
+        if rates_wait:
+            self._wake_later()
+
+    def _wake_later(self) -> None:
+        """Look again when some of a window is free."""
+        free_at = [at for use in self._windows.values() if (at := use.next_free()) is not None]
+        if free_at and not self._wakes:
+            self._wakes = True
+            at = max(min(free_at), self._clock() + WAKE_EVERY)
+            asyncio.get_running_loop().call_at(at, self._look_again)
+
+    def _look_again(self) -> None:
+        self._wakes = False
+        if not self._waiting:
+            return
+        if self._may_start():
+            self._open()
+        else:
+            self._hold_back()
+
+    def _open(self) -> None:
+        """Calls may start: let the records' clocks run."""
+        if self._closed and self._clock() >= self._others_close_until:
+            self._gate.open()
+        self._closed = False
+        self._wake()
 
     def others_close(self, seconds: float) -> None:
         """Note that the gate is closed for this long, regardless of this lease."""
@@ -108,18 +156,31 @@ class ServiceLease:
 
     def _wake(self) -> None:
         """Wake waiting calls; each checks again whether it may start."""
-        free = max(1, self.calls - self.running) if self._may_start() else 0
+        free = self._startable()
         while free and self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 free -= 1
 
+    def _startable(self) -> int:
+        """How many calls may start now."""
+        if not self._may_start():
+            return 0
+        now = self._clock()
+        windows = [
+            (self._holder.may_use(name, now) - use.in_use(now)) // use.of_a_call for name, use in self._windows.items()
+        ]
+        return max(1, min(self.calls - self.running, *windows)) if windows else max(1, self.calls - self.running)
+
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
     def claims(self, wants: int) -> dict[str, Any]:
         """The claims for the driver. wants: possible calls in flight."""
-        found = self._holder.ask({CALLS: self.running}, {CALLS: wants})
+        now = self._clock()
+        in_use = {CALLS: self.running} | {name: use.in_use(now) for name, use in self._windows.items()}
+        could_use = {CALLS: wants} | {name: use.wants(now, wants) for name, use in self._windows.items()}
+        found = self._holder.ask(in_use, could_use)
         probed, self.probed = self.probed, False
         return {"claims": {name: [one.keeps, one.wants] for name, one in found.items()}, "probed": probed}
 
@@ -127,17 +188,15 @@ class ServiceLease:
         """The driver's answer. asked_at: this task's clock before it asked."""
         self._holder.take(answer, asked_at=asked_at)
         if self._may_start():
-            if self._closed and self._clock() >= self._others_close_until:
-                self._gate.open()
-            self._closed = False
-            self._wake()
+            self._open()
         elif self._waiting:
             self._hold_back()
 
 
 def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
     """Parse a task's claims for the driver's book. Raises KeyError, TypeError or ValueError for invalid data."""
-    return {name: Claim(limit, *map(int, message["claims"][name])) for name, limit in limits.limits.items()}
+    claims = message["claims"]
+    return {name: Claim(limit, *map(int, claims[name])) for name, limit in limits.limits.items() if name in claims}
 
 
 def message_of(answer: Answer) -> dict[str, Any]:

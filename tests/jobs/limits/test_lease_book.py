@@ -96,7 +96,7 @@ def test_whatever_is_lost_on_the_way_owners_may_never_use_more_than_there_is(lim
         now += pause
         holder = holders.setdefault(owner, LeaseHolder({"calls": limit}))
         if what == "leave":
-            book.leave(owner, {}, now=now)
+            book.leave(owner, now=now)
             holders.pop(owner)
             continue
         claims = holder.ask({"calls": min(in_use, holder.may_use("calls", now))}, {"calls": wants})

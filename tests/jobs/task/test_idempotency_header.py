@@ -69,7 +69,7 @@ class Shop:
 
 
 def charge_through(kills, service, folder):
-    """Let task after task run and be killed, each until it ends; gives the service's account."""
+    """Let task after task run and be killed while it calls, until so many were and the last one has ended."""
     draw = random.Random(kills)
     service.answer = shop = Shop(draw)
     context = multiprocessing.get_context("forkserver")
@@ -78,8 +78,11 @@ def charge_through(kills, service, folder):
     while killed < kills or run == 0:
         for number in range(1000):
             process = context.Process(target=attempt, args=(service.url, folder, run, number))
+            before = len(service.log)
             process.start()
-            process.join(draw.uniform(0.1, 0.5) if killed < kills else None)
+            while killed < kills and len(service.log) == before and process.is_alive():
+                process.join(0.005)  # a kill before its first call shows nothing
+            process.join(draw.uniform(0.0, 0.25) if killed < kills else None)
             if process.exitcode is not None:
                 break
             process.kill()

@@ -1,0 +1,80 @@
+"""Rates of a service: so many requests, or units of its own, in any period of a length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from jobs.errors import DeclarationError
+
+SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+PERIOD = re.compile(r"(?:([1-9]\d{0,5}) )?(second|minute|hour|day)s?")
+UNIT = re.compile(r"[a-z]+")
+REQUEST = "request"
+PART_OF_A_CALL = 100  # a call reserves this part of a limit of units, if its declaration does not say how much
+
+
+@dataclass(frozen=True)
+class Rate:
+    """At most so much in any period of this length: Rate(600, per="minute"), Rate(90_000, per="minute", of="tokens").
+
+    Attributes:
+        amount: What the service allows in one period.
+        per: second, minute, hour or day, or so many, such as "10 seconds".
+        of: requests, or a unit that a coroutine reports with http.bill, such as tokens.
+        at_most: The most that one call uses. So much is reserved before each call, and what it did not use is free
+            again after it. By default 1 request, or a hundredth of the amount of another unit.
+    """
+
+    amount: int
+    per: str = field(kw_only=True)
+    of: str = field(default="requests", kw_only=True)
+    at_most: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.amount, bool) or not isinstance(self.amount, int) or self.amount < 1:
+            raise DeclarationError(f"rate: amount is {self.amount!r}; it must be a whole number, at least 1.")
+        if not isinstance(self.per, str) or PERIOD.fullmatch(self.per) is None:
+            raise DeclarationError(
+                f"rate: per is {self.per!r}; it must be second, minute, hour or day, or so many, as '10 seconds'."
+            )
+        if not isinstance(self.of, str) or not UNIT.fullmatch(self.of) or self.unit == "item":
+            raise DeclarationError(
+                f"rate: of is {self.of!r}; it must be requests, or a unit that a coroutine reports, as tokens."
+            )
+        most = self.at_most
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= self.amount):
+            raise DeclarationError(f"rate: at_most is {most!r}; it must be a whole number from 1 to {self.amount:,}.")
+
+    @property
+    def unit(self) -> str:
+        """In the singular, as http.bill has it."""
+        return self.of if self.of.endswith("ss") else self.of.removesuffix("s")
+
+    @property
+    def seconds(self) -> int:
+        """The length of a period."""
+        found = PERIOD.fullmatch(self.per)
+        assert found is not None  # checked at construction
+        return int(found[1] or 1) * SECONDS[found[2]]
+
+    @property
+    def name(self) -> str:
+        """The same for limits of the same unit and period."""
+        found = PERIOD.fullmatch(self.per)
+        assert found is not None  # checked at construction
+        return f"{self.unit}s per {found[2] if found[1] is None else f'{found[1]} {found[2]}s'}"
+
+    @property
+    def of_a_call(self) -> int:
+        """What is reserved before each call."""
+        return self.at_most or (1 if self.unit == REQUEST else max(1, self.amount // PART_OF_A_CALL))
+
+
+def check_rates(where: str, rates: Sequence[Rate]) -> None:
+    """Raise DeclarationError for two rates of one unit and period."""
+    names = [rate.name for rate in rates]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DeclarationError(f"{where}: rate: two limit {twice}; leave the smaller one.")

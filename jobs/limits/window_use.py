@@ -1,0 +1,112 @@
+"""What one task has used of a limit in any window of time. Plain data, without waiting.
+
+A call reserves the most that it may use, and settles what it used. That stays in use until a window has passed since
+the latest moment at which the service can have counted it; so whoever holds N of a limit never uses more than N in any
+window, and neither do all holders together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+REQUEST = "request"  # the unit that is counted when it is sent
+
+PACE = 1.0  # s over which the speed of use is measured
+ARRIVES_SHARE, ARRIVES_AT_LEAST, ARRIVES_AT_MOST = 0.05, 0.1, 1.0  # of a window; s
+
+
+def arrives_within(window: float) -> float:
+    """Seconds from the moment at which a request leaves, after which it counts as arrived at the service."""
+    return min(max(window * ARRIVES_SHARE, ARRIVES_AT_LEAST), ARRIVES_AT_MOST)
+
+
+class WindowUse:
+    """One limit. Times are seconds by the owner's clock.
+
+    Args:
+        window: Seconds.
+        unit: What is counted; "request" counts by itself.
+        of_a_call: Reserved before each call.
+    """
+
+    def __init__(self, window: float, unit: str, of_a_call: int) -> None:
+        self.window, self.unit, self.of_a_call = window, unit, of_a_call
+        self._reserved = 0
+        self._used = 0
+        self._ends: deque[tuple[float, int]] = deque()  # when how much is free again; nearly in this order
+        self._paced_since = 0.0
+        self._paced = [0, 0]  # reserved in the last full interval, and in this one
+
+    def in_use(self, now: float) -> int:
+        """Reserved, or used within the window."""
+        while self._ends and self._ends[0][0] <= now:
+            self._used -= self._ends.popleft()[1]
+        return self._reserved + self._used
+
+    def next_free(self) -> float | None:
+        """When some of it is free again, without the end of a call."""
+        return self._ends[0][0] if self._ends else None
+
+    def wants(self, now: float, calls: int) -> int:
+        """What is in use, and what so many possible calls could use until the next heartbeats."""
+        self._pace(now)
+        return self.in_use(now) + max(self.of_a_call * calls, 2 * max(self._paced))
+
+    def reserve(self, now: float) -> None:
+        """A call begins."""
+        self._pace(now)
+        self._paced[1] += self.of_a_call
+        self._reserved += self.of_a_call
+
+    def use(self, amount: int, free_at: float, *, of_reserved: int) -> None:
+        """It used so much, which counts until `free_at`; so much of what was reserved is not any longer."""
+        self._reserved -= of_reserved
+        if amount:
+            self._used += amount
+            self._ends.append((free_at, amount))
+
+    def _pace(self, now: float) -> None:
+        if now >= self._paced_since + PACE:
+            self._paced = [self._paced[1] if now < self._paced_since + 2 * PACE else 0, 0]
+            self._paced_since = now
+
+
+class CallUse:
+    """What one call uses of all limits with a window, from its start to its end.
+
+    Args:
+        limits: Those of its service; the call reserves its part of each.
+        clock: Seconds.
+    """
+
+    def __init__(self, limits: Iterable[WindowUse], clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._reserved = {limit: limit.of_a_call for limit in limits}
+        self._billed: dict[str, int] = {}
+        if self._reserved:
+            now = clock()
+            for limit in self._reserved:
+                limit.reserve(now)
+
+    def request_left(self) -> None:
+        """One request of the call is on its way."""
+        for limit, reserved in self._reserved.items():
+            if limit.unit == REQUEST:
+                free_at = self._clock() + arrives_within(limit.window) + limit.window
+                self._reserved[limit] -= (of_reserved := min(1, reserved))
+                limit.use(1, free_at, of_reserved=of_reserved)
+
+    def bill(self, unit: str, many: int) -> None:
+        """The call reports what it used."""
+        self._billed[unit] = self._billed.get(unit, 0) + many
+
+    def end(self, *, known: bool) -> None:
+        """The call has ended. known: it has reported all that it used; otherwise it may have used all that it
+        reserved.
+        """
+        for limit, reserved in self._reserved.items():
+            billed = 0 if limit.unit == REQUEST else self._billed.get(limit.unit, 0)
+            used = billed if known or limit.unit == REQUEST else max(billed, reserved)
+            limit.use(used, self._clock() + limit.window, of_reserved=reserved)
+        self._reserved = {}

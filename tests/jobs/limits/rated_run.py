@@ -1,0 +1,57 @@
+"""One run as a process of its own, without Spark: a driver, tasks in threads, the store, a real service over HTTP.
+
+python rated_run.py SERVICE_URL TASKS ROWS; the store is that of TIDEGATE_LIMITS_URL, if it is set.
+"""
+
+import dataclasses
+import sys
+import threading
+import types
+
+import pyarrow as pa
+
+from jobs.run.coordinator import DriverCoordinator
+from jobs.run.run_leases import keepers_of, limits_of
+from jobs.task.driver_link import PARTITION_OF_FRAME, with_driver
+from jobs.task.runner import PartitionRun
+from tests.jobs.task.test_runner import batches, plan
+from tidegate import Rate, Service, lookup
+
+LIMIT = 16
+PER_SECOND, PER_MINUTE = 40, 90_000
+TOKENS = 100  # at most of one call
+RATES = [Rate(PER_SECOND, per="second"), Rate(PER_MINUTE, per="minute", of="tokens", at_most=TOKENS)]
+
+
+async def geo(row, http):
+    answer = await http.post("/geo", json={"k": row.k})
+    http.bill(tokens=answer["tokens"])
+    return {"first_x": answer["x"]}
+
+
+def task(planned, number, rows):
+    run = PartitionRun(planned, number, 0)
+    context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number)
+    column = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in rows)
+    done = sum(batch.num_rows for batch in with_driver(run, column, planned.driver, context))
+    print(f"task {number}: {done} rows", flush=True)
+
+
+def main(url, tasks, rows):
+    declared = lookup(
+        name="first", service=Service(name="geo", url=url, max_concurrency=LIMIT, rate=RATES), keys={"k": "k"},
+        returns="first_x BIGINT", timeout=60.0, attempt_timeout=2.0,
+    )(geo)  # fmt: skip
+    limits = limits_of([declared])
+    driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
+    address = driver.register(once=False, keepers=keepers_of(limits, "a run"))
+    planned = dataclasses.replace(plan(declared, share=LIMIT // tasks), driver=address, limits=limits)
+    threads = [threading.Thread(target=task, args=(planned, n, batches(rows))) for n in range(tasks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,280 @@
+"""Rates: in no window of time does the service count more than it allows, whatever dies, stops or is lost."""
+
+import asyncio
+import random
+from collections import deque
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncio_core import Gate
+from asyncio_core.testing import run_virtual
+from jobs.clients.request_counter import IN_CALL
+from jobs.declare.rates import Rate
+from jobs.errors import DeclarationError
+from jobs.limits.lease_book import LeaseBook, Limit
+from jobs.limits.lease_holder import LeaseHolder
+from jobs.limits.lease_keeper import LeaseKeeper
+from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
+from jobs.limits.window_use import CallUse, WindowUse, arrives_within
+from jobs.task.service_lease import ServiceLease, claims_of
+from tests.jobs.limits.fleet import MemoryStore, Way
+from tidegate import HttpLookup, Service
+
+TTL = 5.0
+
+
+def most_in_a_window(uses, window):
+    """The plainest model: the most that was used within a window up to any use. uses: (when, how much)."""
+    most = total = 0
+    recent = deque()
+    for when, amount in sorted(uses):
+        recent.append((when, amount))
+        total += amount
+        while recent[0][0] <= when - window:
+            total -= recent.popleft()[1]
+        most = max(most, total)
+    return most
+
+
+def test_the_model_counts_what_is_in_one_window():
+    assert most_in_a_window([(0.0, 3), (0.5, 2), (1.0, 4), (1.4, 1)], 1.0) == 7
+    assert most_in_a_window([(0.0, 3), (1.0, 2)], 1.0) == 3
+
+
+STEP = st.tuples(
+    st.sampled_from("abc"), st.sampled_from(["call", "call", "call", "leaves", "end", "beat", "lost", "leave", "die"]),
+    st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.0]), st.integers(0, 3),
+)  # fmt: skip
+
+
+@given(steps=st.lists(STEP, max_size=80), unit=st.sampled_from(["request", "token"]))
+def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit):
+    window, amount, of_a_call = 2.0, 6, 1 if unit == "request" else 3
+    book, now, used = LeaseBook(), 100.0, []
+    owners = {}
+
+    def owner_of(name):
+        if name not in owners:
+            owners[name] = LeaseHolder({"r": Limit(amount, window)}), WindowUse(window, unit, of_a_call), []
+        return owners[name]
+
+    for name, what, pause, billed in steps:
+        now += pause
+        holder, use, calls = owner_of(name)
+        for other in owners.values():  # what has left has arrived in time, as the promise presumes
+            for call in other[2]:
+                if unit == "request" and call["left"] is None and now >= call["begun"] + arrives_within(window):
+                    call["left"] = now
+        if what == "call" and use.in_use(now) + of_a_call <= holder.may_use("r", now):
+            moment = now
+            calls.append({"use": CallUse([use], lambda moment=moment: moment), "begun": now, "left": None})
+            if unit == "request":
+                calls[-1]["use"].request_left()
+                calls[-1]["left"] = now + min(arrives_within(window), pause)
+                used.append((calls[-1]["left"], 1))
+        elif what == "end" and calls:
+            call = calls.pop(0)
+            call["use"]._clock = lambda moment=now: moment
+            if unit == "token":
+                call["use"].bill("token", billed)
+                used.append((now, billed))  # the service counts it no later than at the end of the call
+            call["use"].end(known=True)
+        elif what in ("beat", "lost"):
+            claims = holder.ask({"r": use.in_use(now)}, {"r": use.wants(now, 2)})
+            answer = book.heartbeat(name, claims, now=now, ttl=TTL)
+            if what == "beat":
+                holder.take(answer, asked_at=now)
+        elif what == "leave" and not calls:
+            book.leave(name, now=now)
+            owners.pop(name)
+        elif what == "die" and not calls:
+            owners.pop(name)
+        assert book.held("r") <= amount
+    assert most_in_a_window(used, window) <= amount
+
+
+# -- a fleet in virtual time ------------------------------------------------------------------------------------------
+
+RATES = [Rate(40, per="second"), Rate(90_000, per="minute", of="tokens", at_most=100)]
+
+
+class Counting:
+    """The service: what arrived when, with how many tokens, and how many calls are with it."""
+
+    def __init__(self, draw):
+        self.draw, self.arrivals, self.tokens, self.by_run = draw, [], [], {}
+        self.in_flight = self.peak = 0
+
+    async def call(self, run):
+        loop = asyncio.get_running_loop()
+        IN_CALL.get().request_left()
+        await asyncio.sleep(self.draw.uniform(0.001, 0.05))
+        self.arrivals.append((loop.time(), 1))
+        self.by_run[run] = self.by_run.get(run, 0) + 1
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            await asyncio.sleep(self.draw.uniform(0.05, 0.3))
+        finally:
+            self.in_flight -= 1
+        tokens = self.draw.randint(20, 100)
+        self.tokens.append((loop.time(), tokens))
+        await asyncio.sleep(0.001)
+        IN_CALL.get().bill("token", tokens)
+
+
+class Fleet:
+    """Runs of tasks, with the lease that a task has on Spark; only links and calls are played."""
+
+    def __init__(self, service, store, *, runs, tasks, rates, calls, width=8, longest=2.0):
+        self.service, self.loop, self.width = service, asyncio.get_running_loop(), width
+        limits = {CALLS: Limit(calls)} if store is not None else {}
+        limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in rates}
+        reserved = {rate.name: Reserved(rate.unit, rate.of_a_call) for rate in rates}
+        self.limits = ServiceLimits("geo", limits, longest, reserved)
+        self.runs = [FleetRun(self, f"run-{number}", store, tasks) for number in range(runs)]
+
+
+class FleetRun:
+    def __init__(self, fleet, name, store, tasks):
+        self.fleet, self.name, self.alive, self.frozen_until = fleet, name, True, 0.0
+        way = None if store is None else Way(self, store)
+        self.keeper = LeaseKeeper(fleet.limits, name, name, way, fleet.loop.time)
+        self.work = [] if store is None else [fleet.loop.create_task(self.keeper.run())]
+        self.work += [fleet.loop.create_task(self.task(f"{name}-{number}")) for number in range(tasks)]
+
+    async def task(self, name):
+        soon = asyncio.Event()
+        lease = ServiceLease(self.fleet.limits, Gate(), soon.set)
+
+        async def caller():
+            while self.alive:
+                async with lease.call():
+                    await self.fleet.service.call(self.name)
+
+        callers = [asyncio.create_task(caller()) for _ in range(self.fleet.width)]
+        self.work += callers
+        while self.alive:
+            asked_at = self.fleet.loop.time()
+            message = lease.claims(self.fleet.width)["claims"]
+            answer = self.keeper.heartbeat(name, claims_of({"claims": message}, self.fleet.limits))
+            lease.take(answer, asked_at=asked_at)
+            soon.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(soon.wait(), 0.25)
+                await asyncio.sleep(0.02)
+
+    def kill(self):
+        self.alive = False
+        for task in self.work:
+            task.cancel()
+
+
+async def calling(draw, *, seconds, meanwhile=None, store=None, **options):
+    service = Counting(draw)
+    fleet = Fleet(service, store, **options)
+    if meanwhile is not None:
+        fleet.trouble = asyncio.create_task(meanwhile(fleet, store))
+    await asyncio.sleep(seconds)
+    for run in fleet.runs:
+        run.kill()
+    await asyncio.sleep(1)
+    return service
+
+
+def jain(service):
+    each = list(service.by_run.values())
+    return sum(each) ** 2 / (len(each) * sum(one * one for one in each))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_three_runs_of_four_tasks_use_each_limit_to_its_end_and_never_above(seed):
+    draw = random.Random(seed)
+    seconds = 180.0
+    service = run_virtual(
+        lambda: calling(draw, store=MemoryStore(draw), runs=3, tasks=4, rates=RATES, calls=16, seconds=seconds)
+    )
+    assert service.peak <= 16
+    assert most_in_a_window(service.arrivals, 1.0) <= 40
+    assert most_in_a_window(service.tokens, 60.0) <= 90_000
+    assert sum(tokens for _, tokens in service.tokens) >= 0.95 * 90_000 * seconds / 60, "the scarcest of the three"
+    assert jain(service) >= 0.95
+
+
+def test_within_one_run_a_rate_holds_over_its_tasks_without_a_store():
+    draw = random.Random(1)
+    service = run_virtual(lambda: calling(draw, runs=1, tasks=4, rates=[Rate(300, per="minute")], calls=0, seconds=300))
+    assert most_in_a_window(service.arrivals, 60.0) == 300
+    assert len(service.arrivals) >= 0.95 * 1500
+
+
+async def trouble(fleet, store):
+    draw = store.draw
+    store.loses = 0.05
+    for number in range(8):
+        await asyncio.sleep(8)
+        if number % 4 == 0:
+            victim = draw.choice([run for run in fleet.runs if run.alive])
+            victim.kill()
+            fleet.runs.append(FleetRun(fleet, f"next-{number}", store, 4))
+        elif number % 4 == 2:
+            store.down = True
+            await asyncio.sleep(draw.choice([2.0, 20.0]))
+            store.down = False
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_runs_and_a_store_that_goes_and_comes_never_exceed_a_rate(seed):
+    draw = random.Random(seed)
+    service = run_virtual(
+        lambda: calling(
+            draw, store=MemoryStore(draw), runs=3, tasks=4, rates=RATES, calls=16, seconds=120, meanwhile=trouble
+        ),
+        seed=seed,
+    )
+    assert service.peak <= 16
+    assert most_in_a_window(service.arrivals, 1.0) <= 40
+    assert most_in_a_window(service.tokens, 60.0) <= 90_000
+    assert len(service.arrivals) > 800
+
+
+# -- declarations -----------------------------------------------------------------------------------------------------
+
+
+def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_declared():
+    assert Rate(600, per="minute").of_a_call == 1
+    assert Rate(90_000, per="minute", of="tokens").of_a_call == 900
+    assert Rate(90_000, per="10 seconds", of="tokens", at_most=4_000).of_a_call == 4_000
+    assert Rate(5, per="10 seconds").name == "requests per 10 seconds"
+    assert Rate(5, per="10 seconds").seconds == 10
+
+
+@pytest.mark.parametrize(
+    ("declare", "sentence"),
+    [
+        (lambda: Rate(0, per="minute"), "amount is 0; it must be a whole number, at least 1"),
+        (lambda: Rate(1, per="week"), "per is 'week'; it must be second, minute, hour or day"),
+        (lambda: Rate(1, per="minute", of="items"), "of is 'items'; it must be requests, or a unit"),
+        (lambda: Rate(5, per="minute", at_most=6), "at_most is 6; it must be a whole number from 1 to 5"),
+        (
+            lambda: Service(
+                name="s", url="http://a", max_concurrency=1, rate=[Rate(1, per="minute"), Rate(2, per="minutes")]
+            ),
+            "service s: rate: two limit requests per minute",
+        ),
+        (
+            lambda: HttpLookup(
+                name="s", request="GET /{k}",
+                service=Service(name="s", url="http://a", max_concurrency=1, rate=Rate(9, per="day", of="tokens")),
+                keys={"k": "k"}, returns="x INT", timeout=1.0,
+            ),
+            "its service has a rate of tokens, which only a coroutine can report",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rate_that_cannot_be_kept_is_refused(declare, sentence):
+    with pytest.raises(DeclarationError, match=sentence):
+        declare()

@@ -1,0 +1,102 @@
+"""Rates of runs as real processes, before an HTTP server that counts sliding windows for itself."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from jobs.limits.store_url import LIMITS_URL
+from tests.jobs.limits.rated_run import LIMIT, PER_MINUTE, PER_SECOND, TOKENS
+from tests.jobs.limits.test_rates import most_in_a_window
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Geo:
+    """Counts requests where they arrive, tokens where they are spent, and what is with it at once."""
+
+    def __init__(self):
+        self.draw, self.arrivals, self.tokens = random.Random(1), [], []
+
+    async def __call__(self, request):
+        self.arrivals.append((time.monotonic(), 1))
+        key = (await request.json())["k"]
+        tokens = self.draw.randint(30, TOKENS)
+        self.tokens.append((time.monotonic(), tokens))
+        await asyncio.sleep(self.draw.uniform(0.05, 0.2))
+        return web.json_response({"x": key, "tokens": tokens})
+
+
+@contextmanager
+def runs(service, count, *, tasks, rows, url=None):
+    environment = {name: value for name, value in os.environ.items() if name != LIMITS_URL}
+    environment |= {"PYTHONPATH": str(ROOT)} | ({} if url is None else {LIMITS_URL: url})
+    command = [sys.executable, Path(__file__).parent / "rated_run.py", service.url, str(tasks), str(rows)]
+    started = [subprocess.Popen(command, env=environment) for _ in range(count)]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def geo(service):
+    service.answer = Geo()
+    return service
+
+
+@pytest.mark.process
+def test_two_runs_over_a_store_keep_one_rate_and_use_it(geo, tmp_path):
+    with runs(geo, 2, tasks=2, rows=50, url=f"file://{tmp_path}/limits.sqlite") as started:
+        assert [process.wait(60) for process in started] == [0, 0]
+    arrivals = [when for when, _ in geo.answer.arrivals]
+    assert len(arrivals) == 200
+    assert most_in_a_window(geo.answer.arrivals, 1.0) <= PER_SECOND
+    assert geo.highest_in_flight <= LIMIT
+    assert arrivals[-1] - arrivals[0] < 12, "200 calls take 5 s at the full rate"
+
+
+@pytest.mark.process
+def test_the_tasks_of_one_run_keep_a_rate_without_a_store(geo):
+    with runs(geo, 1, tasks=4, rows=40) as (process,):
+        assert process.wait(60) == 0
+    arrivals = [when for when, _ in geo.answer.arrivals]
+    assert len(arrivals) == 160
+    assert most_in_a_window(geo.answer.arrivals, 1.0) <= PER_SECOND
+    assert arrivals[-1] - arrivals[0] < 9, "160 calls take 4 s at the full rate"
+
+
+@pytest.mark.proof
+@pytest.mark.process
+@pytest.mark.parametrize("trouble", [False, True])
+def test_three_runs_of_four_tasks_keep_three_limits_for_minutes(geo, tmp_path, trouble):
+    with runs(geo, 3, tasks=4, rows=100_000, url=f"file://{tmp_path}/limits.sqlite") as started:
+        while not geo.answer.arrivals:
+            time.sleep(0.1)
+        begun = time.monotonic()
+        if trouble:
+            time.sleep(20)
+            started[0].kill()
+            time.sleep(20)
+            started[1].send_signal(signal.SIGSTOP)
+            time.sleep(30)
+            started[1].send_signal(signal.SIGCONT)
+        time.sleep(max(0.0, begun + 180 - time.monotonic()))
+        ended = time.monotonic()
+    used = sum(tokens for when, tokens in geo.answer.tokens if when < ended)
+    print(f"{len(geo.answer.arrivals)} requests, {used} tokens in {ended - begun:.0f} s")
+    assert geo.highest_in_flight <= LIMIT
+    assert most_in_a_window(geo.answer.arrivals, 1.0) <= PER_SECOND
+    assert most_in_a_window(geo.answer.tokens, 60.0) <= PER_MINUTE
+    if not trouble:
+        assert used >= 0.95 * PER_MINUTE * (ended - begun) / 60
