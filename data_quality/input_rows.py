@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from data_quality.run_output import Places, TaskRows
-from jobs.schema import SOURCE_FILE, SOURCE_ROW, DayFacts
+from jobs.schema import SOURCE_FILE, SOURCE_ROW, DayFacts, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,9 +61,7 @@ class InputRows:
 
     @cached_property
     def columns(self) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(self.spark_types, timezone="UTC")
+        return arrow_schema(self.spark_types)
 
     def read(self, path: str, first: int, last: int) -> pa.Table:
         """The rows of a file from `first` to `last`, both inclusive, in their order."""

@@ -1,19 +1,24 @@
 """Names and types that several rooms share: columns, outcomes, and the facts of a run as plain data.
 
-Standard library only. `data_quality` imports only this module of `jobs`. Every class here is frozen and survives
-JSON unchanged (`to_json`, `from_json`).
+Loads the standard library only. `data_quality` imports only this module of `jobs`. Every class here is frozen and
+survives JSON unchanged (`to_json`, `from_json`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import json
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 # -- columns that a run adds to its input ------------------------------------------------------------------------------
@@ -117,6 +122,15 @@ def published_status(lookup: str) -> str:
 
 def published_answered_at(lookup: str) -> str:
     return PUBLISHED_TABLE[1].name.format(lookup)
+
+
+def arrow_schema(columns: StructType) -> pa.Schema:
+    """Spark's columns as Arrow has them, times in UTC. Raises PySparkException for a type that Arrow lacks."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters  # up to Spark 4.1 UTC is the only one
+    zone: dict[str, Any] = {"timezone": "UTC"} if has_zone else {}
+    return to_arrow_schema(columns, **zone)
 
 
 # -- columns of the tables beside the published one, besides a row's identity ------------------------------------------

@@ -187,8 +187,17 @@ def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
         ]
         identity = (TEXT, HASH, F.lit(place).alias(PLACE), *schema.SOURCE_IDENTITY, TASK)
         frames.append(one.frame.select(*identity, *keys))
-    together = reduce(DataFrame.unionByName, frames)
-    return together.repartitionById(tasks, F.col(TASK)).drop(TASK)
+    return _by_task(reduce(DataFrame.unionByName, frames), tasks).drop(TASK)
+
+
+def _by_task(frame: DataFrame, tasks: int) -> DataFrame:
+    """Every row in the partition that its TASK numbers."""
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(tasks, F.col(TASK))
+    # Spark 4.0 partitions by a hash only: for each task the first number that is hashed to it
+    hashed = frame.sparkSession.range(64 * tasks).select("id", F.pmod(F.hash("id"), F.lit(tasks)).alias(TASK))
+    numbers = [F.lit(row["id"]) for row in hashed.groupBy(TASK).agg(F.min("id").alias("id")).sort(TASK).collect()]
+    return frame.repartition(tasks, F.get(F.array(*numbers), F.col(TASK)))
 
 
 def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:

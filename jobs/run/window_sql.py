@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs import schema
 from jobs.declare.enrichment import written_columns
@@ -54,7 +53,7 @@ def _wrong(prepared: DataFrame, window: WindowFacts, fields: list[T.StructField]
     empty = prepared.sparkSession.createDataFrame([], T.StructType([*fields, *own]))
     try:
         columns = aggregated(empty, window, partition).schema
-        to_arrow_schema(columns, timezone="UTC")
+        schema.arrow_schema(columns)
     except (AnalysisException, ParseException) as error:
         yield f"its sql is wrong: {next(line for line in str(error).splitlines() if line.strip()).rstrip('.')}."
         return

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
+from jobs.schema import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,7 +47,7 @@ class TaskFiles:
     def of(cls, folder: str, written: StructType, distinct: Iterable[str]) -> TaskFiles:
         """Files of these types, which Spark reads like its own."""
         types = nullable(written)
-        return cls(folder, to_arrow_schema(types, timezone="UTC"), types.json(), frozenset(distinct))
+        return cls(folder, arrow_schema(types), types.json(), frozenset(distinct))
 
     def written(
         self, batches: Iterator[pa.RecordBatch], token: Callable[[int], str] = secrets.token_hex

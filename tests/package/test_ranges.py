@@ -1,4 +1,6 @@
-"""The oldest and the newest of what we need, out of the package registry: the first day of a new project on each."""
+"""The oldest and the newest of what we need, from the package registry: a new project's first day on each, by the
+command and by Dagster.
+"""
 
 import os
 import re
@@ -12,6 +14,25 @@ import pytest
 pytestmark = [pytest.mark.proof, pytest.mark.ranges, pytest.mark.process, pytest.mark.spark]
 UV = str(Path(sys.executable).parent / "uv")
 EXTRAS = ("spark", "dagster", "postgres", "team")
+A_DAY_BY_DAGSTER = """
+import os
+from pathlib import Path
+
+import dagster as dg
+from sample import DAY, credit_service, write_orders
+
+from definitions import defs
+
+write_orders(Path.cwd())
+with credit_service() as url, dg.DagsterInstance.local_temp(str(Path.cwd())) as instance:
+    os.environ["CREDIT_URL"] = url
+    done = defs.resolve_job_def("orders_rated_nightly").execute_in_process(partition_key=DAY, instance=instance)
+    checks = [dg.AssetCheckKey(one.asset_key, one.check_name) for one in done.get_asset_check_evaluations()]
+    known = instance.event_log_storage.get_asset_check_partition_info(checks, partition_keys=[DAY])
+    assert done.success and len(known) > 5, known
+    assert {one.latest_execution_status.value for one in known} == {"SUCCEEDED"}, known
+    assert all(one.is_current for one in known), known
+"""
 
 
 def requirements(wheel):
@@ -27,7 +48,7 @@ def requirements(wheel):
 
 
 @pytest.mark.parametrize("end", ["lowest-direct", "highest"])
-def test_a_new_project_runs_and_dagster_loads_it_at_both_ends_of_the_ranges(wheel, tmp_path, end):
+def test_a_new_project_runs_by_the_command_and_by_dagster_at_both_ends_of_the_ranges(wheel, tmp_path, end):
     home = tmp_path / "environment"
     python = home / "bin" / "python"
     extras = f"{wheel}[{','.join(EXTRAS)}]"
@@ -38,6 +59,7 @@ def test_a_new_project_runs_and_dagster_loads_it_at_both_ends_of_the_ranges(whee
     steps = (
         ([python, "-m", "tidegate", "init", "shop"], tmp_path),
         (["make", "test", f"PYTHON={python}"], tmp_path / "shop"),
+        ([python, "-c", A_DAY_BY_DAGSTER], tmp_path / "shop"),
         ([python, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"], tmp_path / "shop"),
     )
     for command, folder in steps:
