@@ -25,8 +25,8 @@ def next_step(record: DayRecord) -> str:
     match cure(record, record.facts.declared):
         case Cure.REPLAY:
             return (
-                f"Fix the cause, then run the job {name}_replay for the day, or `tidegate replay {name} --day {day}`: "
-                "it calls again only for the dead letters."
+                f"Fix the cause, then run `tidegate replay {name} --day {day}`, or the job {name}_nightly for the day "
+                "with the tag tidegate/mode: replay. It calls again only for the dead letters."
             )
         case Cure.REFRESH:
             return (

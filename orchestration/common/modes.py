@@ -1,4 +1,4 @@
-"""How a day is run: as every night, or from what is stored. Each is a job of its own over the same assets."""
+"""How a day is run: as every night, or from what is stored."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ TAG = "tidegate/mode"  # of a run; without it the day is run as every night
 
 @dataclass(frozen=True)
 class Mode:
-    """options: of the Spark program. verb: in the job's name and the run's first words."""
+    """options: of the Spark program. verb: in the run's first words."""
 
     name: str
     options: tuple[str, ...]
@@ -34,12 +34,13 @@ REMAP = Mode(
     "Publishes a day again from stored responses, with the columns and paths declared now: no call is made. Held back "
     "when a row would lose an answer that the ledger does not hold.",
 )
-REFRESHED = Mode(  # no job of its own: the sensor of tidegate_refresh_answers asks the nightly one for it
+REFRESHED = Mode(  # asked for by a sensor, after a run of tidegate_refresh_answers
     "refreshed",
     ("--ignore-ttl",),
     "asks anew for the answers that were marked, for",
     "Asks anew for the answers that a refresh has marked; all others count whatever their age.",
 )
+OTHERS = (REPLAY, REMAP)  # that a person chooses
 BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 
 

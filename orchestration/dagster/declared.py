@@ -1,8 +1,6 @@
 """One enrichment as Dagster knows it: the names of its assets, its jobs and its days."""
 
-import hashlib
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,13 +60,6 @@ class Declared:
     def beside(self, name: str) -> dg.AssetKey:
         """Of a summary, of windows, of dead letters."""
         return self.names.beside(self.enrichment, name)
-
-    @property
-    def input_sensor_name(self) -> str:
-        """Letters, digits and _ only, as Dagster wants it; with a part of a hash where that makes two inputs one."""
-        name = "_".join(self.raw_key.path[1:])
-        plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
-        return f"{plain}_files" if plain == name else f"{plain}_{hashlib.sha256(name.encode()).hexdigest()[:6]}_files"
 
     @property
     def dead_letters_key(self) -> dg.AssetKey:

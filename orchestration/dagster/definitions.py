@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from orchestration.common.modes import REMAP, REPLAY
 from orchestration.dagster.assets.enriched import (
     dead_letters_asset,
     enriched_asset,
@@ -13,16 +12,14 @@ from orchestration.dagster.assets.enriched import (
     window_asset,
 )
 from orchestration.dagster.declared import Declared, enrichments_in, with_distinct_inputs
-from orchestration.dagster.maintenance import maintenance
+from orchestration.dagster.maintenance import maintenance_jobs
 from orchestration.dagster.names import Names
 from orchestration.dagster.resources import SPARK, SparkProgram, spark_program
 from orchestration.dagster.schedules import day_job, nightly_schedule
 from orchestration.dagster.sensors.alerts import alerts
-from orchestration.dagster.sensors.dead_runs import dead_runs_sensor
-from orchestration.dagster.sensors.external_publications import external_publications
-from orchestration.dagster.sensors.freshness import freshness_checks
-from orchestration.dagster.sensors.input_files import input_sensor
-from orchestration.dagster.sensors.restart import restart_sensor
+from orchestration.dagster.sensors.freshness import freshness_check
+from orchestration.dagster.sensors.reports_days import reports_days
+from orchestration.dagster.sensors.starts_days import starts_days
 
 
 def definitions_of(
@@ -40,33 +37,20 @@ def definitions_of(
             assets.append(dead_letters_asset(declared))
         assets += [window_asset(declared, window) for window in declared.enrichment.windows]
         assets += [summary_asset(declared, summary) for summary in declared.enrichment.summaries]
-    jobs = {declared.name: day_job(declared) for declared in all_declared}
-    others = [day_job(one, mode) for one in all_declared if one.enrichment.ledger for mode in (REPLAY, REMAP)]
+    jobs = [day_job(declared) for declared in all_declared]
     schedules = [
-        nightly_schedule(declared, declared.enrichment.schedule, jobs[declared.name])
-        for declared in all_declared
+        nightly_schedule(declared, declared.enrichment.schedule, job)
+        for declared, job in zip(all_declared, jobs, strict=True)
         if declared.enrichment.schedule is not None
     ]
-    sensors = [
-        restart_sensor(all_declared, [*jobs.values()]),
-        alerts(all_declared),
-        dead_runs_sensor(all_declared),
-        external_publications(all_declared),
-    ]
-    for key in raw:
-        readers = [declared for declared in all_declared if declared.raw_key == key]
-        sensors.append(input_sensor(readers, [jobs[declared.name] for declared in readers]))
-    return dg.Definitions.merge(
-        dg.Definitions(
-            assets=assets,
-            jobs=[*jobs.values(), *others],
-            schedules=schedules,
-            sensors=sensors,
-            resources={SPARK: spark},
-            executor=executor,
-        ),
-        freshness_checks(all_declared),
-        maintenance(all_declared, [*jobs.values()]),
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=[freshness_check(one) for one in all_declared if one.enrichment.publish_by is not None],
+        jobs=[*jobs, *maintenance_jobs(all_declared)],
+        schedules=schedules,
+        sensors=[starts_days(all_declared, jobs), reports_days(all_declared), alerts(all_declared)],
+        resources={SPARK: spark},
+        executor=executor,
     )
 
 

@@ -1,18 +1,16 @@
-"""Jobs at a click that are not about one day: plan, refresh answers, compact the ledger, vacuum the tables."""
+"""Jobs at a click that are not about one day: plan, refresh answers, compact the ledgers and vacuum the tables."""
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import dagster as dg
-from dagster import DagsterRunStatus
 
 from jobs.wording import counted
-from orchestration.common.modes import REFRESHED, TAG
 from orchestration.dagster.assets.enriched import POOL
 from orchestration.dagster.declared import Declared, shared_name
-from orchestration.dagster.schedules import Job
 
+REFRESH = "refresh_answers"  # the job, less its prefix
 DAYS_TO_RUN = "tidegate/days_to_run"  # tag of a run of refresh_answers: JSON, enrichment -> days
 
 
@@ -43,13 +41,8 @@ class Age(dg.Config):
     keep_days: int = 7
 
 
-def maintenance(all_declared: Sequence[Declared], jobs: Sequence[Job]) -> dg.Definitions:
-    """The jobs, and the sensor that runs the days whose answers were refreshed. jobs: the nightly ones."""
-    refresh = _refresh(all_declared)
-    return dg.Definitions(
-        jobs=[_plan(all_declared), refresh, _compact(all_declared), _vacuum(all_declared)],
-        sensors=[_runs_refreshed_days(all_declared, refresh, jobs)],
-    )
+def maintenance_jobs(all_declared: Sequence[Declared]) -> list[dg.JobDefinition]:
+    return [_plan(all_declared), _refresh(all_declared), _maintenance(all_declared)]
 
 
 def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
@@ -101,7 +94,7 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         context.add_output_metadata({"days": dg.MetadataValue.json(run), "done": config.do})
 
     @dg.job(
-        name=shared_name(all_declared, "refresh_answers"),
+        name=shared_name(all_declared, REFRESH),
         description="Stored answers that meet a condition are asked anew: marks them, then runs the days that stand on "
         "them. With do: false it says which, and changes nothing.",
     )
@@ -111,32 +104,7 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     return refresh_answers
 
 
-def _runs_refreshed_days(
-    all_declared: Sequence[Declared], refresh: dg.JobDefinition, jobs: Sequence[Job]
-) -> dg.SensorDefinition:
-    @dg.run_status_sensor(
-        name=shared_name(all_declared, "runs_refreshed_days"),
-        run_status=DagsterRunStatus.SUCCESS,
-        monitored_jobs=[refresh],
-        request_jobs=jobs,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Runs the days whose answers a run of refresh_answers has marked, each once.",
-    )
-    def sensor(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        job_names = {one.name: one.job_name for one in all_declared}
-        days = json.loads(context.dagster_run.tags.get(DAYS_TO_RUN, "{}"))
-        for enrichment, of_it in days.items():
-            for day in of_it:
-                key = f"{context.dagster_run.run_id} {enrichment} {day}"
-                tags = {TAG: REFRESHED.name}
-                yield dg.RunRequest(key, job_name=job_names[enrichment], partition_key=day, tags=tags)
-        if not any(days.values()):
-            yield dg.SkipReason("No day stands on the answers that were marked.")
-
-    return sensor
-
-
-def _compact(all_declared: Sequence[Declared]) -> dg.JobDefinition:
+def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     @dg.op(name=shared_name(all_declared, "compact_ledgers"), out=dg.Out(dg.Nothing))
     def compact_ledgers(context: dg.OpExecutionContext) -> None:
         from jobs.commands import compact, ledgers
@@ -148,19 +116,8 @@ def _compact(all_declared: Sequence[Declared]) -> dg.JobDefinition:
                 f"{counted(one.done.parts_taken_in, 'part')} taken in, {counted(one.done.deleted, 'file')} deleted"
             )
 
-    @dg.job(
-        name=shared_name(all_declared, "compact_ledger"),
-        description="The many small parts of every ledger become a few sorted files. Safe beside running jobs.",
-    )
-    def compact_ledger() -> None:
-        compact_ledgers()
-
-    return compact_ledger
-
-
-def _vacuum(all_declared: Sequence[Declared]) -> dg.JobDefinition:
-    @dg.op(name=shared_name(all_declared, "vacuum_all"), out=dg.Out(dg.Nothing))
-    def vacuum_all(context: dg.OpExecutionContext, config: Age) -> None:
+    @dg.op(name=shared_name(all_declared, "vacuum_tables"), out=dg.Out(dg.Nothing))
+    def vacuum_tables(context: dg.OpExecutionContext, config: Age) -> None:
         from jobs.commands.vacuum import vacuum
 
         say = context.log.info
@@ -170,11 +127,12 @@ def _vacuum(all_declared: Sequence[Declared]) -> dg.JobDefinition:
                 say(f"{one.table}: {counted(one.removed.old, 'old file')}, {runs}")
 
     @dg.job(
-        name=shared_name(all_declared, "vacuum_tables"),
-        description="Old versions of every table, and runs that were never published, are deleted once they are older "
-        "than keep_days. Safe beside running jobs.",
+        name=shared_name(all_declared, "maintenance"),
+        description="The many small parts of every ledger become a few sorted files. Old versions of every table, and "
+        "runs that were never published, are deleted once they are older than keep_days. Safe beside running jobs.",
     )
-    def vacuum_tables() -> None:
-        vacuum_all()
+    def maintain() -> None:
+        compact_ledgers()
+        vacuum_tables()
 
-    return vacuum_tables
+    return maintain

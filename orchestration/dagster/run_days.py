@@ -15,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 
+from orchestration.common.modes import NIGHTLY, TAG, Mode
 from orchestration.dagster.outcome import Outcome
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, end_dead_runs, identity
 
@@ -24,7 +25,11 @@ MORE = "Its page in Dagster says more."
 
 
 def run_days(
-    job: dg.JobDefinition, days: Iterable[str], instance: dg.DagsterInstance, tell: Callable[[Outcome], None]
+    job: dg.JobDefinition,
+    days: Iterable[str],
+    instance: dg.DagsterInstance,
+    tell: Callable[[Outcome], None],
+    mode: Mode = NIGHTLY,
 ) -> bool:
     """Run the days until one fails; `tell` hears of each when it is over. True when all are published."""
     end_dead_runs(instance)
@@ -33,7 +38,7 @@ def run_days(
             partition_key=day,
             instance=instance,
             raise_on_error=False,
-            tags=REPOSITORY | {STARTED_BY: identity(os.getpid())},
+            tags=REPOSITORY | {STARTED_BY: identity(os.getpid()), TAG: mode.name},
             run_config=QUIET,
         )
         reason, next_step = _why_not(result)

@@ -5,7 +5,7 @@ import datetime as dt
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from orchestration.common.modes import NIGHTLY, TAG, Mode
+from orchestration.common.modes import NIGHTLY, OTHERS, TAG
 from orchestration.dagster.assets.day_status import ENRICHMENT
 from orchestration.dagster.declared import Declared
 
@@ -14,18 +14,19 @@ PUBLISHED_IN_TIME = "published_in_time"
 NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, whose priority is 0
 
 
-def day_job(declared: Declared, mode: Mode = NIGHTLY) -> Job:
+def day_job(declared: Declared) -> Job:
     """The job that takes one day of an enrichment through everything, as every night or in another mode."""
     enrichment = declared.enrichment
     beside = [*(one.name for one in enrichment.windows), *(one.name for one in enrichment.summaries)]
     assets: dg.AssetSelection = dg.AssetSelection.assets(declared.key, *map(declared.beside, beside))
     if declared.enrichment.publish_by is not None:
         assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # its sensor answers it
+    modes = "".join(f" With the tag {TAG}: {mode.name}: {mode.description}" for mode in OTHERS if enrichment.ledger)
     return dg.define_asset_job(
-        declared.job_name if mode is NIGHTLY else f"{declared.name}_{mode.name}",
+        declared.job_name,
         selection=assets,
-        description=f"{declared.name}: {mode.description}",
-        tags={ENRICHMENT: declared.name} | ({} if mode is NIGHTLY else {TAG: mode.name}),
+        description=f"{declared.name}: {NIGHTLY.description}{modes}",
+        tags={ENRICHMENT: declared.name},
     )
 
 

@@ -1,13 +1,16 @@
 """The jobs that a person starts: replay and remap of a day, plan, refresh of answers, compaction, vacuum."""
 
+import json
+
 import dagster as dg
 import pytest
-from dagster import DagsterEventType
 from deltalake import DeltaTable
 
 from enrichments.flights import flights
+from orchestration.common import modes
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.maintenance import DAYS_TO_RUN
 from orchestration.dagster.resources import spark_program
 from orchestration.dagster.run_days import run_days
 
@@ -30,9 +33,9 @@ def published(dagster_project, definitions):
     return outcome
 
 
-def start(project, definitions, job: str, day: str = DAY):
+def start(project, definitions, mode: modes.Mode, day: str = DAY):
     outcomes = []
-    run_days(definitions.resolve_job_def(job), [day], project.instance, outcomes.append)
+    run_days(definitions.resolve_job_def("flights_enriched_nightly"), [day], project.instance, outcomes.append, mode)
     return outcomes[0]
 
 
@@ -48,7 +51,7 @@ def test_a_replay_of_a_day_without_dead_letters_calls_nobody_and_leaves_the_day_
     version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
     before = dagster_project.materialized(published.run_id)["flights_enriched"]
     assert before["dead_letters"] == 0
-    outcome = start(dagster_project, definitions, "flights_enriched_replay")
+    outcome = start(dagster_project, definitions, modes.REPLAY)
     assert outcome.success, outcome
     assert (DeltaTable(TABLE).version(), len(dagster_project.service.calls())) == (version, calls)
     assert dagster_project.materialized(outcome.run_id)["flights_enriched"]["dagster/row_count"] == before["rows_out"]
@@ -56,14 +59,14 @@ def test_a_replay_of_a_day_without_dead_letters_calls_nobody_and_leaves_the_day_
 
 
 def test_a_replay_of_a_day_that_was_never_run_says_what_to_do(dagster_project, definitions, published):
-    outcome = start(dagster_project, definitions, "flights_enriched_replay", "2013-01-12")
+    outcome = start(dagster_project, definitions, modes.REPLAY, "2013-01-12")
     assert "2013-01-12 was never run to its end" in outcome.reason
     assert outcome.next_step == "Run the job flights_enriched_nightly for the day."
 
 
 def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(dagster_project, definitions, published):
     version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
-    outcome = start(dagster_project, definitions, "flights_enriched_remap")
+    outcome = start(dagster_project, definitions, modes.REMAP)
     assert outcome.success, outcome
     assert len(dagster_project.service.calls()) == calls
     assert DeltaTable(TABLE).version() == version + 1
@@ -86,25 +89,17 @@ def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(d
     }
     result, lines = say(dagster_project, definitions, "tidegate_refresh_answers", config)
     assert f"flights_enriched: 1 day stands on them: {DAY}" in lines
-    sensor = definitions.resolve_sensor_def("tidegate_runs_refreshed_days")
-    context = dg.build_run_status_sensor_context(
-        sensor_name=sensor.name,
-        dagster_instance=dagster_project.instance,
-        dagster_run=dagster_project.instance.get_run_by_id(result.run_id),
-        dagster_event=next(event for event in result.all_events if event.event_type == DagsterEventType.RUN_SUCCESS),
-    )
-    requests = list(sensor(context))
-    assert [(one.job_name, one.partition_key) for one in requests] == [("flights_enriched_nightly", DAY)]
-    assert start(dagster_project, definitions, "flights_enriched_nightly").success  # asks anew for what was marked
+    assert json.loads(dagster_project.instance.get_run_by_id(result.run_id).tags[DAYS_TO_RUN]) == {
+        "flights_enriched": [DAY]
+    }
+    assert start(dagster_project, definitions, modes.REFRESHED).success  # asks anew for what was marked
 
 
 def test_plan_compaction_and_vacuum_say_what_they_found_and_did(dagster_project, definitions, published):
     plan = {"ops": {"tidegate_count_keys": {"config": {"enrichment": "flights_enriched", "first": DAY}}}}
     _, lines = say(dagster_project, definitions, "tidegate_plan", plan)
     assert any("distinct keys" in line for line in lines)
-    result, lines = say(dagster_project, definitions, "tidegate_compact_ledger")
+    result, lines = say(dagster_project, definitions, "tidegate_maintenance")
     assert result.success
     assert any(line.startswith("weather: ") for line in lines)
-    result, lines = say(dagster_project, definitions, "tidegate_vacuum_tables")
-    assert result.success
     assert any(line.startswith(f"{TABLE}: ") for line in lines)

@@ -13,7 +13,7 @@ from jobs.schema import DayRecord, Verdict
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
-from orchestration.dagster.sensors.external_publications import external_publications
+from orchestration.dagster.sensors.reports_days import reports_days
 from tests.jobs.commands.conftest import towns_in
 from tests.support.check_partitions import checks_of_days
 from tests.support.day_ranges import run_range
@@ -91,7 +91,7 @@ def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(se
     assert setting.run("towns_nightly", NIGHTLY).success
     assert not setting.run_range(OF_RANGE, RED_OF_RANGE).success  # its second day is red
     publish(setting.days.run(COMMAND, "by a command"))
-    external_publications([setting.declared])(dg.build_sensor_context(instance=setting.instance))
+    reports_days([setting.declared])(dg.build_sensor_context(instance=setting.instance))
     published = {BUTTON, NIGHTLY, COMMAND, OF_RANGE}
     assert setting.checks("SUCCEEDED") == dict.fromkeys(setting.all_but(NOT_RUN), published)
     assert setting.checks("FAILED") == {key: {RED_OF_RANGE} for key in setting.all_but(NOT_RUN)}

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.declare.loading import load
 from jobs.errors import DeclarationError
+from tests.support.sources import ROOT
 
 DG = str(Path(sys.executable).parent / "dg")
 PROJECT = """
@@ -52,7 +53,7 @@ def project(tmp_path, monkeypatch):
 
 
 def dg(project, *arguments):
-    variables = os.environ | {"PYTHONPATH": str(project)}
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(project), str(ROOT)])}
     done = subprocess.run([DG, *arguments], cwd=project, env=variables, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 

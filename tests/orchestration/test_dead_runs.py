@@ -18,11 +18,11 @@ from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.sensors.dead_runs import (
     STARTED_BY,
     SigningExecutor,
-    dead_runs_sensor,
     identity,
     sign,
     signing_executor,
 )
+from orchestration.dagster.sensors.reports_days import reports_days
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def started(instance, tags: dict[str, str]) -> dg.DagsterRun:
 
 def looked(instance) -> str:
     """What the sensor says of one look."""
-    return dead_runs_sensor()(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
+    return reports_days([])(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
 
 
 @pytest.mark.process
@@ -47,7 +47,7 @@ def test_a_run_whose_process_was_killed_ends_and_gives_its_slot_to_the_next(inst
     slots = instance.event_log_storage
     slots.set_concurrency_slots("spark", 1)
     assert slots.claim_concurrency_slot("spark", run.run_id, "step").is_claimed
-    assert looked(instance) == "Every run has its process."
+    assert looked(instance) == "Nothing new."
     process.kill()
     process.wait()
     assert looked(instance) == f"Ended: {run.run_id}."
@@ -58,7 +58,7 @@ def test_a_run_whose_process_was_killed_ends_and_gives_its_slot_to_the_next(inst
 def test_runs_of_other_machines_and_unsigned_ones_are_left_alone(instance):
     elsewhere = started(instance, {STARTED_BY: f"elsewhere:{os.getpid()}:1"})
     unsigned = started(instance, {})
-    assert looked(instance) == "Every run has its process."
+    assert looked(instance) == "Nothing new."
     sign(instance, unsigned)
     assert instance.get_run_by_id(unsigned.run_id).tags[STARTED_BY] == identity(os.getpid())
     assert not instance.get_run_by_id(elsewhere.run_id).is_finished
@@ -92,8 +92,8 @@ def test_the_second_try_of_a_killed_run_is_not_taken_for_it(instance):
         instance, "flights_enriched_nightly", tags=dead, status=DagsterRunStatus.STARTED,
         parent_run_id=first.run_id, root_run_id=first.run_id,
     )  # fmt: skip
-    assert looked(instance) == "Every run has its process."
+    assert looked(instance) == "Nothing new."
     sign(instance, second)
-    assert looked(instance) == "Every run has its process."
+    assert looked(instance) == "Nothing new."
     instance.add_run_tags(second.run_id, {STARTED_BY: f"{socket.gethostname()}:{os.getpid()}:2"})
     assert looked(instance) == f"Ended: {second.run_id}."

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+import json
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from data_quality import catalogue
 from enrichments.flights import flights
 from jobs.errors import DeclarationError
 from orchestration.dagster.assets.columns import lineage
+from orchestration.dagster.assets.enriched import enriched_asset
 from orchestration.dagster.declared import Declared, enrichments_in
 from orchestration.dagster.definitions import definitions_of
 from orchestration.dagster.resources import SparkProgram
@@ -72,11 +74,10 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
         for job in REPOSITORY.get_all_jobs()
         if not job.name.startswith("__")  # Dagster's own
     }
-    modes = ("nightly", "replay", "remap")
-    without_day = ("tidegate_plan", "tidegate_refresh_answers", "tidegate_compact_ledger", "tidegate_vacuum_tables")
-    assert jobs == {f"flights_enriched_{mode}": ["delays_by_weather", "flights_enriched"] for mode in modes} | (
-        {key: [] for key in without_day}
-    )
+    without_day = ("tidegate_plan", "tidegate_refresh_answers", "tidegate_maintenance")
+    assert jobs == {"flights_enriched_nightly": ["delays_by_weather", "flights_enriched"]} | {
+        name: [] for name in without_day
+    }
     schedules = [(s.name, s.cron_schedule, s.execution_timezone, s.job_name) for s in REPOSITORY.schedule_defs]
     assert schedules == [("flights_enriched_nightly_schedule", "15 2 * * *", "UTC", "flights_enriched_nightly")]
 
@@ -97,16 +98,15 @@ def test_the_nightly_job_runs_the_checks_of_the_files_and_leaves_the_deadline_to
     }
     assert nightly == {check.name for check in catalogue.checks(flights.facts())}
     sensors = {sensor.name: sensor.default_status for sensor in REPOSITORY.sensor_defs}
-    names = (
-        "tidegate_starts_stopped_days_again",
-        "tidegate_alerts",
-        "tidegate_published_in_time",
-        "flights_files",
-        "tidegate_runs_refreshed_days",
-        "tidegate_ends_dead_runs",
-        "tidegate_tells_days_published_elsewhere",
-    )
+    names = ("tidegate_starts_days", "tidegate_reports_days", "tidegate_alerts")
     assert sensors == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
+
+
+def test_dagsters_own_freshness_has_the_deadline_of_a_table_whose_days_go_on():
+    goes_on = dataclasses.replace(flights, end=None)
+    for enrichment, cron in ((flights, None), (goes_on, "30 6 * * *")):
+        (spec,) = enriched_asset(Declared("a:flights", enrichment)).specs
+        assert (spec.freshness_policy and spec.freshness_policy.deadline_cron) == cron
 
 
 def test_the_lineage_says_of_every_column_which_columns_of_the_input_it_is_made_from():
@@ -201,14 +201,12 @@ def reading(name: str, path: str) -> Declared:
         (["team-a/orders", "team_a/orders"], ["raw/team-a/orders", "raw/team_a/orders"]),
     ],
 )
-def test_inputs_of_two_paths_are_two_assets_with_a_sensor_each(paths, keys):
+def test_inputs_of_two_paths_are_two_assets(paths, keys):
     both = [reading(f"enriched_{place}", path) for place, path in enumerate(paths)]
     repository = definitions_of(both, SparkProgram()).get_repository_def()
     graph = repository.asset_graph
     found = [next(iter(graph.get(dg.AssetKey(one.name)).parent_keys)).to_user_string() for one in both]
     assert found == keys
-    sensors = {sensor.name for sensor in repository.sensor_defs if sensor.name.endswith("_files")}
-    assert len(sensors) == len(set(keys))
 
 
 def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_follows_it_without_a_sensor():
@@ -218,7 +216,10 @@ def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_foll
     asset = repository.asset_graph.get(dg.AssetKey("after"))
     assert {key.to_user_string() for key in asset.parent_keys} == {"flights_enriched"}
     assert asset.automation_condition is not None
-    assert [sensor.name for sensor in repository.sensor_defs if sensor.name.endswith("_files")] == ["flights_files"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_sensor_context(instance=instance, repository_def=repository)
+        looked = repository.get_sensor_def("tidegate_starts_days")(context)
+    assert set(json.loads(looked.cursor)) == {"refreshed", "raw/flights"}
     assert dg.AssetKey(["raw", "flights_enriched"]) not in repository.asset_graph.get_all_asset_keys()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -18,7 +19,7 @@ from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
 from orchestration.dagster.resources import spark_program
-from orchestration.dagster.sensors.external_publications import external_publications
+from orchestration.dagster.sensors.reports_days import reports_days
 from tests.jobs.commands.conftest import towns_in, verdict
 from tests.support.check_partitions import checks_of_days
 from tidegate.__main__ import main
@@ -38,7 +39,7 @@ class Sensor:
         """The events that one tick adds."""
         before = self._events()
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
-        self.cursor = external_publications([self.declared])(context).cursor
+        self.cursor = reports_days([self.declared])(context).cursor
         return [event for number, event in self._events().items() if number not in before]
 
     def _events(self) -> dict:
@@ -137,6 +138,20 @@ def test_so_many_days_that_one_look_would_take_too_long_are_told_in_several(town
     for day in days:
         towns.publish(day, range(2))
     assert [sensor.days() for _ in range(3)] == [[(DAY, 1), (NEXT, 2)], [("2013-01-12", 3)], []]
+
+
+def test_a_table_that_cannot_be_read_is_named_and_keeps_nobody_from_hearing_of_the_others(towns, sensor):
+    other = dataclasses.replace(
+        towns.enrichment, name="other", output=dataclasses.replace(towns.enrichment.output, path="data/published/other")
+    )
+    log = Path("data/published/other/_delta_log")
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("no JSON")
+    towns.publish(DAY, range(5))
+    context = dg.build_sensor_context(instance=sensor.instance)
+    result = reports_days([Declared("declared.towns:other", other), sensor.declared])(context)
+    assert result.skip_reason.skip_message.startswith("other: ")
+    assert sensor.materialized(sensor.declared.key) == {DAY}
 
 
 def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns, sensor):

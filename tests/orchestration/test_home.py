@@ -45,7 +45,7 @@ def test_both_settings_free_slots_retry_crashes_only_and_tell_nobody_outside():
 def test_runs_events_sensors_and_slots_work_on_a_real_postgresql(team, postgres):
     for storage in (team.run_storage, team.event_log_storage, team.schedule_storage):
         assert type(storage).__name__.startswith("Postgres")
-    run = defs.resolve_job_def("tidegate_compact_ledger").execute_in_process(instance=team)
+    run = defs.resolve_job_def("tidegate_maintenance").execute_in_process(instance=team)
     assert team.get_run_by_id(run.run_id).is_success
     end_dead_runs(team)
     tell(team, "stopped: service", "02:50")

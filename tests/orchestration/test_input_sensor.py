@@ -17,7 +17,7 @@ from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import day_job
-from orchestration.dagster.sensors.input_files import input_sensor
+from orchestration.dagster.sensors.starts_days import starts_days
 
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
@@ -37,7 +37,7 @@ class Sensor:
 
     def look(self, now: dt.datetime = NOW) -> list[tuple[str, str]]:
         """The runs that are asked for: job and day."""
-        sensor = input_sensor(self.readers, [day_job(one) for one in self.readers], lambda: now)
+        sensor = starts_days(self.readers, [day_job(one) for one in self.readers], lambda: now)
         definitions = definitions_of(self.readers, SparkProgram())
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor, definitions=definitions)
         result = sensor(context)
@@ -125,6 +125,17 @@ def test_a_day_that_failed_is_not_run_again_on_the_files_that_it_failed_on(senso
     assert sensor.look() == []
     write(YESTERDAY, name="delivered_again.parquet")
     assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
+
+
+def test_an_input_that_cannot_be_read_keeps_no_other_days_from_their_run(sensor):
+    path = Path("data/raw/another/date=2026-11-16")
+    source = dataclasses.replace(DECLARED.enrichment.input, path="data/raw/another")
+    another = dataclasses.replace(DECLARED.enrichment, name="another", input=source, summaries=())
+    path.mkdir(parents=True)
+    (path / "part-0.parquet").symlink_to("part-0.parquet")  # it leads to itself
+    sensor.readers = (Declared("d:another", another), DECLARED)
+    write("2026-11-16")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-16")]
 
 
 def test_without_a_schedule_yesterday_is_run_when_its_files_are_there(sensor):

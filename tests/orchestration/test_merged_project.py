@@ -29,7 +29,7 @@ orders = Enrichment(
     lookups=[rating], output=Output(path="lake/orders_rated"), start="2026-11-01", publish_by="06:30",
 )
 """
-OWN_NAMES = ("alerts", "ends_dead_runs", "refresh_answers", "compact_ledger", "vacuum_tables", "plan", "mark_answers")
+OWN_NAMES = ("alerts", "starts_days", "reports_days", "refresh_answers", "maintenance", "plan", "mark_answers")
 
 
 class OwnNames(Names):
@@ -104,8 +104,7 @@ def test_the_project_keeps_its_executor_resource_jobs_and_sensors(merged):
     assert repository.get_job("plan").execute_in_process().success
     ours = {job.name for job in repository.get_all_jobs()} - {*OWN_NAMES, "orders_rated_nightly", "__ASSET_JOB"}
     assert ours == {
-        *("credit_orders_rated", "orders_rated_replay", "orders_rated_remap"),
-        *("tidegate_plan", "tidegate_refresh_answers", "tidegate_compact_ledger", "tidegate_vacuum_tables"),
+        *("credit_orders_rated", "tidegate_plan", "tidegate_refresh_answers", "tidegate_maintenance"),
     }
     sensors = {one.name for one in repository.sensor_defs} - {*OWN_NAMES, "default_automation_condition_sensor"}
     assert all(name.startswith("tidegate_") for name in sensors)

@@ -114,7 +114,8 @@ def test_a_day_held_back_is_run_again_by_its_job_or_command():
 
 
 def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_not_fit_stay_with_any_other_run():
-    assert "run the job flights_enriched_replay for the day" in step_after("weather__errors_tolerated")
+    replay = "the job flights_enriched_nightly for the day with the tag tidegate/mode: replay"
+    assert replay in step_after("weather__errors_tolerated")
     assert "replay" not in step_after("weather__errors_tolerated", ledger=None)
 
 

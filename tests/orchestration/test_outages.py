@@ -18,11 +18,13 @@ from jobs.schema import DayFacts, DayMetrics, DayRecord, Verdict
 from jobs.tables import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.maintenance import DAYS_TO_RUN
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import day_job
 from orchestration.dagster.sensors.alerts import WEBHOOK, alerts
-from orchestration.dagster.sensors.freshness import freshness_checks
-from orchestration.dagster.sensors.restart import restart_sensor
+from orchestration.dagster.sensors.freshness import freshness_check
+from orchestration.dagster.sensors.reports_days import reports_days
+from orchestration.dagster.sensors.starts_days import starts_days
 
 pytestmark = pytest.mark.process
 
@@ -68,7 +70,7 @@ def publish(time: str, *, day: str = DAY, of: Declared = DECLARED, passed: str =
 
 # -- started again -----------------------------------------------------------------------------------------------------
 def asked_again(instance, time: str, of: Declared = DECLARED) -> list[tuple[str, str]]:
-    sensor = restart_sensor([of], [day_job(of)], lambda: at(time))
+    sensor = starts_days([of], [day_job(of)], lambda: at(time))
     context = dg.build_sensor_context(instance=instance, definitions=definitions_of([of], SparkProgram()))
     return [(request.job_name, request.partition_key) for request in sensor(context).run_requests]
 
@@ -95,7 +97,7 @@ def test_a_day_that_needs_somebody_is_left_to_him(instance, state):
 
 def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(instance):
     tell(instance, "stopped: service", "02:50")
-    sensor = restart_sensor([DECLARED], [day_job(DECLARED)], lambda: at("03:10"))
+    sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: at("03:10"))
     context = dg.build_sensor_context(instance=instance, definitions=definitions_of([DECLARED], SparkProgram()))
     keys = {sensor(context).run_requests[0].run_key for _ in range(3)}
     assert keys == {f"flights_enriched {DAY} after run of {DAY} at 02:50"}  # Dagster starts one run per key
@@ -105,6 +107,26 @@ def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(i
     assert asked_again(instance, "03:10") == []
     instance.report_run_failed(started)
     assert asked_again(instance, "03:10") == [("flights_enriched_nightly", DAY)]
+
+
+def refresh_ran(instance, days: dict[str, list[str]]) -> dg.DagsterRun:
+    """A run of the job that marks answers, with the days that stand on them."""
+    tags = {DAYS_TO_RUN: json.dumps(days)}
+    return create_run_for_test(instance, "tidegate_refresh_answers", tags=tags, status=DagsterRunStatus.SUCCESS)
+
+
+def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_mode(instance):
+    cursor, asked = None, []
+    now = dt.datetime.now(dt.UTC)
+    run = refresh_ran(instance, {DECLARED.name: ["2026-11-02", DAY]})
+    for _ in range(2):
+        sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: now)
+        definitions = definitions_of([DECLARED], SparkProgram())
+        result = sensor(dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions))
+        cursor = result.cursor
+        asked += [(one.job_name, one.partition_key, one.tags["tidegate/mode"]) for one in result.run_requests]
+    assert asked == [(DECLARED.job_name, day, "refreshed") for day in ("2026-11-02", DAY)]
+    assert run.run_id in cursor
 
 
 # -- told --------------------------------------------------------------------------------------------------------------
@@ -305,7 +327,7 @@ def test_the_check_looks_at_the_day_that_is_due_and_not_at_the_one_published_las
     for time in ("06:29", "06:30", "06:31", "07:59"):
         if time == "07:59":
             publish("07:58")
-        (sensor,) = freshness_checks([DECLARED], lambda time=time: at(time)).sensors
+        sensor = reports_days([DECLARED], lambda time=time: at(time))
         result = sensor(dg.build_sensor_context(instance=instance, cursor=cursor))
         cursor = result.cursor
         reported += [(time, event.passed, event.description) for event in result.asset_events]
@@ -318,8 +340,7 @@ def test_the_check_looks_at_the_day_that_is_due_and_not_at_the_one_published_las
 def test_a_day_published_before_its_deadline_passes_and_can_be_asked_for_by_hand(instance):
     publish("04:00", passed="every_row_once", red="weather__answers_in_range")
     publish("05:00", day="2026-11-10", passed="every_row_once")  # a backfill
-    (check,) = freshness_checks([DECLARED], lambda: at("07:00")).asset_checks
-    result = check()
+    result = freshness_check(DECLARED, lambda: at("07:00"))()
     assert result.passed
     assert result.description == f"{DAY} was published at 2026-11-20 04:00 UTC, before 06:30 UTC, its deadline."
     assert result.severity == dg.AssetCheckSeverity.WARN

@@ -99,6 +99,18 @@ def three_days(instance, script, **program) -> str:
     return why_red(run_range(definitions, JOB, DAYS[0], DAYS[2], instance))
 
 
+def test_a_mode_that_there_is_not_is_refused_before_anything_is_run(project):
+    script = Script(None, None, None)
+    job = definitions_of([DECLARED], scripted(flights, script)).resolve_job_def(JOB)
+    run = job.execute_in_process(
+        partition_key=DAYS[0], tags={"tidegate/mode": "reply"}, instance=project, raise_on_error=False
+    )
+    assert why_red(run) == (
+        "Not run: the tag tidegate/mode is 'reply'; it must be one of: nightly, replay, remap, refreshed."
+    )
+    assert script.begun == []
+
+
 def others_have(stack, days):
     for day in days:
         stack.enter_context(leased(flights.output.path, day, "their run"))

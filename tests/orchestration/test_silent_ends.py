@@ -15,7 +15,8 @@ from jobs.tables import run_records
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.sensors.alerts import AlertCursor, news
-from orchestration.dagster.sensors.dead_runs import STARTED_BY, dead_runs_sensor, identity
+from orchestration.dagster.sensors.dead_runs import STARTED_BY, identity
+from orchestration.dagster.sensors.reports_days import reports_days
 from orchestration.dagster.sensors.silent_ends import tell_silent_ends
 from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at
 from tests.support.day_ranges import range_tags
@@ -51,13 +52,13 @@ def test_a_day_whose_run_was_killed_is_told_as_failed_and_the_alert_names_it(ins
     process = subprocess.Popen(["sleep", "600"])
     run = a_run(instance, **{STARTED_BY: identity(process.pid)})
     speak(instance, run, "running")
-    sensor = dead_runs_sensor([DECLARED])
-    assert sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message == "Every run has its process."
+    sensor = reports_days([DECLARED], lambda: at("03:00"))
+    assert sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message == "Nothing new."
     assert list(news(instance, [DECLARED], reported, at("03:00"))) == []
     process.kill()
     process.wait()
     message = sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
-    assert message == f"Ended: {run.run_id}. Without a word: flights_enriched {DAY}."
+    assert message == f"Ended: {run.run_id}. Ended silently: flights_enriched {DAY}."
     word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.run_id) == ("failed", run.run_id)
     assert word.reason == (

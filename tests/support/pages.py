@@ -20,9 +20,10 @@ SCREENSHOTS = "TIDEGATE_SCREENSHOTS"  # names a folder that gets what the tests 
 
 
 @contextlib.contextmanager
-def web_page(module: str, folder: Path) -> Iterator[str]:
+def web_page(module: str, folder: Path, workspace: Path = Path(WORKSPACE)) -> Iterator[str]:
     """The address of Dagster's page while the body runs: `python -m module` in the folder, ended by Ctrl-C."""
-    shutil.copy(WORKSPACE, folder)
+    if workspace.parent != folder:
+        shutil.copy(workspace, folder)
     ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS", "WEATHER")}
     with (folder / "ui.log").open("wb") as log:
         page = subprocess.Popen(

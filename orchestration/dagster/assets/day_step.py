@@ -56,6 +56,14 @@ def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: Sp
         run.withdraw_planned_checks()
 
 
+def _mode_of(tags: Mapping[str, str]) -> modes.Mode:
+    name = tags.get(modes.TAG, modes.NIGHTLY.name)
+    if name not in modes.BY_NAME:
+        reason = f"the tag {modes.TAG} is {name!r}; it must be one of: {', '.join(modes.BY_NAME)}."
+        raise dg.Failure(f"Not run: {reason}", allow_retries=False)
+    return modes.BY_NAME[name]
+
+
 class DaysRun:
     """One run of one or several days, and how it speaks to Dagster.
 
@@ -67,7 +75,7 @@ class DaysRun:
         tries = context.retry_number
         self._context = context
         self._declared = declared
-        self._mode = modes.BY_NAME[context.run.tags.get(modes.TAG, modes.NIGHTLY.name)]
+        self._mode = _mode_of(context.run.tags)
         self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id  # no two tries write into one folder
         self._run_ids: dict[str, str] = {}  # of each day that is run
         self._days = list(context.partition_keys)

@@ -78,6 +78,7 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         deps=[declared.raw_key],
         code_version=declared.facts.fingerprint,
         automation_condition=AFTER_INPUT if declared.input_is_foreign else None,
+        freshness_policy=_freshness_policy(declared),
         description=f"{declared.enrichment.description}\n\n{RED_DAYS}".strip(),
         kinds={"spark", "delta"},
         check_specs=check_specs(declared),
@@ -97,6 +98,16 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         yield from day_step.enrich_days(context, declared, tidegate_spark)
 
     return enriched
+
+
+def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
+    """Dagster's own, for its badges and alerts. It looks at the last materialization of any day, so a backfill pleases
+    it: the check published_in_time looks at the day that is due. A table whose days have ended is never due.
+    """
+    if declared.enrichment.publish_by is None or declared.enrichment.end is not None:
+        return None
+    hour, minute = declared.enrichment.publish_by.split(":")[:2]
+    return dg.FreshnessPolicy.cron(f"{int(minute)} {int(hour)} * * *", dt.timedelta(days=1))
 
 
 def dead_letters_asset(declared: Declared) -> dg.AssetSpec:

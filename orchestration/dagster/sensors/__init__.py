@@ -1,1 +1,1 @@
-"""What Dagster looks at all the time: days that were stopped, inputs, deadlines, runs that died, alerts."""
+"""What Dagster looks at all the time: days to start, days to report, people to alert."""

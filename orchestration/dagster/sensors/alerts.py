@@ -27,7 +27,7 @@ from orchestration.dagster.assets.day_status import (
 )
 from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.home import UI_URL
-from orchestration.dagster.sensors.restart import Clock, utc_now
+from orchestration.dagster.sensors.starts_days import Clock, utc_now
 
 WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: it is named in no message
 LOOK_EVERY = 30  # s

@@ -4,10 +4,9 @@ Dagster's own monitoring notices a killed worker through the server that started
 would for hours (max_runtime_seconds), and the slot would stay taken.
 """
 
-import datetime as dt
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.executor.base import Executor
 
-from orchestration.dagster.declared import Declared, shared_name
-from orchestration.dagster.sensors.silent_ends import tell_silent_ends
-
 STARTED_BY = "tidegate/started_by"  # tag of a run: host:pid:start time of the process that it lives in
-LOOK_EVERY = 30  # s
-FIRST_LOOK = dt.timedelta(days=1)  # back, for runs that ended without a word
-OVERLAP = dt.timedelta(minutes=2)  # between two looks; what was told is told no more
 AT_WORK = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.STARTING,
@@ -102,25 +95,3 @@ def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Whether the run has its process from the run that it is the second try of: Dagster copies all tags."""
     before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
     return before is not None and before.tags.get(STARTED_BY) == run.tags.get(STARTED_BY)
-
-
-def dead_runs_sensor(all_declared: Sequence[Declared] = ()) -> dg.SensorDefinition:
-    """Looks for dead runs all the time, and tells of the days that a run has left without a word."""
-
-    @dg.sensor(
-        name=shared_name(all_declared, "ends_dead_runs"),
-        minimum_interval_seconds=LOOK_EVERY,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Ends runs whose process is gone, as after the machine went down, so that their slots are free "
-        "and they are started once more. A day whose run ended without a word is told as failed, or as tried again.",
-    )
-    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        began = dt.datetime.now(dt.UTC)
-        ended = end_dead_runs(context.instance)
-        since = dt.datetime.fromisoformat(context.cursor) if context.cursor else began - FIRST_LOOK
-        silent = tell_silent_ends(context.instance, all_declared, since - OVERLAP)
-        message = [f"Ended: {', '.join(ended)}."] if ended else ["Every run has its process."]
-        message += [f"Without a word: {', '.join(silent)}."] if silent else []
-        return dg.SensorResult(skip_reason=" ".join(message), cursor=began.isoformat())
-
-    return sensor

@@ -5,7 +5,6 @@ What was published is read from the table's own history, by version; what is kno
 
 import dataclasses
 import datetime as dt
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ import dagster as dg
 from jobs.schema import DayRecord
 from jobs.tables import run_records
 from jobs.tables.leases import at_work
-from jobs.wording import counted
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import (
     check_evaluations,
@@ -24,9 +22,8 @@ from orchestration.dagster.assets.checks import (
 )
 from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
 from orchestration.dagster.assets.day_status import unfinished_runs
-from orchestration.dagster.declared import Declared, shared_name
+from orchestration.dagster.declared import Declared
 
-LOOK_EVERY = 60  # s
 AT_ONCE = 10  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
 LENGTH_OF_RUN_ID = 36  # of Dagster's own; a run of ours adds to it
 NOTHING_YET = -1
@@ -43,31 +40,16 @@ class Publication:
     at: dt.datetime
 
 
-def external_publications(all_declared: Sequence[Declared]) -> dg.SensorDefinition:
-    """One sensor for all enrichments. Each version is told once; what a run of Dagster has told itself is not."""
+def tell_publications(instance: dg.DagsterInstance, declared: Declared, after: int) -> tuple[list[str], int]:
+    """Tell of the versions of the table after this one. Returns their days, and up to which version is told.
 
-    @dg.sensor(
-        name=shared_name(all_declared, "tells_days_published_elsewhere"),
-        minimum_interval_seconds=LOOK_EVERY,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Notices days that were published without Dagster, as by `tidegate run`, and days whose run was "
-        "killed after it had published: materialized, with their figures, as the record of their run has them.",
-    )
-    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        seen: dict[str, int] = json.loads(context.cursor) if context.cursor else {}
-        days = 0
-        for declared in all_declared:
-            found, seen[declared.name] = news(context.instance, declared, seen.get(declared.name, NOTHING_YET))
-            latest = run_records.latest(declared.name) if found else []
-            for publication, record in found:
-                report(context.instance, declared, publication, record, latest)
-            days += len(found)
-        return dg.SensorResult(
-            cursor=json.dumps(seen),
-            skip_reason=f"{counted(days, 'day')} told." if days else "No day was published elsewhere.",
-        )
-
-    return sensor
+    Each version is told once; what a run of Dagster has told itself is not.
+    """
+    found, last = news(instance, declared, after)
+    latest = run_records.latest(declared.name) if found else []
+    for publication, record in found:
+        report(instance, declared, publication, record, latest)
+    return [publication.day for publication, _ in found], last
 
 
 def news(

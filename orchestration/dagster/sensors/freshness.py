@@ -1,7 +1,6 @@
 """Was the day that is due published by its deadline? A check of the partition due, not of the one touched last."""
 
 import datetime as dt
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +10,9 @@ from jobs.tables import run_records
 from orchestration.common.deadlines import day_due, deadline
 from orchestration.dagster.assets.day_status import published_times
 from orchestration.dagster.assets.metadata import checks_in_words
-from orchestration.dagster.declared import Declared, shared_name
+from orchestration.dagster.declared import Declared
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
-from orchestration.dagster.sensors.restart import Clock, utc_now
-
-LOOK_EVERY = 60  # s
+from orchestration.dagster.sensors.starts_days import Clock, utc_now
 
 
 @dataclass(frozen=True)
@@ -61,21 +58,15 @@ def freshness(declared: Declared, now: dt.datetime) -> FreshnessResult:
     )
 
 
-def freshness_checks(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.Definitions:
-    """The check of every enrichment with a publish_by, and the sensor that answers it at the deadline and after."""
-    watched = [declared for declared in all_declared if declared.enrichment.publish_by is not None]
-    if not watched:
-        return dg.Definitions()
-    return dg.Definitions(asset_checks=[_check(declared, now) for declared in watched], sensors=[_sensor(watched, now)])
+def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksDefinition:
+    """Whether the day that is due was published; the enrichment has a publish_by."""
 
-
-def _check(declared: Declared, now: Clock) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=declared.key,
         name=PUBLISHED_IN_TIME,
         description=(
             f"The day that is due was published by {declared.enrichment.publish_by} UTC of the day after. Answered at "
-            "the deadline by the sensor tidegate_published_in_time, and again when the day comes late."
+            "the deadline by the sensor tidegate_reports_days, and again when the day comes late."
         ),
     )
     def check() -> dg.AssetCheckResult:
@@ -91,30 +82,11 @@ def _check(declared: Declared, now: Clock) -> dg.AssetChecksDefinition:
     return check
 
 
-def _sensor(watched: Sequence[Declared], now: Clock) -> dg.SensorDefinition:
-    @dg.sensor(
-        name=shared_name(watched, PUBLISHED_IN_TIME),
-        minimum_interval_seconds=LOOK_EVERY,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Answers the check published_in_time of every enrichment when its deadline passes, and when the "
-        "day is published after all.",
-    )
-    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        reported: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
-        new = list(_changed(watched, reported, now()))
-        return dg.SensorResult(
-            asset_events=new,
-            cursor=json.dumps(reported),
-            skip_reason=None if new else "Nothing new about any deadline.",
-        )
-
-    return sensor
-
-
-def _changed(
-    watched: Sequence[Declared], reported: dict[str, str], now: dt.datetime
+def changed(
+    all_declared: Sequence[Declared], reported: dict[str, str], now: dt.datetime
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    for declared in watched:
+    """What is new of the days that are due. reported: the last sentence on each enrichment, which this updates."""
+    for declared in all_declared:
         found = freshness(declared, now)
         if found.day and reported.get(declared.name) != found.sentence:
             reported[declared.name] = found.sentence

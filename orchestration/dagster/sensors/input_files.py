@@ -1,7 +1,6 @@
 """New and changed input files are noticed, and the days they belong to are run again."""
 
 import datetime as dt
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,12 +11,9 @@ from jobs.input.day import files_in
 from jobs.tables import run_records
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.schedules import Job
-from orchestration.dagster.sensors.restart import Clock, utc_now
 
 DAYS = 7  # back from yesterday; what comes later is left to a person, who backfills
 QUIET = 120.0  # s; files younger than that may still be written
-LOOK_EVERY = 60  # s
 
 
 @dataclass(frozen=True)
@@ -41,38 +37,13 @@ def files_of(declared: Declared, day: str) -> DayFiles | None:
     return DayFiles(len(found), sum(one.st_size for one in found), max(one.st_mtime for one in found))
 
 
-def input_sensor(readers: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now) -> dg.SensorDefinition:
-    """One sensor per input: `readers` are the enrichments that read it, `jobs` theirs.
+class InputScan:
+    """One look at the last days of an input: what is new, and what is to be run for it, by each of its readers.
 
     A day of the last DAYS is run when its files are new to us, or changed since its last run began. Yesterday is left
     to the schedule, where there is one, until it had its turn. What no run ever began of is left to a person, as its
     calls may cost.
     """
-    declared = readers[0]
-
-    @dg.sensor(
-        name=declared.input_sensor_name,
-        jobs=jobs,
-        minimum_interval_seconds=LOOK_EVERY,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=(
-            f"Notices new and changed files in {declared.enrichment.input.path} and runs their days, if among the "
-            f"last {DAYS}. Files count once they are {QUIET:.0f} s old. A new enrichment is left alone until somebody, "
-            "or its schedule, has run a day of it."
-        ),
-    )
-    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        known: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
-        look = InputScan(context.instance, readers, known, now())
-        look.at_days()
-        reason = None if look.requests else f"No day of the last {DAYS} has files to run for."
-        return dg.SensorResult(look.requests, reason, json.dumps(look.seen), asset_events=look.events)
-
-    return sensor
-
-
-class InputScan:
-    """One look at the last days of an input: what is new, and what is to be run for it."""
 
     def __init__(
         self, instance: dg.DagsterInstance, readers: Sequence[Declared], known: Mapping[str, str], now: dt.datetime

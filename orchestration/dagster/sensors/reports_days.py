@@ -1,0 +1,67 @@
+"""Reports to Dagster what it does not see by itself: runs that died, days published elsewhere, missed deadlines."""
+
+import dataclasses
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from jobs.errors import TidegateError
+from jobs.wording import counted
+from orchestration.dagster.declared import Declared, shared_name
+from orchestration.dagster.sensors.dead_runs import end_dead_runs
+from orchestration.dagster.sensors.external_publications import NOTHING_YET, tell_publications
+from orchestration.dagster.sensors.freshness import changed
+from orchestration.dagster.sensors.silent_ends import tell_silent_ends
+from orchestration.dagster.sensors.starts_days import Clock, utc_now
+
+LOOK_EVERY = 30  # s
+FIRST_LOOK = dt.timedelta(days=1)  # back, for runs that ended silently
+OVERLAP = dt.timedelta(minutes=2)  # between two looks; what was reported is not reported again
+
+
+@dataclass
+class ReportsCursor:
+    """until: of the look for silent ends. versions: of each table, reported. deadlines: the last sentence on each."""
+
+    until: str = ""
+    versions: dict[str, int] = field(default_factory=dict)
+    deadlines: dict[str, str] = field(default_factory=dict)
+
+
+def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorDefinition:
+    """One sensor for all enrichments. A table that cannot be read keeps nobody from hearing of the others."""
+
+    @dg.sensor(
+        name=shared_name(all_declared, "reports_days"),
+        minimum_interval_seconds=LOOK_EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Ends runs whose process is gone, as after the machine went down, so that their slots are free "
+        "and they are started once more; a day whose run ended silently is reported as failed, or as tried again. Days "
+        "published without Dagster, as by `tidegate run`, are materialized with their figures. The check "
+        "published_in_time is answered when a deadline passes, and when the day is published after all.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        instance, began = context.instance, dt.datetime.now(dt.UTC)
+        cursor = ReportsCursor(**json.loads(context.cursor or "{}"))
+        since = dt.datetime.fromisoformat(cursor.until) if cursor.until else began - FIRST_LOOK
+        ended = end_dead_runs(instance)
+        silent = tell_silent_ends(instance, all_declared, since - OVERLAP)
+        due = list(changed(all_declared, cursor.deadlines, now()))
+        news = [f"Ended: {', '.join(ended)}."] if ended else []
+        news += [f"Ended silently: {', '.join(silent)}."] if silent else []
+        for declared in all_declared:
+            version = cursor.versions.get(declared.name, NOTHING_YET)
+            try:
+                days, cursor.versions[declared.name] = tell_publications(instance, declared, version)
+            except TidegateError as error:
+                news.append(f"{declared.name}: {error}")
+            else:
+                news += [f"{declared.name}: {counted(len(days), 'day')} published elsewhere."] if days else []
+        cursor.until = began.isoformat()
+        reason = " ".join(news) or "Nothing new."
+        return dg.SensorResult(skip_reason=reason, cursor=json.dumps(dataclasses.asdict(cursor)), asset_events=due)
+
+    return sensor

@@ -1,0 +1,112 @@
+"""Days that are run by themselves: a service that was down had stopped them, answers were refreshed, files changed."""
+
+import datetime as dt
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import dagster as dg
+from dagster import DagsterRunStatus, RunsFilter
+
+from jobs.errors import RunStopped, TidegateError
+from orchestration.common.deadlines import day_awaited, next_start
+from orchestration.common.modes import REFRESHED, TAG
+from orchestration.dagster.assets.day_status import latest_status, unfinished_runs
+from orchestration.dagster.declared import Declared, shared_name
+from orchestration.dagster.maintenance import DAYS_TO_RUN, REFRESH
+from orchestration.dagster.schedules import Job
+from orchestration.dagster.sensors.input_files import DAYS, QUIET, InputScan
+
+LOOK_EVERY = 60  # s
+LOOK_BACK = dt.timedelta(days=1)  # for runs of the refresh job
+ASKED = "refreshed"  # in the cursor: the runs of the refresh job whose days were asked for
+Clock = Callable[[], dt.datetime]
+
+
+def utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def starts_days(all_declared: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now) -> dg.SensorDefinition:
+    """One sensor for all enrichments. A day stopped by credentials or budget, cancelled or held back, waits for
+    somebody. An input that an asset of the project writes has no files to be looked at: Dagster knows it.
+    """
+    readers: defaultdict[dg.AssetKey, list[Declared]] = defaultdict(list)
+    for declared in all_declared:
+        if not declared.input_is_foreign:
+            readers[declared.raw_key].append(declared)
+
+    @dg.sensor(
+        name=shared_name(all_declared, "starts_days"),
+        jobs=jobs,
+        minimum_interval_seconds=LOOK_EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            "Starts yesterday again when a service that was down had stopped it, every quarter of an hour until the "
+            "day's publish_by; days whose answers were refreshed; days whose input files are new or changed, if among "
+            f"the last {DAYS} (files count once they are {QUIET:.0f} s old; a new enrichment is left alone until "
+            "somebody, or its schedule, has run a day of it). Days stopped by credentials or budget, cancelled or held "
+            "back are left to a person."
+        ),
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        cursor, at = json.loads(context.cursor or "{}"), now()
+        requests = [again for declared in all_declared if (again := _again(context.instance, declared, at))]
+        refreshes = _refreshes(context.instance, all_declared, at)
+        for run in refreshes:
+            if run.run_id not in cursor.get(ASKED, ()):
+                requests += _refreshed(all_declared, run)
+        seen, events = {}, []
+        for key, of_it in readers.items():
+            name = key.to_user_string()
+            seen[name] = cursor.get(name, {})
+            look = InputScan(context.instance, of_it, seen[name], at)
+            try:
+                look.at_days()
+            except (OSError, TidegateError) as error:  # an input that cannot be read stops nobody else's days
+                context.log.warning("%s: %s", name, error)
+                continue
+            requests += look.requests
+            events += look.events
+            seen[name] = look.seen
+        reason = None if requests else "No day waits for a service, has refreshed answers, or new files."
+        after = json.dumps({ASKED: [run.run_id for run in refreshes], **seen})
+        return dg.SensorResult(requests, reason, after, asset_events=events)
+
+    return sensor
+
+
+def _again(instance: dg.DagsterInstance, declared: Declared, now: dt.datetime) -> dg.RunRequest | None:
+    day = day_awaited(declared.enrichment, now)
+    word = latest_status(instance, declared, day) if day else None
+    if day is None or word is None or word.state != RunStopped.state:
+        return None
+    start = next_start(declared.enrichment, day, word.at)
+    if start is None or now < start or unfinished_runs(instance, declared, day):
+        return None
+    return dg.RunRequest(
+        run_key=f"{declared.name} {day} after {word.run_id}",  # a run that was stopped is followed by one run
+        job_name=declared.job_name,
+        partition_key=day,
+        tags={"tidegate/again_after": word.run_id},
+    )
+
+
+def _refreshes(
+    instance: dg.DagsterInstance, all_declared: Sequence[Declared], now: dt.datetime
+) -> Sequence[dg.DagsterRun]:
+    """The last runs of the job that marks answers."""
+    of_job = RunsFilter(
+        job_name=shared_name(all_declared, REFRESH), statuses=[DagsterRunStatus.SUCCESS], updated_after=now - LOOK_BACK
+    )
+    return instance.get_runs(of_job)
+
+
+def _refreshed(all_declared: Sequence[Declared], run: dg.DagsterRun) -> Iterator[dg.RunRequest]:
+    """The days that stand on the answers it has marked, each once."""
+    job_names = {one.name: one.job_name for one in all_declared}
+    for enrichment, days in json.loads(run.tags.get(DAYS_TO_RUN, "{}")).items():
+        for day in days:
+            key = f"{run.run_id} {enrichment} {day}"
+            tags = {TAG: REFRESHED.name}
+            yield dg.RunRequest(key, job_name=job_names[enrichment], partition_key=day, tags=tags)
