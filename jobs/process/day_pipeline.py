@@ -32,7 +32,7 @@ from jobs.wording import one_line
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment, Summary
 
-LOOK_EVERY = 0.1  # s; between two looks at what the Spark program says
+LOOK_EVERY = 0.05  # s; between two looks at what the Spark program says
 LAST_WORDS = ("checked", "stopped", "failed")  # kinds of the event after which the program says no more of the day
 
 
@@ -145,6 +145,8 @@ class _Run:
             self._pipeline.reference, days=days, run_id=self._run_id, log=log,
             options=self._program_options(), leases=list(self._leases.values()),
         ) as wait:  # fmt: skip
+            from jobs.tables import publishing  # noqa: F401  # loads Delta while Spark starts, not once a day is checked
+
             named_cause = False  # whether Spark's last word was of a day that it did not write
             for day in days:
                 yield from self._stages(day, wait)

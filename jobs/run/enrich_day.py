@@ -14,14 +14,16 @@ was not written. The last line on stderr is the reason, in one sentence.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
 import re
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +33,12 @@ from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, Run
 from jobs.run.day import Report, run_day
 from jobs.run.options import RunOptions
 from jobs.run.spark_failures import sentence_of
+from jobs.run.spark_session import session
 from jobs.run.terminal import terminal
 from jobs.tables import run_records
 
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
-LOOK_EVERY = 0.2  # s
+LOOK_EVERY = 0.05  # s
 LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that takes what the program prints
 AGAIN = "once that is fixed, run the same day again; published days stay as they are."
 
@@ -74,7 +77,8 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, b
             may_call=not options.no_calls,
             ignore_ttl=options.ignore_ttl,
         )
-        run_day(enrichment, day, run_id, rules=rules, checks=options.checks, report=_all_of(reports))
+        with _spark_started_meanwhile(f"{enrichment.name} {day}"):
+            run_day(enrichment, day, run_id, rules=rules, checks=options.checks, report=_all_of(reports))
         state = _decision(enrichment.name, day, run_id) if options.in_turn else "written"
     except TidegateError as error:
         stopped = isinstance(error, RunStopped | RowFailed)
@@ -89,6 +93,30 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, b
         _all_of(reports)({"kind": "failed", "day": day, "reason": _with_log(sentence_of(error)), "next_step": AGAIN})
         return FAILED, False
     return WROTE, state != "held back" or not options.until_red
+
+
+@contextlib.contextmanager
+def _spark_started_meanwhile(name: str) -> Iterator[None]:
+    """Start the session while the run looks at its input and its services, where spark-submit has started Java already.
+
+    An error is raised where the run asks for the session.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        yield
+        return
+
+    import pyspark.sql  # noqa: F401  # first: beside the imports of the preflight Java would wait for it longer
+
+    def start() -> None:
+        with contextlib.suppress(Exception):
+            session(name)
+
+    starting = threading.Thread(target=start, name="tidegate-spark")
+    starting.start()
+    try:
+        yield
+    finally:
+        starting.join()  # before the reason is printed, which is the last line
 
 
 def _with_log(reason: str) -> str:
@@ -157,4 +185,7 @@ def progress_to(path: Path) -> Report:
 if __name__ == "__main__":
     # Python puts the folder of a program first on its path, where our files would stand for libraries of their names
     sys.path[:] = [path for path in sys.path if path != str(Path(__file__).resolve().parent)]
+    if str((spark := Path(os.environ.get("SPARK_HOME", ""))).parent) in sys.path:
+        # pip installed this Spark, and has compiled the modules that spark-submit takes from an archive
+        sys.path[:] = [path for path in sys.path if path != str(spark / "python" / "lib" / "pyspark.zip")]
     sys.exit(main())
