@@ -62,27 +62,30 @@ def _named_cast(column: AnswerColumn, value: Any) -> Any:
         raise ValueError(f"{column.name}: {error}") from error
 
 
-def read_ddl(ddl: str) -> tuple[AnswerColumn, ...]:
-    """`"temp_c DOUBLE, visibility_m INT"` -> its columns. Raises DeclarationError with the unreadable text."""
+def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
+    """`"temp_c DOUBLE, visibility_m INT"` -> its columns. Raises DeclarationError with the unreadable text.
+
+    where: the declared field.
+    """
     cure = 'Write Spark DDL, as in "temp_c DOUBLE, visibility_m INT".'
     try:
         struct = exp.DataType.build(f"STRUCT<{ddl}>", dialect="spark")
     except sqlglot.errors.SqlglotError as error:
-        raise DeclarationError(f"returns: cannot read {ddl!r}. {cure}") from error
+        raise DeclarationError(f"{where}: cannot read {ddl!r}. {cure}") from error
     columns = struct.expressions
     if not columns or not all(isinstance(column, exp.ColumnDef) and column.args.get("kind") for column in columns):
-        raise DeclarationError(f"returns: cannot read {ddl!r}: every column needs a name and a type. {cure}")
+        raise DeclarationError(f"{where}: cannot read {ddl!r}: every column needs a name and a type. {cure}")
     read = []
     for column in columns:
         try:
             _quoted(column.name)
             spark_type, arrow_type, cast = _read_type(column.args["kind"])
         except ValueError as error:
-            raise DeclarationError(f"returns: {column.name}: {error} {cure}") from error
+            raise DeclarationError(f"{where}: {column.name}: {error} {cure}") from error
         read.append(AnswerColumn(column.name, spark_type, arrow_type, cast))
     names = [column.name for column in read]
     if len({name.lower() for name in names}) < len(names):
-        raise DeclarationError(f"returns: {ddl!r} names a column twice. Names are compared without case.")
+        raise DeclarationError(f"{where}: {ddl!r} names a column twice. Names are compared without case.")
     return tuple(read)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from jobs import schema
+from jobs.declare.answer_types import AnswerColumn, read_ddl
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
@@ -20,16 +21,16 @@ from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
 
-InputFormat = Literal["parquet", "delta"]
+InputFormat = Literal["parquet", "csv", "json", "delta"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """Parquet files in one folder per day, `<path>/<partition>=<day>/`, or a Delta table partitioned by the day.
+    """The files in one folder per day, `<path>/<partition>=<day>/`, or a Delta table partitioned by the day.
 
-    The Parquet files of a day may differ: a column that a file lacks is null in its rows, and the wider of two
-    compatible types is read. Incompatible types in one column are refused before any call. Of a Delta table a run reads
-    the last version; the record of the run has its number.
+    The files of a day may differ: a column that a file lacks is null in its rows, and the wider of two compatible types
+    is read. Incompatible types in one column are refused before any call. Of a Delta table a run reads the last
+    version; the record of the run has its number.
 
     Attributes:
         path: A folder, local or on a disk that driver and executors share.
@@ -37,7 +38,9 @@ class Input:
             the published table.
         row_id: Columns that identify a row in evidence; by default source file and row number.
         asset_key: In Dagster, of the asset that writes these files, where there is one: `["raw", "orders"]`.
-        format: "parquet" or "delta"; the published table of another enrichment is a Delta table.
+        format: "parquet", "csv" (with a header), "json" (an object per line), or "delta"; the published table of
+            another enrichment is a Delta table.
+        schema: The columns to read from CSV or JSON, which do not name their types, in Spark's DDL.
     """
 
     path: str
@@ -45,18 +48,39 @@ class Input:
     row_id: Sequence[str] = ()
     asset_key: Sequence[str] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     format: InputFormat = field(default="parquet", metadata=WHERE_DECLARED)
+    schema: str = field(default="", metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name
         if self.format not in get_args(InputFormat):
             known = ", ".join(get_args(InputFormat))
             raise DeclarationError(f"input: format is {self.format!r}; it must be one of: {known}.")
+        self._check_schema()
         require_folder("input", self.path)
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
             raise DeclarationError(
                 f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
                 "and a column are named after it."
             )
+
+    def _check_schema(self) -> None:
+        if (self.format in ("csv", "json")) != bool(self.schema):
+            raise DeclarationError(
+                f"input: schema is {self.schema!r}, and format {self.format!r}: CSV and JSON need the columns to read, "
+                'as "order_id BIGINT, at TIMESTAMP"; the other formats have their own.'
+            )
+        for column in self.columns:
+            if self.format == "csv" and column.spark_type.startswith(("ARRAY", "STRUCT")):
+                raise DeclarationError(f"input: schema: {column.name}: CSV holds no {column.spark_type}.")
+            if column.name.lower() == self.partition.lower():
+                raise DeclarationError(
+                    f"input: schema: {column.name!r} is the column of the day, which the folders name. Leave it out."
+                )
+
+    @property
+    def columns(self) -> tuple[AnswerColumn, ...]:
+        """The columns of `schema`; none for a format that has its own."""
+        return read_ddl(self.schema, "input: schema") if self.schema else ()
 
     def folder(self, day: str) -> str:
         return f"{self.path.rstrip('/')}/{self.partition}={day}"

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.table_formats import refuse_table_formats
+from jobs.input.text_files import ENDINGS, as_parquet
+from jobs.input.text_files import FOLDER as CONVERTED
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
 
 if TYPE_CHECKING:
@@ -83,11 +85,13 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
     files of a table format that is not declared, and a Delta table that cannot be read.
     """
     try:
-        return (
-            _of_table(enrichment.input, day)
-            if enrichment.input.format == "delta"
-            else _of_folder(enrichment.input, day)
-        )
+        if enrichment.input.format == "delta":
+            return _of_table(enrichment.input, day)
+        files = _in_folder(enrichment.input, day)
+        if enrichment.input.format != "parquet":
+            folder = Path(enrichment.output.path, CONVERTED, f"{enrichment.input.partition}={day}")
+            files = as_parquet(files, enrichment.input, folder, hidden=bool(enrichment.pii))
+        return of_files(files)
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
 
@@ -101,7 +105,9 @@ def files_in(declared: Input, day: str) -> list[Path]:
     folder = Path(declared.folder(day))
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+    return sorted(
+        path for path in folder.iterdir() if path.name.endswith(ENDINGS[declared.format]) and path.name[0] not in "._"
+    )
 
 
 def last_day(declared: Input) -> str:
@@ -137,19 +143,19 @@ def _of_table(declared: Input, day: str) -> InputDay:
     return InputDay(tuple(read), rows, table.columns(), alike=False, version=table.version)
 
 
-def _of_folder(declared: Input, day: str) -> InputDay:
+def _in_folder(declared: Input, day: str) -> list[Path]:
     folder = Path(declared.folder(day))
     refuse_table_formats(folder, Path(declared.path))
     if not folder.is_dir():
         raise NoInput(f"input: there is no {folder} for {day}; nothing can be enriched.{nearest_to(folder, day)}")
     files = files_in(declared, day)
     if not files:
-        raise NoInput(f"input: {folder} holds no .parquet file.")
+        raise NoInput(f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.")
     if colon := next((path for path in files if ":" in path.name), None):
         raise DeclarationError(
             f"input: {colon} has a ':' in its name, which Spark takes for an address. Rename the file."
         )
-    return of_files(files)
+    return files
 
 
 def nearest_to(folder: Path, day: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import unquote
 
+from jobs.input.text_files import FOLDER as INPUTS
 from jobs.tables.delta_log import table_at
 from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing
@@ -30,8 +31,8 @@ class Removed:
 
 
 def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[], float] = time.time) -> Removed:
-    """Delete files that were replaced before the limit, folders of unpublished runs older than it, and, in the folders
-    of published runs, files in no version.
+    """Delete files that were replaced before the limit, folders of unpublished runs older than it, in the folders of
+    published runs files in no version, and inputs that were converted and last used before it.
 
     Older versions become unreadable. A running run keeps its folder at any age. Needs a folder on a file system. A
     crash leaves files that the next vacuum removes. Raises TidegateError if the disk is full or read-only, because
@@ -43,6 +44,7 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
     old, needed = _remove_old_versions(table, older_than)
     ended = [folder for folder in folders if not {folder.name, folder.name.removesuffix(KEYS)} & working.keys()]
     before = clock() - older_than.total_seconds()
+    _remove_inputs(Path(table, INPUTS), {*working.values()}, before)
     return Removed(old, sum(_remove_run(folder, needed, before) for folder in ended))
 
 
@@ -74,6 +76,14 @@ def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
         return False
     shutil.rmtree(folder, ignore_errors=True)
     return any(path.suffix == ".parquet" for path in files)  # otherwise it is the rest of an old version
+
+
+def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
+    """Remove inputs converted to Parquet that were last used before the limit, except those of `days`."""
+    with storing(str(folder)):
+        for path in _files(folder) if folder.is_dir() else ():
+            if path.parent.name.rpartition("=")[2] not in days and path.stat().st_mtime <= before:
+                path.unlink(missing_ok=True)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -57,13 +57,14 @@ def day_asset(declared: Declared, **fields: Any) -> Callable[[Callable[..., Any]
 def raw_asset(declared: Declared) -> dg.AssetSpec:
     """The input, written by somebody else; each run observes the day it read."""
     enrichment = declared.enrichment
-    what = "Parquet files by day" if enrichment.input.format == "parquet" else "The days of a Delta table"
+    kind = enrichment.input.format
+    what = "The days of a Delta table" if kind == "delta" else f"Files by day ({kind})"
     return dg.AssetSpec(
         declared.raw_key,
         description=f"{what} at {enrichment.input.path}, written by others; observed by each run.",
         group_name=declared.group,
         owners=list(enrichment.owners),
-        kinds={enrichment.input.format},
+        kinds={kind},
         partitions_def=declared.days,
         metadata={"path": enrichment.input.path},
     )

@@ -312,7 +312,9 @@ def test_the_fingerprint_is_the_same_in_every_process():
     assert printed == {flights.fingerprint}
 
 
-OTHER_NAMES = {"unordered": "ordered", "error": "warn", "skip": "fail", "null": "fail", "dead_letter": "null"}
+OTHER_NAMES = {
+    "unordered": "ordered", "error": "warn", "skip": "fail", "null": "fail", "dead_letter": "null", "parquet": "delta",
+}  # fmt: skip
 
 
 def other(value):
@@ -335,7 +337,7 @@ def changed_once(value):
     """Copies of a declared value, each with one field changed, however deep; with the field's path."""
     for field in dataclasses.fields(value):
         old = getattr(value, field.name)
-        if field.name in ("request", "start", "end", "publish_by", "returns", "mode", "keys"):
+        if field.name in ("request", "start", "end", "publish_by", "returns", "mode", "keys", "schema"):
             continue
         if dataclasses.is_dataclass(old) and not isinstance(old, Env):
             for path, new in changed_once(old):
@@ -374,6 +376,8 @@ def test_the_fingerprint_changes_with_any_field():
         "expectations, other": dataclasses.replace(
             flights, expectations=[Expectation("expect_x", column="temp_c", min_value=2)]
         ),
+        "schema": dataclasses.replace(flights, input=Input(path="data/raw", format="csv", schema="k STRING")),
+        "schema, other": dataclasses.replace(flights, input=Input(path="data/raw", format="csv", schema="k INT")),
         "severities": dataclasses.replace(flights, severities={"order_held": "warn"}),
         "tolerance": dataclasses.replace(flights, tolerance=Tolerance(error=0.5)),
     }

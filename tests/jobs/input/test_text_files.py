@@ -1,0 +1,211 @@
+"""Days of CSV and JSON files are read with the declared types, row for row, or refused in one sentence."""
+
+import datetime as dt
+import decimal
+import gzip
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from jobs.errors import DeclarationError, NoInput
+from jobs.input import text_files
+from jobs.input.day import files_in, find_input
+from jobs.run.day import run_day
+from jobs.tables.leases import leased
+from jobs.tables.old_files import vacuum
+from jobs.tables.publishing import publish
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+
+DAY = "2026-01-01"
+FOLDER = Path("raw", f"date={DAY}")
+UTC = dt.UTC
+COLUMNS = "id BIGINT, k STRING, at TIMESTAMP, day DATE, right BOOLEAN, price DECIMAL(10,2)"
+HEADER = "id,k,at,day,right,price,more\n"
+FIRST = (1, "NA", dt.datetime(2026, 1, 1, 10, tzinfo=UTC), dt.date(2026, 1, 1), True, decimal.Decimal("1.10"))
+
+
+class LengthOf:
+    async def async_invoke(self, keys):
+        return [{"score": float(len(keys["k"]))}]
+
+
+def declared(schema, *, kind="csv", **more):
+    mood = AsyncFunctionLookup(
+        name="mood", keys={"k": "k"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
+    )
+    source = Input(path="raw", format=kind, schema=schema)
+    return Enrichment(name="moods", input=source, lookups=[mood], output=Output(path="out"), **more)
+
+
+@pytest.fixture
+def raw(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    FOLDER.mkdir(parents=True)
+    return FOLDER
+
+
+def rows_of(enrichment):
+    day = find_input(enrichment, DAY)
+    return [tuple(row.values()) for file in day.files for row in pq.read_table(file, partitioning=None).to_pylist()]
+
+
+def test_csv_is_read_in_the_order_of_its_rows_with_the_declared_columns_and_types(raw):
+    (raw / "b.csv").write_text(
+        f'{HEADER}1,NA,2026-01-01 10:00:00,2026-01-01,true,1.10,x\n2,"",,,,,\n\n,"a\nb",,,FALSE,,\n'
+    )
+    text = "price,id,k,at,right,day\n2,3,c,2026-01-01T10:00:00.5+02:00,True,\n1,4,d,2026-01-01 10:00Z,,\n"
+    (raw / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (raw / "_c.csv").write_text("not input")
+    early = dt.datetime(2026, 1, 1, 8, 0, 0, 500_000, tzinfo=UTC)
+    assert rows_of(declared(COLUMNS)) == [
+        (3, "c", early, None, True, decimal.Decimal("2.00")),
+        (4, "d", FIRST[2], None, None, decimal.Decimal("1.00")),
+        FIRST,
+        (2, "", None, None, None, None),
+        (None, "a\nb", None, None, False, None),
+    ]
+
+
+def test_json_is_read_line_by_line_with_the_declared_columns_and_types(raw):
+    first = '"k":"NA","at":"2026-01-01 10:00:00","day":"2026-01-01","right":true,"price":"1.10"'
+    place = '"place":{"lat":1.5,"on":"2026-01-02","zip":5},"tags":["a",null]'
+    (raw / "a.jsonl").write_text(f'{{"id":1,{first},{place},"more":{{}}}}\n{{"price":2}}\n')
+    (raw / "b.json").write_text("")
+    nested = f"{COLUMNS}, place STRUCT<lat: DOUBLE, on: DATE>, tags ARRAY<STRING>"
+    assert rows_of(declared(nested, kind="json")) == [
+        (*FIRST, {"lat": 1.5, "on": dt.date(2026, 1, 2)}, ["a", None]),
+        (None, None, None, None, None, decimal.Decimal("2.00"), None, None),
+    ]
+
+
+def test_a_row_larger_than_what_is_read_at_once_and_many_rows_keep_their_order(raw):
+    with (raw / "a.csv").open("w") as file:
+        file.write("id,k\n")
+        file.writelines(f"{number},{'x' * 100}\n" for number in range(100_000))
+    found = rows_of(declared("id INT, k STRING"))
+    assert [number for number, _ in found] == list(range(100_000))
+
+
+@pytest.mark.spark
+def test_a_day_of_csv_is_enriched_checked_and_published(spark, raw):
+    (raw / "a.csv").write_text("id,k\n1,a\n2,bb\n")
+    (raw / "b.csv").write_text("id,k\n3,\n")
+    record = run_day(declared("id INT, k STRING"), DAY, "r1", checks="data_quality.day:check")
+    assert [verdict.sentence for verdict in record.verdicts if verdict.holds_back] == []
+    publish(record)
+    rows = DeltaTable("out").to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["k"], row["score"]) for row in rows) == [
+        (1, "a", 1.0),
+        (2, "bb", 2.0),
+        (3, None, None),
+    ]
+    audit = DeltaTable("out__audit").to_pyarrow_table().to_pylist()
+    places = sorted((Path(row["_source_file"]).name.partition("-")[0], row["_source_row"]) for row in audit)
+    assert places == [("a.csv", 0), ("a.csv", 1), ("b.csv", 0)]
+
+
+def test_an_unchanged_file_is_converted_once_and_a_changed_one_again(raw):
+    (raw / "a.csv").write_text("id,k\n1,a\n")
+    enrichment = declared("id INT, k STRING")
+    (first,) = find_input(enrichment, DAY).files
+    written = first.stat().st_ino
+    assert (find_input(enrichment, DAY).files, first.stat().st_ino) == ((first,), written)
+    (raw / "a.csv").write_text("id,k\n1,a\n2,b\n")
+    (second,) = find_input(enrichment, DAY).files
+    assert (second != first, find_input(enrichment, DAY).rows) == (True, 2)
+    assert {path for path in Path("out").rglob("*") if path.is_file()} == {first, second}
+
+
+def test_vacuum_removes_converted_files_that_nobody_used_for_so_long_and_keeps_those_of_a_day_at_work(raw):
+    (raw / "a.csv").write_text("id,k\n1,a\n")
+    (used,) = find_input(declared("id INT, k STRING"), DAY).files
+    old = used.with_name("old.parquet")
+    old.write_bytes(used.read_bytes())
+    ago = time.time() - timedelta(days=8).total_seconds()
+    os.utime(old, (ago, ago))
+    with leased("out", DAY, "r1"):
+        vacuum("out", older_than=timedelta(0))
+        assert (used.exists(), old.exists()) == (True, True)
+    vacuum("out")
+    assert (used.exists(), old.exists()) == (True, False)
+    vacuum("out", older_than=timedelta(0))
+    assert not used.exists()
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+def refusal(function, *arguments):
+    with pytest.raises(DeclarationError) as refused:
+        function(*arguments)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        ("csv", "id,k\n1,a\n2\n", "Expected 2 columns, got 1"),
+        ("csv", "id,k\n1,a\nten,b\n", "invalid value 'ten'"),
+        ("csv", "id;k\n1;a\n", "Column 'id' in include_columns does not exist in CSV file"),
+        ("csv", "", "Empty CSV file"),
+        ("json", '{"id":1,"k":"a"}\n{"id":"ten"}\n', "changed from number to string in row 1"),
+        ("json", '{"id":1.5}\n', "couldn't parse:1.5"),
+        ("json", '{"id":1\n', "Missing a comma or '}' after an object member"),
+        ("json", '[{"id":1}]', "changed from object to array"),
+    ],
+)
+def test_a_file_that_does_not_hold_the_declared_columns_is_named_with_the_reason(raw, kind, text, reason):
+    (raw / f"a.{kind}").write_text(text)
+    message = refusal(find_input, declared("id INT, k STRING", kind=kind), DAY)
+    assert message.startswith(
+        f"moods: input: raw/date={DAY}/a.{kind} does not hold the declared columns, id INT, k STRING"
+    )
+    assert reason in message
+    assert not [path for path in Path("out").rglob("*") if path.is_file()]
+
+
+def test_personal_values_stay_out_of_the_message(raw):
+    (raw / "a.csv").write_text("id,k\nsecret,a\n")
+    assert "secret" in refusal(find_input, declared("id INT, k STRING"), DAY)
+    assert "secret" not in refusal(find_input, declared("id INT, k STRING", pii=["id"]), DAY)
+    (raw / "a.csv").write_text("id,k\nsecret\n")
+    assert "secret" not in refusal(find_input, declared("id INT, k STRING"), DAY)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(raw, monkeypatch):
+    (raw / "a.csv").write_text("id,k\n1,a\n")
+    write = text_files._write
+
+    def slowly(file, *more):
+        write(file, *more)
+        file.write_text("id,k\n1,a\n2,b\n")
+
+    monkeypatch.setattr(text_files, "_write", slowly)
+    assert "a.csv changed while it was read" in refusal(find_input, declared("id INT, k STRING"), DAY)
+    assert not [path for path in Path("out").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"format": "csv"}, "CSV and JSON need the columns to read"),
+        ({"schema": "id INT"}, "the other formats have their own"),
+        ({"format": "csv", "schema": "id INTEGERS"}, "input: schema: "),
+        ({"format": "csv", "schema": "tags ARRAY<INT>"}, "input: schema: tags: CSV holds no ARRAY<INT>."),
+        ({"format": "json", "schema": "Date DATE"}, "'Date' is the column of the day, which the folders name."),
+    ],
+)
+def test_a_wrong_schema_is_refused_with_the_cure(given, message):
+    assert message in refusal(lambda: Input(path="raw", **given))
+
+
+def test_a_day_with_files_of_another_format_has_no_input(raw):
+    (raw / "a.parquet").write_bytes(b"")
+    enrichment = declared("id INT, k STRING")
+    with pytest.raises(NoInput, match=r"holds no \.csv or \.csv\.gz file"):
+        find_input(enrichment, DAY)
+    assert files_in(enrichment.input, DAY) == []
