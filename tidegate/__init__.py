@@ -2,6 +2,7 @@
 
 from jobs.declare.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
 from jobs.declare.batch import Batch, Pages
+from jobs.declare.budgets import Budget
 from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row, lookup
 from jobs.declare.enrichment import Enrichment, EventTime, Expectation, Input, Output, Summary, Tolerance
 from jobs.declare.env import Env
@@ -22,6 +23,7 @@ __all__ = [
     "Basic",
     "Batch",
     "Bearer",
+    "Budget",
     "Cache",
     "CoroutineLookup",
     "DeclarationError",

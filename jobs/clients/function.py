@@ -60,7 +60,7 @@ class FunctionClient:
         # checked here too, because the frame of trace costs 1 %
         exchange = None if EXCHANGES.get() is None else trace("function", self._called, keys)
         if (call_of := IN_CALL.get()) is not None:
-            call_of.request_left()
+            call_of.request_left(1)
         try:
             answers = await self._function.async_invoke(keys)
         except (TidegateError, CallFailed, Throttled):

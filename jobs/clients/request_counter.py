@@ -49,8 +49,8 @@ class RequestCounts:
 class Call(Protocol):
     """The call that a context belongs to, where its use is limited."""
 
-    def request_left(self) -> None:
-        """One of its requests is on its way."""
+    def request_left(self, items: int) -> None:
+        """One of its requests is on its way, with so many keys that no earlier one had."""
 
     def bill(self, unit: str, many: int) -> None:
         """It reports so many units."""
@@ -87,13 +87,13 @@ class Request:
         counts = self._counts
         day = _today()
         counts.sent[day] += 1
-        counts.items[day] += self._unasked.taken()
+        counts.items[day] += (items := self._unasked.taken())
         counts.in_flight += 1
         counts.most_at_once = max(counts.most_at_once, counts.in_flight)
         self._in_flight = True
         self._left_at = self._clock()
         if (call := IN_CALL.get()) is not None:
-            call.request_left()
+            call.request_left(items)
 
     def frees_its_connection(self) -> None:
         """Note that its connection is free, because the next request may use it before this one's caller ends it."""

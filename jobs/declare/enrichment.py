@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from jobs import schema
 from jobs.declare.answer_types import AnswerColumn, read_ddl
+from jobs.declare.budgets import Budget, check_budgets
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
@@ -207,6 +208,7 @@ class Enrichment:
         ledger: Where answers are stored, so that no run pays for one twice; None stores none.
         pii: Personal columns of the input; the ledger hashes keys made from them.
         runbook: The http address of instructions for a day that is not published.
+        budget: What all its runs may spend in a day or a month, a list of Budget; needs prices at one service.
         windows: Tables of windows over the event times of each day's rows; they need event_time.
     """
 
@@ -230,12 +232,14 @@ class Enrichment:
     ledger: Ledger | None = field(default_factory=Ledger)
     pii: Sequence[str] = ()
     runbook: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
+    budget: Sequence[Budget] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     windows: Sequence[Window] = field(default=(), metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
             raise DeclarationError(f"enrichment {self.name!r}: the name must be lower-case letters, digits and _.")
         try:
+            object.__setattr__(self, "budget", (self.budget,) if isinstance(self.budget, Budget) else self.budget)
             require_types(self)
             require_type("input: row_id", self.input.row_id, Sequence[str])
             self._check_lookups()
@@ -299,6 +303,13 @@ class Enrichment:
                     f"service {name}: max_concurrency is {asked[0].max_concurrency}, and {len(asked)} "
                     "lookups share it; each needs at least 1 call in flight."
                 )
+        if self.budget:
+            paid = [asked[0] for asked in services.values() if asked[0].prices]
+            if len(paid) > 1:
+                raise DeclarationError(
+                    f"budget: {len(paid)} of its services have prices; declare the budgets at the services."
+                )
+            check_budgets("enrichment", self.budget, paid[0].prices if paid else ())
 
     def _check_order(self) -> None:
         if self.mode not in schema.MODES:

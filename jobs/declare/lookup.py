@@ -12,6 +12,7 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.declare.answer_types import AnswerColumn, read_ddl
+from jobs.declare.budgets import Budget
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.prices import SENT
 from jobs.declare.rates import REQUEST, Rate
@@ -205,6 +206,11 @@ class Lookup:
     def rates(self) -> tuple[Rate, ...]:
         """The service's rates."""
         return () if self.http_service is None else tuple(self.http_service.rate)
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The service's budgets."""
+        return () if self.http_service is None else tuple(self.http_service.budget)
 
     @property
     def http_service(self) -> Service | None:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jobs.declare.auth import Auth
+from jobs.declare.budgets import Budget, check_budgets
 from jobs.declare.env import Env, resolve
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.prices import Price, check_prices
@@ -128,6 +129,8 @@ class Service:
         stop_on: HTTP statuses about the client, not about a key; they stop the run with one sentence.
         auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
         prices: Prices by the day of the call; a changed price repeats no call.
+        budget: What all runs together may spend here in a day or a month, a list of Budget; a run that would pass one
+            stops and can go on later (docs/limits.md).
         tenant: The owner of the answers, where one url and one set of variables serve several; it is part of the
             fingerprint of stored answers.
         proxy: Address, http:// or https://; by default that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, none for loopback.
@@ -144,6 +147,7 @@ class Service:
     auth: Auth | None = None
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     rate: Sequence[Rate] = field(default=(), metadata=NOT_IN_FINGERPRINT)
+    budget: Sequence[Budget] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     tenant: str | None = field(default=None, metadata=WHERE_DECLARED)
     proxy: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
     ca: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
@@ -151,16 +155,16 @@ class Service:
     client_key: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
-        if isinstance(self.prices, Price):
-            object.__setattr__(self, "prices", (self.prices,))
-        if isinstance(self.rate, Rate):
-            object.__setattr__(self, "rate", (self.rate,))
+        for name, kind in (("prices", Price), ("rate", Rate), ("budget", Budget)):
+            if isinstance(getattr(self, name), kind):
+                object.__setattr__(self, name, (getattr(self, name),))
         require_types(self, f"service {self.name}")
         object.__setattr__(self, "stop_on", tuple(self.stop_on))
-        object.__setattr__(self, "prices", tuple(self.prices))
-        object.__setattr__(self, "rate", tuple(self.rate))
+        for name in ("prices", "rate", "budget"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         check_rates(f"service {self.name}", self.rate)
         check_prices(f"service {self.name}", self.prices)
+        check_budgets(f"service {self.name}", self.budget, self.prices)
         require_concurrency(f"service {self.name}", self.max_concurrency)
         if self.client_key is not None and self.client_certificate is None:
             raise DeclarationError(f"service {self.name}: client_key is declared without a client_certificate.")

@@ -20,6 +20,7 @@ NAMES: dict[Any, str] = {bool: "True or False", float: "a number", int: "a whole
 NAMES |= {types.NoneType: "None", Callable: "a function", Mapping: "a dict", Sequence: "a list", tuple: "a list"}
 EXAMPLES = {
     "ApiKey": 'ApiKey(Env("NAME"))',
+    "Budget": 'Budget("100.00 USD", per="day")',
     "Cache": "Cache(max_entries=10_000)",
     "Env": 'Env("NAME")',
     "EventTime": 'EventTime("at", max_out_of_orderness=timedelta(minutes=5))',

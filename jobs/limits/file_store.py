@@ -1,7 +1,7 @@
 """The books of one machine's runs in one SQLite file. A complete write survives the kill of any process.
 
 SQLite's locks end with the process that holds them. No write is synced to disk, because no run survives a crash of the
-machine. The clock counts from the start of the machine; books of an earlier start are ignored.
+machine. The clock counts from the start of the machine; of an earlier start only what was spent for good counts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class FileStore:
                 row = connection.execute(
                     "SELECT version, boot, book FROM books WHERE service = ?", (service,)
                 ).fetchone()
-                book = LeaseBook(json.loads(row[2]) if row and row[1] == self._boot else None)
+                book = LeaseBook(json.loads(row[2]) if row else None)
+                if row and row[1] != self._boot:
+                    book.restart()
                 found = decide(book, self._clock())
                 kept = (service, self._boot, json.dumps(book.state()), row[0] if row else 0)
                 if connection.execute(UPDATE, kept).rowcount:

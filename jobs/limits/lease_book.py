@@ -14,6 +14,7 @@ The tasks of one run divide what it holds by a book of the run's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -21,12 +22,13 @@ from typing import Any
 from jobs.limits.fair_shares import fair_shares
 
 OPEN, CLOSED, PROBE = "open", "closed", "probe"
+BUDGETS_KEPT = 64  # the latest ones
 ROUGHLY = 0.02  # of a window; what goes out of use within it is noted as one
 
 
 @dataclass(frozen=True)
 class Limit:
-    """amount: calls in flight, or units in any window of so many seconds."""
+    """amount: calls in flight, or units in any window of so many seconds, or for good where the window is infinite."""
 
     amount: int
     window: float = 0.0
@@ -49,10 +51,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Share:
-    """has: what the owner may use from now on. target: what it should come down to, or will get once others have."""
+    """has: what the owner may use from now on. target: what it should come down to, or will get once others have.
+    free: what nobody has.
+    """
 
     has: int
     target: int
+    free: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -171,10 +176,23 @@ class LeaseBook:
         if not amount or not part.limit.window:
             return
         parts, until = self._cooling.setdefault(name, []), since + part.limit.window
-        if parts and parts[-1][0] >= until - part.limit.window * ROUGHLY:  # the book stays small
+        roughly = until if until == math.inf else until - part.limit.window * ROUGHLY
+        if parts and parts[-1][0] >= roughly:  # the book stays small
             parts[-1][0], parts[-1][1] = max(until, parts[-1][0]), parts[-1][1] + amount
         else:
             parts.append([until, amount])
+        spent = [name for name, parts in self._cooling.items() if parts[0][0] == math.inf]
+        for old in spent[:-BUDGETS_KEPT]:  # of periods long past
+            del self._cooling[old]
+
+    def restart(self) -> None:
+        """The machine has started again, and with it the clock: nobody is there, and what was spent for good stays."""
+        for owner in self._owners.values():
+            for name, part in owner.parts.items():
+                if part.limit.window == math.inf:
+                    self._cool(name, part, part.held, 0.0)
+        self._owners, self._pause = {}, None
+        self._cooling = {name: parts for name, parts in self._cooling.items() if parts[0][0] == math.inf}
 
     # -- shares --------------------------------------------------------------------------------------------------------
 
@@ -205,8 +223,9 @@ class LeaseBook:
             part.target = target
         own = self._owners[owner].parts[name]
         free = amount - self.held(name)
-        own.held += max(0, min(own.target - own.held, free))
-        return Share(own.held, own.target)
+        given = max(0, min(own.target - own.held, free))
+        own.held += given
+        return Share(own.held, own.target, max(0, free - given))
 
     # -- the gate ------------------------------------------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jobs.limits.lease_book import OPEN, Answer, Claim, Limit, Share
 
-NOTHING = Share(0, 0)
+UNKNOWN = 1 << 62  # free: nobody has said that there is no more
+NOTHING = Share(0, 0, UNKNOWN)
 
 
 @dataclass
@@ -39,7 +40,7 @@ class LeaseHolder:
         for name, limit in self.limits.items():
             share = self.shares.get(name, NOTHING)
             keeps = max(in_use.get(name, 0), min(share.has, share.target, wants.get(name, 0)))
-            self.shares[name] = Share(min(share.has, keeps), share.target)
+            self.shares[name] = replace(share, has=min(share.has, keeps))
             claims[name] = Claim(limit, keeps, wants.get(name, 0))
         return claims
 

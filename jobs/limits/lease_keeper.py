@@ -89,6 +89,11 @@ class LeaseKeeper:
             now = self.clock()
             ttl = max(TTL_OF_TASKS, self.ttl) if self.store is None else max(0.0, self.holder.until - now)
             answer = self.tasks.heartbeat(task, claims, now=now, ttl=ttl)
+            if self.store is not None:
+                known = self.holder.shares if now < self.holder.until else {}
+                free = {name: known.get(name, NOTHING).free for name in claims}
+                shares = {name: replace(one, free=one.free + free[name]) for name, one in answer.shares.items()}
+                answer = replace(answer, shares=shares)
             urgent = self._is_urgent()
         if urgent:
             self.hurry()

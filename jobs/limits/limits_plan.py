@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from jobs.limits.lease_book import Limit
 
@@ -12,10 +13,20 @@ CALLS = "calls"  # in flight; name of a limit
 
 @dataclass(frozen=True)
 class Reserved:
-    """What a call takes of a limit with a window: so much of this unit is reserved before it."""
+    """What calls take of a limit with a window.
+
+    Attributes:
+        unit: What is counted.
+        of_a_call: Reserved before each call.
+        each: What one unit takes of the limit.
+        budget: As the user wrote it, of a limit that stops the run when it is used up; empty for others, which make
+            calls wait.
+    """
 
     unit: str
     of_a_call: int
+    each: Fraction = Fraction(1)
+    budget: str = ""
 
 
 @dataclass(frozen=True)

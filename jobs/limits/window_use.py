@@ -1,4 +1,4 @@
-"""What one task has used of a limit in any window of time. Plain data, without waiting.
+"""What one task has used of a limit in any window of time, or for good. Plain data, without waiting.
 
 A call reserves the most that it may use, and settles what it used. That stays in use until a window has passed since
 the latest moment at which the service can have counted it; so whoever holds N of a limit never uses more than N in any
@@ -7,10 +7,13 @@ window, and neither do all holders together.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 
-REQUEST = "request"  # the unit that is counted when it is sent
+SENT = ("request", "item")  # units that are counted when they are sent
+ONE = Fraction(1)
 
 PACE = 1.0  # s over which the speed of use is measured
 ARRIVES_SHARE, ARRIVES_AT_LEAST, ARRIVES_AT_MOST = 0.05, 0.1, 1.0  # of a window; s
@@ -25,13 +28,14 @@ class WindowUse:
     """One limit. Times are seconds by the owner's clock.
 
     Args:
-        window: Seconds.
-        unit: What is counted; "request" counts by itself.
+        window: Seconds; infinite for money, which is spent for good.
+        unit: What is counted; requests and items count by themselves.
         of_a_call: Reserved before each call.
+        each: What one unit takes of the limit.
     """
 
-    def __init__(self, window: float, unit: str, of_a_call: int) -> None:
-        self.window, self.unit, self.of_a_call = window, unit, of_a_call
+    def __init__(self, window: float, unit: str, of_a_call: int, each: Fraction = ONE) -> None:
+        self.window, self.unit, self.of_a_call, self.each = window, unit, of_a_call, each
         self._reserved = 0
         self._used = 0
         self._ends: deque[tuple[float, int]] = deque()  # when how much is free again; nearly in this order
@@ -51,7 +55,7 @@ class WindowUse:
     def wants(self, now: float, calls: int) -> int:
         """What is in use, and what so many possible calls could use until the next heartbeats."""
         self._pace(now)
-        return self.in_use(now) + max(self.of_a_call * calls, 2 * max(self._paced))
+        return self.in_use(now) + (max(self.of_a_call * calls, 2 * max(self._paced)) if calls else 0)
 
     def reserve(self, now: float) -> None:
         """A call begins."""
@@ -62,9 +66,13 @@ class WindowUse:
     def use(self, amount: int, free_at: float, *, of_reserved: int) -> None:
         """It used so much, which counts until `free_at`; so much of what was reserved is not any longer."""
         self._reserved -= of_reserved
-        if amount:
-            self._used += amount
+        self._used += amount
+        if amount and self.window < math.inf:
             self._ends.append((free_at, amount))
+
+    def amount_of(self, units: int) -> int:
+        """What so many units take."""
+        return math.ceil(units * self.each)
 
     def _pace(self, now: float) -> None:
         if now >= self._paced_since + PACE:
@@ -84,18 +92,18 @@ class CallUse:
         self._clock = clock
         self._reserved = {limit: limit.of_a_call for limit in limits}
         self._billed: dict[str, int] = {}
-        if self._reserved:
-            now = clock()
-            for limit in self._reserved:
-                limit.reserve(now)
+        now = clock()
+        for limit in self._reserved:
+            limit.reserve(now)
 
-    def request_left(self) -> None:
-        """One request of the call is on its way."""
+    def request_left(self, items: int) -> None:
+        """One request of the call is on its way, with so many keys that no earlier one had."""
         for limit, reserved in self._reserved.items():
-            if limit.unit == REQUEST:
+            if limit.unit in SENT:
                 free_at = self._clock() + arrives_within(limit.window) + limit.window
-                self._reserved[limit] -= (of_reserved := min(1, reserved))
-                limit.use(1, free_at, of_reserved=of_reserved)
+                used = limit.amount_of(1 if limit.unit == "request" else items)
+                limit.use(used, free_at, of_reserved=min(used, reserved))
+                self._reserved[limit] -= min(used, reserved)
 
     def bill(self, unit: str, many: int) -> None:
         """The call reports what it used."""
@@ -106,7 +114,9 @@ class CallUse:
         reserved.
         """
         for limit, reserved in self._reserved.items():
-            billed = 0 if limit.unit == REQUEST else self._billed.get(limit.unit, 0)
-            used = billed if known or limit.unit == REQUEST else max(billed, reserved)
+            used = 0
+            if limit.unit not in SENT:
+                billed = limit.amount_of(self._billed.get(limit.unit, 0))
+                used = billed if known else max(billed, reserved)
             limit.use(used, self._clock() + limit.window, of_reserved=reserved)
         self._reserved = {}

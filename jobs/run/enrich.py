@@ -133,7 +133,7 @@ def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = F
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
     coordinator = coordinator_of(prepared.sparkSession)
-    limits = limits_of(plan.lookups)
+    limits = limits_of(plan.lookups, plan.budgets)
     keepers = keepers_of(limits, str(prepared.sparkSession.sparkContext.appName))
     address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
     return replace(plan, driver=address, limits=limits)

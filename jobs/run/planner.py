@@ -133,6 +133,7 @@ def plan_tasks(
         ledgers=tuple(None if run_id is None else ledger_of(enrichment, lookup, run_id, options) for lookup in lookups),
         may_call=options.may_call,
         cap=cap_of(options, lookups, tasks),
+        budgets=tuple((enrichment.name, budget) for budget in enrichment.budget),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import math
 import os
 import secrets
 import socket
@@ -11,7 +13,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
+from jobs.declare.budgets import Budget, parts_of
 from jobs.declare.lookup import Lookup, service_of
+from jobs.declare.prices import in_force
 from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import Limit
 from jobs.limits.lease_keeper import LeaseKeeper
@@ -75,6 +79,8 @@ class RunLeases:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for keeper in self._keepers.values():
+            await keeper.beat()  # what was reserved and not used is not spent
         await self._store.close()
 
     def keepers(self, declared: Iterable[ServiceLimits]) -> dict[str, LeaseKeeper]:
@@ -106,36 +112,73 @@ class RunLeases:
                 await asyncio.sleep(FOLLOW_AGAIN)
 
 
-def limits_of(lookups: Sequence[Lookup]) -> tuple[ServiceLimits | None, ...]:
+def limits_of(
+    lookups: Sequence[Lookup],
+    budgets: Sequence[tuple[str, Budget]] = (),
+    *,
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+) -> tuple[ServiceLimits | None, ...]:
     """Per lookup, the limits of its service that its run leases to its tasks; () where there are none.
 
     Without a store these are its rates only: calls in flight are divided by the quota.
 
+    Args:
+        lookups: Of one enrichment.
+        budgets: Of the enrichment, with its name.
+        now: The day counts.
+
     Raises:
-        DeclarationError: A lookup has no time limit, so that its calls could outlive any lease.
+        DeclarationError: A lookup has no time limit, so that its calls could outlive any lease, or a budget that no
+            store keeps.
     """
-    over_runs = bool(os.environ.get(LIMITS_URL))
-    leased = [one for one in lookups if over_runs or one.rates]
-    longest: dict[str, float] = {}
-    for lookup in leased:
-        seconds = lookup.longest_call
-        if seconds is None:
+    over_runs, today = bool(os.environ.get(LIMITS_URL)), now().date()
+    by_service: dict[str, list[Lookup]] = {}
+    for lookup in lookups:
+        if over_runs or lookup.rates or lookup.budgets or (budgets and lookup.prices):
+            by_service.setdefault(service_of(lookup), []).append(lookup)
+    if not by_service:
+        return ()
+    limits = {service: _limits_of(asking, budgets, over_runs, today) for service, asking in by_service.items()}
+    return tuple(limits.get(service_of(lookup)) for lookup in lookups)
+
+
+def _limits_of(
+    lookups: Sequence[Lookup],
+    own: Sequence[tuple[str, Budget]],
+    over_runs: bool,  # noqa: FBT001
+    today: dt.date,
+) -> ServiceLimits:
+    """The limits of the service that these lookups ask. own: budgets of their enrichment."""
+    first = lookups[0]
+    budgets = [("", budget) for budget in first.budgets] + [*(own if first.prices else ())]
+    longest = 0.0
+    for lookup in lookups:
+        if lookup.longest_call is None:
             why = f"with {LIMITS_URL}" if over_runs else "with a rate"
             raise DeclarationError(
                 f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no call may outlive its "
                 "run's lease; declare one of them."
             )
-        service = service_of(lookup)
-        longest[service] = max(longest.get(service, 0.0), seconds)
-    found = [_limits_of(one, longest[service_of(one)], over_runs) if one in leased else None for one in lookups]
-    return tuple(found) if leased else ()
-
-
-def _limits_of(lookup: Lookup, longest_call: float, over_runs: bool) -> ServiceLimits:  # noqa: FBT001
-    limits = {CALLS: Limit(lookup.concurrency)} if over_runs else {}
-    limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in lookup.rates}
-    reserved = {rate.name: Reserved(rate.unit, rate.of_a_call) for rate in lookup.rates}
-    return ServiceLimits(service_of(lookup), limits, longest_call, reserved)
+        longest = max(longest, lookup.longest_call)
+    if budgets and not over_runs:
+        raise DeclarationError(
+            f"lookup {first.name}: its service has a budget, which runs share in the store that {LIMITS_URL} names, "
+            "and it names none; set it. For one run alone: --max-cost."
+        )
+    limits = {CALLS: Limit(first.concurrency)} if over_runs else {}
+    limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in first.rates}
+    reserved = {rate.name: Reserved(rate.unit, rate.of_a_call) for rate in first.rates}
+    price, items = in_force(first.prices, today.isoformat()), max(lookup.batch_size for lookup in lookups)
+    for enrichment, budget in budgets:
+        if price is None:  # nothing costs anything yet
+            break
+        each = parts_of(price.amount, price.per)
+        of_a_call = budget.of_a_call or math.ceil(each * (items if price.unit == "item" else 1))
+        name, whose = budget.name(today, enrichment), enrichment or first.service_name
+        limits[name] = Limit(budget.parts, math.inf)
+        subject = f"the budget of {whose}, {budget.amount} per {budget.per},"
+        reserved[name] = Reserved(price.unit, of_a_call, each, subject)
+    return ServiceLimits(service_of(first), limits, longest, reserved)
 
 
 def keepers_of(

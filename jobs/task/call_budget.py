@@ -18,33 +18,38 @@ class CallBudget:
     When it is used up, the calls in flight finish and their answers are stored; then the run stops.
     """
 
-    def __init__(self, cap: CallCap, partition: int) -> None:
+    def __init__(self, cap: CallCap | None, partition: int) -> None:
+        """cap: of the run; None where only budgets over runs bound what it spends (jobs/task/service_lease.py)."""
         self._cap = cap
-        self._left = cap.parts[partition % len(cap.parts)]
+        self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     def spent_before(self, place: int, calls: int) -> None:
         """Count the known spending of earlier attempts of this task."""
-        self._left -= calls * self._cap.weights[place]
+        if self._cap is not None:
+            self._left -= calls * self._cap.weights[place]
 
     async def spend(self, place: int) -> None:
         """Spend one attempt, to be followed by `ended`. Raises BudgetExhausted once no call is in flight."""
-        weight = self._cap.weights[place]
+        weight = 0.0 if self._cap is None else self._cap.weights[place]
         if weight > self._left + ROUNDING:
             await self.end()
         self._left -= weight
         self._running += 1
         self._idle.clear()
 
-    async def end(self) -> NoReturn:
-        """Stop new attempts. Raises BudgetExhausted once no call is in flight."""
+    async def end(self, subject: str = "") -> NoReturn:
+        """Stop new attempts. Raises BudgetExhausted once no call is in flight. subject: what is used up, if it is not
+        the cap.
+        """
         self._left = -math.inf
         await self._idle.wait()
+        subject = subject or ("a budget" if self._cap is None else self._cap.message)
         raise BudgetExhausted(
-            f"{self._cap.message} is used up: what was answered is kept, nothing is published; run the day again, "
-            "and only the rest is asked."
+            f"{subject} is used up: what was answered is kept, nothing is published; run the day again, and only the "
+            "rest is asked."
         )
 
     def ended(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jobs.declare.budgets import Budget
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import CallCap, LedgerPlan
     from jobs.limits.limits_plan import ServiceLimits
@@ -29,9 +30,16 @@ class PartitionPlan:
     cap: CallCap | None = None
     driver: DriverAddress | None = None  # where a task registers before it works
     limits: tuple[ServiceLimits | None, ...] = ()  # per lookup, those that hold over runs; none: within this run only
+    budgets: tuple[tuple[str, Budget], ...] = ()  # of its enrichment, with the name of that
     unit: str = "rows"  # for display: "keys" during a prefetch
 
     @property
     def divides(self) -> bool:
         """Whether a task may get more calls in flight when others end."""
         return self.driver is not None and self.driver.divides
+
+    @property
+    def bounds_cost(self) -> bool:
+        """Whether its calls may end because a cap or a budget is used up."""
+        reserved = (one for limits in self.limits if limits is not None for one in limits.reserved.values())
+        return self.cap is not None or any(one.budget for one in reserved)

@@ -185,6 +185,7 @@ class PartitionRun:
             self.driver.say_failed(end)  # Spark's next attempt would repeat the calls and fail again
             if isinstance(end, BudgetExhausted):
                 self.driver.wait_for_others()  # Spark cancels them, with their calls in flight, when this one fails
+                end = self._stopped if isinstance(self._stopped, BudgetExhausted) else end  # it names what is used up
         self._output.batches.put(end)
 
     def _leave(self) -> None:
@@ -205,25 +206,28 @@ class PartitionRun:
             for operator in chained.operators:
                 stack.push_async_callback(operator.close)
                 await operator.open()
-            async with asyncio.TaskGroup() as group:
-                beside = [self._tick(reporter), self._limits.lend(self._input.complete)]
-                beside += [self._end_when_spent(task.allowance), *map(raise_failure, chained.operators)]
-                until_the_end = [*map(group.create_task, beside)]
-                carriers = [group.create_task(link.carry()) for link in chained.links]
-                await self._input.feed(chained)
-                for link, carrier in zip(chained.links, carriers, strict=True):
-                    link.end()
-                    await carrier
-                await chained.finish()
-                for one in until_the_end:
-                    one.cancel()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    beside = [self._tick(reporter), self._limits.lend(self._input.complete)]
+                    beside += [self._end_when_spent(task.allowance), *map(raise_failure, chained.operators)]
+                    until_the_end = [*map(group.create_task, beside)]
+                    carriers = [group.create_task(link.carry()) for link in chained.links]
+                    await self._input.feed(chained)
+                    for link, carrier in zip(chained.links, carriers, strict=True):
+                        link.end()
+                        await carrier
+                    await chained.finish()
+                    for one in until_the_end:
+                        one.cancel()
+            finally:
+                self._limits.give_back()
             output.flush()
             self._report(reporter)  # the last one, with all rows
 
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
         """The opened ledgers, which close after the operators, and the task's budget."""
         plan, limits = self._plan, self._limits
-        allowance = None if plan.cap is None else CallBudget(plan.cap, self._partition)
+        allowance = CallBudget(plan.cap, self._partition) if plan.bounds_cost else None
         for place, ledger in enumerate(self._ledgers):
             if ledger is not None:
                 stack.callback(ledger.close)

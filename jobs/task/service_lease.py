@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.request_counter import IN_CALL
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
 WAKE_EVERY = 0.02  # s, at least, between two looks for what is free again of a window
-UNLIMITED = 1 << 30  # calls in flight, where only rates are leased
+GIVEN_BACK_WITHIN = 2.5  # s for others to give back money that they reserved and do not use
+UNLIMITED = 1 << 30  # calls in flight
 
 
 class ServiceLease:
@@ -35,17 +36,29 @@ class ServiceLease:
         limits: The declared limits of the service.
         gate: The gate of the service in this task.
         ask_soon: Requests a share from the driver before the next regular heartbeat.
+        end: Ends the task's calls when a budget is used up, and raises BudgetExhausted with this subject.
     """
 
-    def __init__(self, limits: ServiceLimits, gate: Gate, ask_soon: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        limits: ServiceLimits,
+        gate: Gate,
+        ask_soon: Callable[[], None],
+        end: Callable[[str], Awaitable[NoReturn]] | None = None,
+    ) -> None:
         self.service = limits.service
         self.running = 0
         self._longest_call = limits.longest_call
         self._holder = LeaseHolder(limits.limits)
         self._windows = {
-            name: WindowUse(limits.limits[name].window, one.unit, one.of_a_call)
+            name: WindowUse(limits.limits[name].window, one.unit, one.of_a_call, one.each)
             for name, one in limits.reserved.items()
         }
+        self._budgets = {name: one.budget for name, one in limits.reserved.items() if one.budget}
+        self._end = end
+        self._used_up_since: float | None = None  # a budget is, and no call of this task runs
+        self._used_up = ""  # the budget that is
+        self._counts_calls = CALLS in limits.limits  # otherwise only rates are leased
         self._wakes = False  # a timer of what is free again of a window
         self._gate = gate
         self._ask_soon = ask_soon
@@ -59,7 +72,7 @@ class ServiceLease:
     @property
     def calls(self) -> int:
         """The allowed calls in flight now."""
-        return self._holder.may_use(CALLS, self._clock()) if CALLS in self._holder.limits else UNLIMITED
+        return self._holder.may_use(CALLS, self._clock()) if self._counts_calls else UNLIMITED
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -67,6 +80,8 @@ class ServiceLease:
     async def call(self) -> AsyncIterator[None]:
         """Context of one call: wait until it may start, and end it with CallFailed before the lease could end."""
         while not self._may_start():
+            if self._used_up and self._end is not None:
+                await self._end(self._used_up)
             self._hold_back()
             self._ask_soon()
             turn = asyncio.get_running_loop().create_future()
@@ -80,8 +95,9 @@ class ServiceLease:
         self._probing = self._probing or probes
         self.running += 1
         answered = known = False
-        use = CallUse(self._windows.values(), self._clock)
-        IN_CALL.set(use)
+        use = None
+        if self._windows:
+            IN_CALL.set(use := CallUse(self._windows.values(), self._clock))
         try:
             async with asyncio.timeout(self._longest_call):
                 yield
@@ -96,7 +112,8 @@ class ServiceLease:
             raise
         finally:
             self.running -= 1
-            use.end(known=known)
+            if use is not None:
+                use.end(known=known)
             if probes:
                 self._probing = False
                 self.probed = self.probed or answered
@@ -109,7 +126,9 @@ class ServiceLease:
             return False
         if holder.gate == PROBE and (self._probing or self.probed):
             return False
-        return self.running < self.calls and self._may_reserve(now)
+        if self._counts_calls and self.running >= holder.may_use(CALLS, now):
+            return False
+        return not self._windows or self._may_reserve(now)
 
     def _may_reserve(self, now: float) -> bool:
         """Whether one more call fits into every limit with a window."""
@@ -156,7 +175,7 @@ class ServiceLease:
 
     def _wake(self) -> None:
         """Wake waiting calls; each checks again whether it may start."""
-        free = self._startable()
+        free = self._startable() if self._waiting else 0
         while free and self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -169,7 +188,8 @@ class ServiceLease:
             return 0
         now = self._clock()
         windows = [
-            (self._holder.may_use(name, now) - use.in_use(now)) // use.of_a_call for name, use in self._windows.items()
+            (self._holder.may_use(name, now) - use.in_use(now)) // max(1, use.of_a_call)
+            for name, use in self._windows.items()
         ]
         return max(1, min(self.calls - self.running, *windows)) if windows else max(1, self.calls - self.running)
 
@@ -187,10 +207,32 @@ class ServiceLease:
     def take(self, answer: Answer, *, asked_at: float) -> None:
         """The driver's answer. asked_at: this task's clock before it asked."""
         self._holder.take(answer, asked_at=asked_at)
+        self._note_used_up()
         if self._may_start():
             self._open()
         elif self._waiting:
             self._hold_back()
+
+    def _note_used_up(self) -> None:
+        """Note whether a budget is used up: for a while there was none for one more call, nor any that others could
+        give back.
+        """
+        now, shares = self._clock(), self._holder.shares
+        used_up = [
+            budget
+            for name, budget in self._budgets.items()
+            if self._windows[name].in_use(now) + self._windows[name].of_a_call > shares[name].has + shares[name].free
+        ]
+        if not used_up or self.running or not self._waiting:
+            self._used_up_since = None
+        elif self._used_up_since is None:
+            self._used_up_since = now
+        elif now - self._used_up_since >= GIVEN_BACK_WITHIN:
+            self._used_up = used_up[0]
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if not turn.done():
+                    turn.set_result(None)
 
 
 def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
@@ -201,7 +243,7 @@ def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Cl
 
 def message_of(answer: Answer) -> dict[str, Any]:
     """The book's answer for the driver link."""
-    shares = {name: [share.has, share.target] for name, share in answer.shares.items()}
+    shares = {name: [share.has, share.target, share.free] for name, share in answer.shares.items()}
     return {"shares": shares, "ttl": answer.ttl, "gate": answer.gate, "reason": answer.reason}
 
 

@@ -116,11 +116,19 @@ class TaskLimits:
         leases = self._leases
         if self._chain is None or not leases:
             return
-        wants = self._chain.wants(self.shares)
+        self._report_leases(leases, self._chain.wants(self.shares))
+
+    def give_back(self) -> None:
+        """No call will start any more: say so, and what is in use or spent."""
+        self._report_leases(self._leases, {})
+
+    def _report_leases(self, leases: Mapping[str, ServiceLease], wants: Mapping[str, int]) -> None:
+        if not leases:
+            return
         self._asked_for_leases += 1
         self._asked_at = {number: at for number, at in self._asked_at.items() if number > self._asked_for_leases - 20}
         self._asked_at[self._asked_for_leases] = asyncio.get_running_loop().time()
-        claims = {service: lease.claims(wants[service]) for service, lease in leases.items()}
+        claims = {service: lease.claims(wants.get(service, 0)) for service, lease in leases.items()}
         self._driver.say_leases(self._asked_for_leases, claims)
 
     def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:

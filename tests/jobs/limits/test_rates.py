@@ -1,6 +1,7 @@
 """Rates: in no window of time does the service count more than it allows, whatever dies, stops or is lost."""
 
 import asyncio
+import math
 import random
 from collections import deque
 from contextlib import suppress
@@ -14,7 +15,7 @@ from asyncio_core.testing import run_virtual
 from jobs.clients.request_counter import IN_CALL
 from jobs.declare.rates import Rate
 from jobs.errors import DeclarationError
-from jobs.limits.lease_book import LeaseBook, Limit
+from jobs.limits.lease_book import Claim, LeaseBook, Limit
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
@@ -50,9 +51,13 @@ STEP = st.tuples(
 )  # fmt: skip
 
 
-@given(steps=st.lists(STEP, max_size=80), unit=st.sampled_from(["request", "token"]))
-def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit):
-    window, amount, of_a_call = 2.0, 6, 1 if unit == "request" else 3
+@given(
+    steps=st.lists(STEP, max_size=80),
+    unit=st.sampled_from(["request", "token"]),
+    window=st.sampled_from([2.0, math.inf]),
+)
+def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window):
+    amount, of_a_call = 6, 1 if unit == "request" else 3
     book, now, used = LeaseBook(), 100.0, []
     owners = {}
 
@@ -72,7 +77,7 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit):
             moment = now
             calls.append({"use": CallUse([use], lambda moment=moment: moment), "begun": now, "left": None})
             if unit == "request":
-                calls[-1]["use"].request_left()
+                calls[-1]["use"].request_left(1)
                 calls[-1]["left"] = now + min(arrives_within(window), pause)
                 used.append((calls[-1]["left"], 1))
         elif what == "end" and calls:
@@ -96,6 +101,15 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit):
     assert most_in_a_window(used, window) <= amount
 
 
+def test_what_a_task_has_at_its_end_is_out_of_use_until_the_window_has_passed():
+    book, rate = LeaseBook(amounts={"r": 6}), Limit(6, 60.0)
+    assert book.heartbeat("a", {"r": Claim(rate, 0, 4)}, now=0.0, ttl=100.0).shares["r"].has == 4
+    book.leave("a", now=10.0)
+    assert book.heartbeat("b", {"r": Claim(rate, 0, 6)}, now=12.0, ttl=100.0).shares["r"].has == 2
+    assert book.heartbeat("b", {"r": Claim(rate, 2, 6)}, now=69.9, ttl=100.0).shares["r"].has == 2
+    assert book.heartbeat("b", {"r": Claim(rate, 2, 6)}, now=70.0, ttl=100.0).shares["r"].has == 6
+
+
 # -- a fleet in virtual time ------------------------------------------------------------------------------------------
 
 RATES = [Rate(40, per="second"), Rate(90_000, per="minute", of="tokens", at_most=100)]
@@ -110,7 +124,7 @@ class Counting:
 
     async def call(self, run):
         loop = asyncio.get_running_loop()
-        IN_CALL.get().request_left()
+        IN_CALL.get().request_left(1)
         await asyncio.sleep(self.draw.uniform(0.001, 0.05))
         self.arrivals.append((loop.time(), 1))
         self.by_run[run] = self.by_run.get(run, 0) + 1

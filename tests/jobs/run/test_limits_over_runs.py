@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import threading
+import time
 import types
 
 import pyarrow as pa
@@ -22,8 +23,9 @@ from jobs.run.enrich import enrich
 from jobs.run.run_leases import RunLeases, limits_of
 from jobs.task.driver_link import PARTITION_OF_FRAME, with_driver
 from jobs.task.runner import PartitionRun
+from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
-from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Service
+from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Rate, Service
 from tidegate.__main__ import main
 
 pytestmark = pytest.mark.slow
@@ -232,15 +234,17 @@ def test_a_pause_of_one_task_is_that_of_all_tasks_of_its_run(monkeypatch):
 @pytest.mark.spark
 def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch):
     monkeypatch.setattr(run_leases, "_leases", None)
+    arrivals = []
 
     async def answer(_request):
+        arrivals.append((time.monotonic(), 1))
         await asyncio.sleep(0.05)
         return web.json_response({"x": 1.5})
 
     service.answer = answer
     geo = HttpLookup(
-        name="geo", service=Service(name="geo", url=service.url, max_concurrency=LIMIT), request="GET /{k}",
-        keys={"k": "id"}, returns="x DOUBLE", timeout=5.0,
+        name="geo", request="GET /{k}", keys={"k": "id"}, returns="x DOUBLE", timeout=5.0,
+        service=Service(name="geo", url=service.url, max_concurrency=LIMIT, rate=Rate(15, per="second")),
     )  # fmt: skip
     assert [hold(url, geo, 4) for _ in range(2)] == [4, 4]
     declared = Enrichment(
@@ -249,6 +253,7 @@ def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch)
     rows = enrich(spark.range(40).repartition(2), declared).collect()
     assert [row.geo_status for row in rows] == ["ok"] * 40
     assert service.highest_in_flight == LIMIT - 4
+    assert most_in_a_window(arrivals, 1.0) == 15
 
 
 def test_limits_shows_who_holds_what_and_who_waits(url, capsys, monkeypatch):

@@ -1,0 +1,88 @@
+"""Budgets of a service or an enrichment: money that its runs together may spend in a day or a month."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+
+from jobs.declare.prices import SENT, Money, Price, read_money
+from jobs.errors import DeclarationError
+
+PERIODS = ("day", "month")
+PARTS = 1_000_000_000  # of a unit of money: the least amount that a price can name
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all runs together, or those of an enrichment, may spend at a service: Budget("100.00 USD", per="day").
+
+    Attributes:
+        amount: Decimal money, in the currency of the service's prices.
+        per: day or month, in UTC; that in which a run begins counts.
+        at_most: The most that one call costs, as "0.05 USD": so much is reserved before each call. By default the price
+            of one request or of a batch's items; needed where only the answer tells what a call cost.
+    """
+
+    amount: str
+    per: str = field(kw_only=True)
+    at_most: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.per not in PERIODS:
+            raise DeclarationError(f"budget: per is {self.per!r}; it must be day or month. For a run: --max-cost.")
+        if self.at_most is not None and not 0 < self.of_a_call <= self.parts:
+            raise DeclarationError(f"budget: at_most is {self.at_most!r}; it must be over 0 and within the budget.")
+
+    @property
+    def money(self) -> Money:
+        return read_money(self.amount, "budget: amount")
+
+    @property
+    def parts(self) -> int:
+        """The amount in billionths."""
+        return int(self.money.amount * PARTS)
+
+    @property
+    def of_a_call(self) -> int:
+        """`at_most` in billionths; 0 without one."""
+        return 0 if self.at_most is None else int(read_money(self.at_most, "budget: at_most").amount * PARTS)
+
+    def name(self, today: dt.date, enrichment: str = "") -> str:
+        """The name of its limit, the same for all runs whose spending counts together.
+
+        Args:
+            today: The day on which the run began.
+            enrichment: The only one whose runs count; empty for those of all.
+        """
+        period = f"on {today}" if self.per == "day" else f"in {today:%Y-%m}"
+        return f"billionths of {self.money.currency} {period}{enrichment and f' for {enrichment}'}"
+
+
+def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]) -> None:
+    """Raise DeclarationError for budgets that no price, or no single reserve, goes with."""
+    if not budgets:
+        return
+    facts = [price.facts for price in prices]
+    if not facts:
+        raise DeclarationError(f"{where}: budget: the service has no price; declare prices.")
+    for budget in budgets:
+        currencies = {budget.money.currency} | ({read_money(budget.at_most, "").currency} if budget.at_most else set())
+        if currencies != {facts[0].currency}:
+            raise DeclarationError(
+                f"{where}: budget: {budget.amount!r} is not in the currency of its prices, {facts[0].currency}."
+            )
+        if facts[0].unit not in SENT and budget.at_most is None:
+            raise DeclarationError(
+                f"{where}: budget: only an answer tells how many {facts[0].unit}s a call cost; declare at_most, the "
+                'most that one call costs, as at_most="0.05 USD".'
+            )
+    if len({budget.per for budget in budgets}) < len(budgets):
+        raise DeclarationError(f"{where}: budget: two are per {budgets[0].per}; leave the smaller one.")
+
+
+def parts_of(amount: str, units: int) -> Fraction:
+    """A price for so many units, as billionths for one."""
+    return Fraction(Decimal(amount)) * PARTS / units

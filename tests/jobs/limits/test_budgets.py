@@ -1,0 +1,253 @@
+"""Budgets: all runs together spend no more than what was declared, and nearly all of it; then each stops cleanly."""
+
+import asyncio
+import dataclasses
+import datetime as dt
+import json
+import math
+import random
+import sqlite3
+import threading
+import types
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from aiohttp import web
+
+from jobs.errors import BudgetExhausted, DeclarationError
+from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
+from jobs.limits.store_url import LIMITS_URL, open_store
+from jobs.run.coordinator import DriverCoordinator
+from jobs.run.run_leases import RunLeases, limits_of
+from jobs.task.driver_link import PARTITION_OF_FRAME, with_driver
+from jobs.task.runner import PartitionRun
+from tests.jobs.task.test_runner import batches, in_time, plan
+from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service, lookup
+
+TODAY = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
+SPENT = Limit(100, math.inf)
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    url = f"file://{tmp_path}/limits.sqlite"
+    monkeypatch.setenv(LIMITS_URL, url)
+    return url
+
+
+# -- the book ----------------------------------------------------------------------------------------------------------
+
+
+def beat(book, owner, keeps, wants, now=0.0):
+    return book.heartbeat(owner, {"m": Claim(SPENT, keeps, wants)}, now=now, ttl=5.0).shares["m"]
+
+
+def test_what_was_spent_is_never_free_again_and_what_was_only_reserved_is():
+    book = LeaseBook()
+    assert beat(book, "a", 0, 60) == Share(60, 60)
+    beat(book, "a", 30, 30, now=1.0)
+    book.leave("a", now=1.0)
+    share = beat(book, "b", 0, 100, now=1e9)
+    assert (share.has, share.free) == (70, 0)
+    book.expire(2e9)
+    assert book.held("m") == 100, "what a dead run held counts as spent"
+
+
+def test_a_restart_of_the_machine_forgets_leases_and_pauses_and_no_money():
+    book = LeaseBook()
+    book.heartbeat("a", {"m": Claim(SPENT, 0, 40), "calls": Claim(Limit(9), 0, 9)}, now=1.0, ttl=5.0)
+    book.close_gate(60.0, "429", now=1.0)
+    again = LeaseBook(json.loads(json.dumps(book.state())))
+    again.restart()
+    assert (again.held("m"), again.held("calls"), again.pause(1.0)) == (40, 0, None)
+
+
+def test_the_file_of_an_earlier_start_still_knows_what_was_spent(url, tmp_path):
+    async def main():
+        store = open_store(url)
+        await store.step("geo", lambda book, now: beat(book, "a", 0, 40, now))
+        with sqlite3.connect(tmp_path / "limits.sqlite") as connection:
+            connection.execute("UPDATE books SET boot = 'another'")
+        connection.close()
+        share = await store.step("geo", lambda book, now: beat(book, "b", 0, 100, now))
+        await store.close()
+        return share.has
+
+    assert asyncio.run(main()) == 60
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One run in threads of its own: a driver, two tasks."""
+
+    def __init__(self, url, declared, name, *, tasks=2, now=lambda: TODAY, budgets=()):
+        self.leases = RunLeases(open_store(url), name)
+        limits = limits_of([declared], budgets, now=now)
+        driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
+        address = driver.register(once=False, keepers=self.leases.keepers(limits))
+        self.plan = dataclasses.replace(plan(declared, share=3), driver=address, limits=limits)
+        self.errors, self.found, self.tasks = [], [], tasks
+
+    def task(self, number, rows):
+        run = PartitionRun(self.plan, number, 0)
+        context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number)
+        column = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in rows)
+        try:
+            self.found += list(with_driver(run, column, self.plan.driver, context))
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.errors.append(error)
+
+    def start(self, rows):
+        self.threads = [threading.Thread(target=self.task, args=(n, batches(rows))) for n in range(self.tasks)]
+        for thread in self.threads:
+            thread.start()
+
+    def join(self):
+        for thread in self.threads:
+            thread.join()
+        self.leases.close()
+
+
+class Billing:
+    """Bills each request that it hears; tokens: between 1 and so many of each."""
+
+    def __init__(self, price, tokens=None):
+        self.price, self.tokens, self.bill, self.draw = Decimal(price), tokens, Decimal(0), random.Random(1)
+
+    async def __call__(self, request):
+        many = 1 if self.tokens is None else self.draw.randint(1, self.tokens)
+        self.bill += self.price * many
+        await asyncio.sleep(self.draw.uniform(0.0, 0.02))
+        return web.json_response({"first_x": 1, "tokens": many})
+
+
+def priced(url, price, budget, **fields):
+    service = Service(name="geo", url=url, max_concurrency=60, prices=Price(price, per="request"), budget=budget)
+    return HttpLookup(
+        name="first", service=service, request="GET /{k}", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0,
+        **fields,
+    )  # fmt: skip
+
+
+def at_once(url, declared, count, rows):
+    runs = [Run(url, declared, f"run {number}") for number in range(count)]
+    for run in runs:
+        run.start(rows)
+    in_time(lambda: [run.join() for run in runs])
+    return runs
+
+
+def test_ten_runs_at_once_under_a_budget_spend_it_and_no_more(url, service):
+    service.answer = billing = Billing("0.10")
+    runs = at_once(url, priced(service.url, "0.10 USD", [Budget("100.00 USD", per="day")]), 10, 300)
+    print(f"the bill: {billing.bill}")
+    assert Decimal("97.00") <= billing.bill <= Decimal("100.00")
+    errors = [error for run in runs for error in run.errors]
+    assert {type(error) for error in errors} == {BudgetExhausted}
+    assert str(errors[0]).startswith("the budget of geo, 100.00 USD per day, is used up: what was answered is kept")
+
+
+def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_bill(url, service):
+    service.answer = billing = Billing("0.001", tokens=50)
+
+    async def ask(row, http):
+        answer = await http.get(f"/{row.k}")
+        http.bill(tokens=answer["tokens"])
+        return {"first_x": 1}
+
+    declared = lookup(
+        name="first", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0,
+        service=Service(
+            name="model", url=service.url, max_concurrency=20, prices=Price("1 USD", per="1000 tokens"),
+            budget=Budget("10 USD", per="month", at_most="0.05 USD"),
+        ),
+    )(ask)  # fmt: skip
+    at_once(url, declared, 3, 200)
+    print(f"the bill: {billing.bill}")
+    assert Decimal("9.70") <= billing.bill <= Decimal(10)
+
+
+def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, service):
+    service.answer = billing = Billing("1.00")
+    declared = priced(service.url, "1 USD", [Budget("10 USD", per="day"), Budget("25 USD", per="month")])
+    bills = []
+    for day in range(4):
+        run = Run(url, declared, "a run", tasks=1, now=lambda day=day: TODAY + dt.timedelta(days=day))
+        run.start(100)
+        in_time(run.join)
+        assert [type(error) for error in run.errors] == [BudgetExhausted]
+        bills.append(billing.bill)
+    assert bills == [10, 20, 25, 25]
+
+
+def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_others(url, service):
+    service.answer = billing = Billing("1.00")
+    declared = priced(service.url, "1 USD", [Budget("30 USD", per="day")])
+    (first,) = at_once(url, declared, 1, 10)
+    assert (sum(one.num_rows for one in first.found), first.errors) == (20, [])
+    at_once(url, declared, 1, 100)
+    assert billing.bill == 30
+
+
+def test_a_budget_of_an_enrichment_is_of_its_runs_only(url, service):
+    service.answer = billing = Billing("1.00")
+    declared = priced(service.url, "1 USD", Budget("25 USD", per="day"))
+    for name, bill in (("one", 10), ("one", 10), ("two", 20), ("three", 25)):
+        run = Run(url, declared, "a run", tasks=1, budgets=[(name, Budget("10 USD", per="day"))])
+        run.start(100)
+        in_time(run.join)
+        assert billing.bill == bill
+    assert str(run.errors[0]).startswith("the budget of geo, 25 USD per day, is used up")
+
+
+def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
+    def declared(*lookups):
+        return Enrichment(
+            name="e", input=Input(path="i", row_id=["k"]), output=Output(path="o"), lookups=lookups,
+            budget=Budget("5 USD", per="day"),
+        )  # fmt: skip
+
+    geo = priced("http://a", "1 USD", ())
+    assert declared(geo).budget == (Budget("5 USD", per="day"),)
+    other = dataclasses.replace(
+        geo, name="second", service=dataclasses.replace(geo.service, name="other"), returns="second_x BIGINT"
+    )
+    with pytest.raises(DeclarationError, match="budget: 2 of its services have prices; declare the budgets at"):
+        declared(geo, other)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"budget": Budget("5 USD", per="day")}, "budget: the service has no price"),
+        (
+            {"budget": Budget("5 EUR", per="day"), "prices": Price("1 USD")},
+            "'5 EUR' is not in the currency of its prices, USD",
+        ),
+        (
+            {"budget": Budget("5 USD", per="day"), "prices": Price("1 USD", per="token")},
+            "only an answer tells how many tokens a call cost; declare at_most",
+        ),
+        (
+            {"budget": [Budget("5 USD", per="day"), Budget("6 USD", per="day")], "prices": Price("1 USD")},
+            "two are per day",
+        ),
+    ],
+)
+def test_a_budget_that_no_price_goes_with_is_refused(fields, sentence):
+    with pytest.raises(DeclarationError, match=sentence):
+        Service(name="s", url="http://a", max_concurrency=1, **fields)
+
+
+def test_a_budget_without_a_store_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.delenv(LIMITS_URL, raising=False)
+    with pytest.raises(DeclarationError, match="its service has a budget, which runs share in the store"):
+        limits_of([priced("http://a", "1 USD", Budget("5 USD", per="day"))])
+
+
+def test_no_budget_and_no_rate_changes_nothing_of_a_plan(monkeypatch):
+    monkeypatch.delenv(LIMITS_URL, raising=False)
+    assert limits_of([priced("http://a", "1 USD", ())]) == ()
