@@ -12,6 +12,7 @@ from jobs.declare.prices import SENT, Money, Price, read_money
 from jobs.errors import DeclarationError
 
 PERIODS = ("day", "month")
+MONEY = "billionths of "  # begins the name of a limit of money
 PARTS = 1_000_000_000  # of a unit of money: the least amount that a price can name
 
 
@@ -58,7 +59,7 @@ class Budget:
             enrichment: The only one whose runs count; empty for those of all.
         """
         period = f"on {today}" if self.per == "day" else f"in {today:%Y-%m}"
-        return f"billionths of {self.money.currency} {period}{enrichment and f' for {enrichment}'}"
+        return f"{MONEY}{self.money.currency} {period}{enrichment and f' for {enrichment}'}"
 
 
 def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]) -> None:

@@ -272,8 +272,21 @@ class LeaseBook:
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def rows(self, now: float) -> list[dict[str, Any]]:
-        """Who holds what, and who waits: one row per owner and limit."""
-        return [
+        """Who holds what, and who waits: one row per owner and limit, and what owners that have gone have used."""
+        gone = [
+            {
+                "owner": "ended runs",
+                "limit": name,
+                "amount": self.amount(name),
+                "holds": self._out_of_use(name),
+                "wants": 0,
+                "due": 0,
+                "since_s": 0.0,
+                "expires_in_s": parts[-1][0] - now,
+            }
+            for name, parts in self._cooling.items()
+        ]
+        return gone + [
             {
                 "owner": owner.name or key,
                 "limit": name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from jobs.declare.budgets import MONEY, PARTS
 from jobs.errors import DeclarationError
 from jobs.limits.store_url import LIMITS_URL
 from tidegate.commands.command import RIGHT, Command
@@ -31,14 +32,24 @@ def _run(_options: argparse.Namespace) -> int:
         print("No run holds or wants anything.")
         return RIGHT
     lines = [HEADINGS] + [
-        (one.service, f"{one.limit} of {one.amount:,}", one.run, f"{one.holds:,}", f"{one.due:,}", f"{one.wants:,}",
-         f"{one.expires_in:.0f} s")
+        (
+            one.service,
+            one.limit.removeprefix(MONEY) + (f" of {_shown(one.limit, one.amount)}" if one.amount else ""),
+            one.run,
+            *(_shown(one.limit, amount) for amount in (one.holds, one.due, one.wants)),
+            f"{one.expires_in:.0f} s",
+        )
         for one in holders
-    ]  # fmt: skip
+    ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
     return RIGHT
+
+
+def _shown(limit: str, amount: int) -> str:
+    """An amount of a limit; money in its currency's unit."""
+    return f"{amount / PARTS:,.2f}" if limit.startswith(MONEY) else f"{amount:,}"
 
 
 COMMAND = Command("limits", "who holds how much of each limit over runs, and who waits", _add_arguments, _run)

@@ -24,6 +24,7 @@ from jobs.task.driver_link import PARTITION_OF_FRAME, with_driver
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service, lookup
+from tidegate.__main__ import main
 
 TODAY = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 SPENT = Limit(100, math.inf)
@@ -190,6 +191,17 @@ def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_
     assert (sum(one.num_rows for one in first.found), first.errors) == (20, [])
     at_once(url, declared, 1, 100)
     assert billing.bill == 30
+
+
+def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(url, service, capsys):
+    service.answer = Billing("1.00")
+    run = Run(url, priced(service.url, "1.50 USD", Budget("6 USD", per="day")), "a run", tasks=1)
+    run.start(100)
+    in_time(run.join)
+    assert main(["limits"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "USD" in line]
+    (line,) = [line[line.index("USD") :] for line in lines]
+    assert line[:8] == ["USD", "on", "2026-11-25", "of", "6.00", "a", "run", "6.00"]
 
 
 def test_a_budget_of_an_enrichment_is_of_its_runs_only(url, service):
