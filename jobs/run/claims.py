@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 SHARES = 256
 DEAD_AFTER = 30.0  # s without a beat, by the clock of the ledger's filesystem
 ROWS_PER_BATCH = 1000
+KEYS_TOGETHER = 50  # claimed in one look at the other runs' claims, which lists a folder
 FEWEST_AHEAD = 200  # keys that are claimed and not answered yet
 
 
@@ -178,15 +179,18 @@ class Claims:
             place = places[one]
             if not place.open(share).any():
                 continue
-            if group not in self._open and place.free(share).any() and self._claim(place, share):
-                put_off = 0
-                own = np.flatnonzero(place.free(share))
-                place.taken[own] = True
-                groups.append(group)  # with those that are left to others
-                yield from self._share(table.take(pa.array(place.rows[own])), place, group)
-                continue
-            groups.append(group)
-            put_off += 1
+            if self._may_claim(place, group):
+                some = self._with_more(place, group, groups)
+                claimed = self._claim(place, some)
+                groups.extend((one, share) for share in some)  # with keys that are left to others
+                if claimed:
+                    put_off = 0
+                    yield from self._called_next(table, place, one, claimed)
+                    continue
+                put_off += len(some)
+            else:
+                groups.append(group)
+                put_off += 1
             if put_off >= len(groups):  # others work on all the rest: wait for their answers or their death
                 put_off = 0
                 self._sleep(self._every * self._dice.uniform(0.5, 1.5))
@@ -204,28 +208,53 @@ class Claims:
             plan, folder_of(plan), rows, _shares_of(texts), texts, hashes, done, taken, left, self._types[one], others
         )
 
-    def _share(self, table: pa.Table, place: _Place, group: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        if not table.num_rows:
-            self._give_back(place.plan, group[1])
+    def _may_claim(self, place: _Place, group: tuple[int, int]) -> bool:
+        return group not in self._open and bool(place.free(group[1]).any())
+
+    def _with_more(self, place: _Place, group: tuple[int, int], groups: deque[tuple[int, int]]) -> list[int]:
+        """The share, with others of the lookup where it has few keys; these leave `groups`."""
+        one, share = group
+        some, keys = [share], int(place.free(share).sum())
+        for other in [other for other in groups if other[0] == one] if keys < KEYS_TOGETHER else ():
+            if self._may_claim(place, other):
+                groups.remove(other)
+                some.append(other[1])
+                keys += int(place.free(other[1]).sum())
+                if keys >= KEYS_TOGETHER:
+                    break
+        return some
+
+    def _called_next(
+        self, table: pa.Table, place: _Place, one: int, claimed: Sequence[int]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of these shares whose keys nobody calls. Shares without any are given back."""
+        own = {share: np.flatnonzero(place.free(share)) for share in claimed}
+        for share, keys in own.items():
+            place.taken[keys] = True
+            if not len(keys):
+                self._give_back(place.plan, share)
+        rows = place.rows[np.concatenate([*own.values()])]
+        if not len(rows):
             return
         with self._changed:
-            self._open[group] = table.num_rows
-        yield from table.to_batches(max_chunksize=ROWS_PER_BATCH)
+            self._open.update({(one, share): len(keys) for share, keys in own.items() if len(keys)})
+        yield from table.take(pa.array(rows)).to_batches(max_chunksize=ROWS_PER_BATCH)
         self._wait_for_room()
 
-    def _claim(self, place: _Place, share: int) -> bool:
-        """Claim a share unless another run has it, then read others' answers. Simultaneous claimants all yield."""
-        name = f"{share:03d}"
+    def _claim(self, place: _Place, shares: Sequence[int]) -> list[int]:
+        """Claim the shares that no other run has, then read others' answers. Simultaneous claimants all yield."""
+        own = _unclaimed(shares, place.look())
+        if not own:
+            return []
+        for share in own:
+            place.folder.write(self._file(place.plan, share), b"{}")
         alive = place.look()
-        if any(name in claimed for claimed in alive.values()):
-            return False
-        place.folder.write(self._file(place.plan, share), b"{}")
-        alive = place.look()
-        if any(name in claimed for claimed in alive.values()):
+        kept = _unclaimed(own, alive)
+        for share in set(own) - set(kept):
             self._give_back(place.plan, share)
-            return False
-        place.read_answers(set(alive))
-        return True
+        if kept:
+            place.read_answers(set(alive))
+        return kept
 
     def _file(self, plan: LedgerPlan, share: int) -> str:
         return f"{RUNS}/{plan.run_id}/claims/{share:03d}-{self._task}"
@@ -266,6 +295,11 @@ class Claims:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+def _unclaimed(shares: Sequence[int], alive: Mapping[str, set[str]]) -> list[int]:
+    claimed = set().union(*alive.values())
+    return [share for share in shares if f"{share:03d}" not in claimed]
 
 
 def _shares_of(texts: pa.Array) -> np.ndarray:
