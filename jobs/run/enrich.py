@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
@@ -62,14 +63,8 @@ def check_event_time(enrichment: Enrichment, df: DataFrame) -> None:
             )
 
 
-def carry_out(
-    prepared: DataFrame,
-    plan: PartitionPlan,
-    sent: RequestMetricsCollector | None = None,
-    *,
-    run: Callable[[PartitionPlan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = run_partition,
-) -> DataFrame:
-    """Run the plan over the prepared rows, one task per partition; `sent` collects the requests.
+def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
+    """Run the plan over the prepared rows, one task per partition.
 
     A user of the DataFrame may compute several partitions in one task, or some never, so each keeps its share of the
     calls in flight.
@@ -77,8 +72,7 @@ def carry_out(
     plan = _with_address(prepared, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = run(plan, batches)
-        return without_doubt(rows) if sent is None else sent.counted(rows)
+        return without_doubt(run_partition(plan, batches))
 
     return _by_tasks(prepared, task, written_schema(prepared.schema, plan.layout))
 
@@ -119,6 +113,33 @@ def write_out(
     assert plan.driver is not None
     written = files.taken(_by_tasks(prepared, task, NAMED))
     return WrittenRows(written, coordinator_of(prepared.sparkSession).given(plan.driver))
+
+
+def write_keys(
+    prepared: DataFrame,
+    plan: PartitionPlan,
+    folder: str,
+    columns: Sequence[str],
+    *,
+    run: Callable[[PartitionPlan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    sent: RequestMetricsCollector | None = None,
+) -> pa.Table:
+    """Run the plan over prepared keys. Returns these columns of all keys, which the tasks write into `folder`.
+
+    Each task keeps its share of the calls in flight, which is the share of the rows that show its calls. Raises the
+    tasks' errors.
+    """
+    plan = _with_address(prepared, plan)
+    types = written_schema(prepared.schema, plan.layout)
+    files = TaskFiles.of(folder, T.StructType([types[name] for name in columns]), ())
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keys = run(plan, batches)
+        counted = without_doubt(keys) if sent is None else sent.counted(keys)
+        return files.written(batch.select(columns) for batch in counted)
+
+    paths = files.taken(_by_tasks(prepared, task, NAMED))
+    return pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:

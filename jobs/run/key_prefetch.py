@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
 from jobs.run.claims import Claims
-from jobs.run.enrich import carry_out
+from jobs.run.enrich import write_keys
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
 from jobs.task.asked_once import AskedFile, write_asked_once
@@ -129,11 +128,9 @@ def prefetch_keys(
     for place in places:
         name = plan.lookups[place].name
         wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
-        wanted += [f"`{answer.name}`" for answer in plan.layout.answers[place]]
-    written = scratch / "keys"
+        wanted += [answer.name for answer in plan.layout.answers[place]]
     frame, run = _frame(first, tasks=len(plan.shares[0])), functools.partial(run_prefetch, shared)
-    carry_out(frame, _plan_of_keys(plan, places), sent, run=run).select(*wanted).write.parquet(str(written))
-    asked = pq.read_table(written)
+    asked = write_keys(frame, _plan_of_keys(plan, places), str(scratch / "keys"), wanted, run=run, sent=sent)
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:
         own = _called(asked, plan.lookups[place], place)
@@ -192,6 +189,8 @@ def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
 
 def _by_task(frame: DataFrame, tasks: int) -> DataFrame:
     """Every row in the partition that its TASK numbers."""
+    if tasks == 1:  # a small day, where a shuffle takes as long as all else that Spark does
+        return frame.coalesce(1)
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(tasks, F.col(TASK))
     # Spark 4.0 partitions by a hash only: for each task the first number that is hashed to it

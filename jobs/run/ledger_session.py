@@ -1,7 +1,7 @@
 """The driver's work with keys and the ledger around one run: hits, prefetch, clean-up.
 
 A key that occurs in several rows is prefetched once for the whole run; a key that occurs in one row is called by that
-row.
+row, or prefetched with the others where there are few.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from jobs.run.key_columns import HASH, ROWS, TASK
 from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from jobs.input.day import InputDay
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from jobs.run.key_columns import Hashes
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.task.plan import PartitionPlan
+
+FEW_KEYS = 10_000  # of one lookup
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,22 @@ def _look(
     hits = find_hits(source, ledger, seed=seed)
     stack.callback(hits.keys.drop)
     indexed = ledger and with_index(ledger, hits.answers)
-    keys = (hits.repeated if alone else hits.missing) if shares else hits.missing.slice(0, 0)
-    by_row = hits.missing.filter(pc.equal(hits.missing[ROWS], 1)) if shares and alone else keys.slice(0, 0)
+    keys, by_row = _divided_keys(hits, alone=alone) if shares else (hits.missing.slice(0, 0),) * 2
     _tell(prepared, plan, place, by_row[HASH].to_numpy())
     if not keys.num_rows:
         return _Look(indexed, hits)
     return _Look(indexed, hits, First(replace(hits, plan=indexed), keys, tuple(others[place])))
+
+
+def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
+    """The missing keys to prefetch, and those that their rows call for.
+
+    Few keys go together: two passes that call would each end with some calls in flight, and wait for the slowest.
+    """
+    repeated, none = hits.repeated, hits.missing.slice(0, 0)
+    if not alone or (repeated.num_rows and hits.missing.num_rows <= FEW_KEYS):
+        return hits.missing, none
+    return repeated, hits.missing.filter(pc.equal(hits.missing[ROWS], 1))
 
 
 def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> list[str]:

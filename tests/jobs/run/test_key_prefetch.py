@@ -10,6 +10,7 @@ from aiohttp import web
 
 from jobs.declare.services import Retry
 from jobs.errors import RunStopped
+from jobs.run import ledger_session
 from jobs.run.day import run_day
 from jobs.run.options import RunOptions
 from tidegate import Enrichment, HttpLookup, Input, Output, Price, Service, Tolerance
@@ -141,7 +142,15 @@ def test_lookups_are_asked_side_by_side_each_key_once(folder, service):
     assert record.figures.lookups[1].outcomes["skipped"] == 20
 
 
-def test_keys_of_one_row_are_asked_by_row_and_those_of_more_rows_before_them(folder, service):
+def test_few_keys_of_one_row_are_asked_before_the_rows_with_those_of_more_rows(folder, service):
+    give_input(folder, [n % 150 for n in range(200)])
+    record = run_day(declare(service), DAY, "r1")
+    assert record.facts.asked_by == ("distinct keys: 150 of 200 rows",)
+    assert sorted(service.log) == sorted(f"/score/{key}" for key in range(150))
+
+
+def test_many_keys_of_one_row_are_asked_by_row_and_those_of_more_rows_before_them(folder, service, monkeypatch):
+    monkeypatch.setattr(ledger_session, "FEW_KEYS", 149)
     give_input(folder, [n % 150 for n in range(200)])
     record = run_day(declare(service), DAY, "r1")
     assert record.facts.asked_by == ("distinct keys: 50 of 100 rows, the other keys by row",)
