@@ -117,8 +117,11 @@ class SparkKeys:
         return keys
 
     def frame(self, keys: pa.Table) -> DataFrame:
-        """Lines of `wanted` as Spark has them, and other keys that need no call, or stand in a single row."""
-        return self.kept.where(F.col(ROWS) > 1) if pc.min(keys[ROWS]).as_py() > 1 else self.kept
+        """Lines of `wanted` as Spark has them, possibly with others that need no call."""
+        if 2 * keys.num_rows > self.wanted.num_rows:
+            return self.kept.where(F.col(ROWS) > 1) if pc.min(keys[ROWS]).as_py() > 1 else self.kept
+        hashes = self.kept.sparkSession.createDataFrame(keys.select([HASH]))
+        return self.kept.join(hashes, HASH, "left_semi")  # else every known key goes through a task once more
 
     def drop(self) -> None:
         self.kept.unpersist()
