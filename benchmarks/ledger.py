@@ -88,7 +88,7 @@ def finding():
         keys = [key_text((number,)) for number in range(ROWS)]
         began = time.perf_counter()
         selected = select(folder, pa.array(keys), now_us=time.time_ns() // 1000, ttl=Ttl())
-        print(f"select    {ROWS:,} keys out of {selected.read.files} parts: {time.perf_counter() - began:.2f} s")
+        print(f"select    {ROWS:,} keys out of {len(folder.parts())} parts: {time.perf_counter() - began:.2f} s")
         began = time.perf_counter()
         write_index(f"{root}/index.arrow", selected.answers)
         print(f"index     written in {time.perf_counter() - began:.2f} s")
@@ -151,11 +151,8 @@ def a_day(folder, stored, kind, count=10_000):
         seconds.append(time.perf_counter() - began)
         read = bytes_read() - io_before
     assert selected.answers.num_rows == count // 2
-    figures = selected.read
     print(
         f"{kind:9} a day of {count:,} keys, half of them stored: {statistics.median(seconds):.2f} s; "
-        f"{figures.row_groups_looked_at:,} of {figures.row_groups:,} row groups; the key of "
-        f"{figures.rows_looked_at / figures.rows:.2%} of the rows, the rest of {figures.rows_read / figures.rows:.2%}; "
         f"{read / 1e6:,.1f} of {size_of(folder) / 1e6:,.0f} MB; peak memory {peak_mb():,.0f} MB"
     )
 

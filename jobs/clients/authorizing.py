@@ -9,8 +9,10 @@ import asyncio
 import base64
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 import aiohttp
@@ -32,51 +34,27 @@ SHOWN_OF_A_SECRET = 3  # characters; a shorter start of a secret is not masked
 TOKEN_BYTES = 65_536  # a longer answer is not a token
 
 
-class Authorizer(Protocol):
-    """Adds authentication headers to requests. Bound to the event loop of one partition."""
-
-    parameter: tuple[str, str] | None  # query parameter: name and secret
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def headers(self) -> dict[str, str]:
-        """The headers of one request. Raises CallFailed if no token is available now, AccessRefused if the server
-        refuses one.
-        """
-
-    def accepted(self, headers: dict[str, str]) -> None:
-        """Note that the service accepted these headers."""
-
-    def refused(self, headers: dict[str, str]) -> bool:
-        """Handle a 401 to these headers; True if the next request will have new ones."""
-
-    def masked(self, text: str) -> str:
-        """`text` with secrets masked."""
-
-
 def authorizer(auth: Auth | None, service: str, transport: Transport | None = None) -> Authorizer:
     """The authorizer of a service. Raises DeclarationError if a secret is not set or not valid in a header. transport:
     for token requests.
     """
     match auth:
         case None:
-            return FixedHeaders({}, ())
+            return Authorizer()
         case ApiKey():
             key = _read(auth.key)
             if auth.query is not None:
-                return FixedHeaders({}, (key,), (auth.query, key))
-            return FixedHeaders({auth.header: key}, (key,))
+                return Authorizer({}, (key,), (auth.query, key))
+            return Authorizer({auth.header: key}, (key,))
         case Bearer():
             token = _read(auth.token)
-            return FixedHeaders({"Authorization": f"Bearer {token}"}, (token,))
+            return Authorizer({"Authorization": f"Bearer {token}"}, (token,))
         case Basic():
             user, password = _read(auth.user), _read(auth.password)
             if ":" in user:
                 raise DeclarationError(f"{auth.user.name} holds a colon, which a user of HTTP Basic cannot.")
             pair = _base64(f"{user}:{password}")
-            return FixedHeaders({"Authorization": f"Basic {pair}"}, (pair, password))
+            return Authorizer({"Authorization": f"Basic {pair}"}, (pair, password))
     return TokenHeaders(auth, service, transport)
 
 
@@ -110,32 +88,46 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
-class FixedHeaders:
-    """The same headers for every request."""
+class Authorizer:
+    """Adds authentication headers to requests: the same to each. Bound to the event loop of one partition.
+
+    Args:
+        headers: The headers.
+        secrets: Masked in texts.
+        parameter: Name and secret of a query parameter.
+    """
 
     def __init__(
-        self, headers: dict[str, str], secrets: tuple[str, ...], parameter: tuple[str, str] | None = None
+        self,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        secrets: tuple[str, ...] = (),
+        parameter: tuple[str, str] | None = None,
     ) -> None:
-        self._headers = headers
+        self._headers: Mapping[str, str] = headers
         self.parameter = parameter
         self._secrets = secrets
 
     async def open(self) -> None:
-        return
+        """Get what the first request needs. Raises RunStopped if that fails."""
 
     async def close(self) -> None:
-        return
+        """End what `open` and `headers` began."""
 
-    async def headers(self) -> dict[str, str]:
+    async def headers(self) -> Mapping[str, str]:
+        """The headers of one request. Raises CallFailed if no token is available now, AccessRefused if the server
+        refuses one.
+        """
         return self._headers
 
-    def accepted(self, headers: dict[str, str]) -> None:  # noqa: ARG002  # nothing follows from it
-        return
+    def accepted(self, headers: Mapping[str, str]) -> None:
+        """Note that the service accepted these headers."""
 
-    def refused(self, headers: dict[str, str]) -> bool:  # noqa: ARG002  # there are no others
+    def refused(self, headers: Mapping[str, str]) -> bool:  # noqa: ARG002  # there are no others
+        """Handle a 401 to these headers; True if the next request will have new ones."""
         return False
 
     def masked(self, text: str) -> str:
+        """`text` with secrets masked."""
         return without_secrets(text, self._secrets)
 
 
@@ -154,7 +146,7 @@ def forget_tokens() -> None:
     _TOKENS.clear()
 
 
-class TokenHeaders:
+class TokenHeaders(Authorizer):
     """OAuth 2 client credentials: a token for all requests of a partition, and of later ones in this process.
 
     Spark runs the tasks of a slot in one process, so a run fetches a token per slot, not per task. It is renewed in the
@@ -162,9 +154,8 @@ class TokenHeaders:
     valid.
     """
 
-    parameter: tuple[str, str] | None = None
-
     def __init__(self, auth: OAuth2ClientCredentials, service: str, transport: Transport | None = None) -> None:
+        super().__init__()
         self._transport = transport
         self._auth = auth
         self._url = resolve(auth.token_url)
@@ -173,7 +164,6 @@ class TokenHeaders:
         self._service = service
         self._id, self._secret = _read(auth.client_id), _read(auth.client_secret)
         self._kept_as = (self._url, auth.client_auth, auth.scope or "", self._id, self._secret)
-        self._headers: dict[str, str] = {}
         self._tokens: tuple[str, ...] = ()  # the last two, because a late answer may be about the previous one
         self._renew_at = self._ends_at = 0.0
         self._taken = False  # the service accepted this token
@@ -199,7 +189,7 @@ class TokenHeaders:
             self._fetching.cancel()
             await asyncio.wait([self._fetching])
 
-    async def headers(self) -> dict[str, str]:
+    async def headers(self) -> Mapping[str, str]:
         now = asyncio.get_running_loop().time()
         if self._fetching is None and now >= min(self._renew_at, self._ends_at) and not self._takes_kept(now):
             self._fetching = asyncio.create_task(self._fetch(), name="tidegate token")
@@ -213,11 +203,11 @@ class TokenHeaders:
         if not task.cancelled() and task.exception() is not None:  # a waiting call raises it, or the next one retries
             self._renew_at = asyncio.get_running_loop().time() + TOKEN_PAUSE
 
-    def accepted(self, headers: dict[str, str]) -> None:
+    def accepted(self, headers: Mapping[str, str]) -> None:
         if headers is self._headers:
             self._taken, self._after_refusal = True, False
 
-    def refused(self, headers: dict[str, str]) -> bool:
+    def refused(self, headers: Mapping[str, str]) -> bool:
         if headers is not self._headers:
             return True  # already renewed
         kept = _TOKENS.get(self._kept_as)

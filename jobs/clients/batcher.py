@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.lookup import Key
 from jobs.errors import TidegateError
+
+if TYPE_CHECKING:
+    from jobs.clients.request_counter import RequestCounts
 
 EARLY = 1e-4  # s; tolerance for a timer that fires early
 TURNS = 2  # of the loop until the next request is on the wire, because aiohttp writes it in its own task
@@ -244,6 +247,32 @@ class Batching:
             del self._waiting[item]
         elif item.request is not None and all(other.outcome.done() for other in item.request.items):
             item.request.task.cancel("nobody waits for any of its items")
+
+
+class BatchingClient:
+    """What clients share that may collect keys into requests."""
+
+    _batching: Batching | None
+    _counts: RequestCounts
+
+    async def close_batching(self) -> None:
+        """End the requests in flight, and count those that repeated a key."""
+        if self._batching is not None:
+            await self._batching.close()
+            self._counts.repeated += self._batching.repeated
+
+    def allow(self, requests: int) -> None:
+        if self._batching is not None:
+            self._batching.allow(requests)
+
+    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
+        if self._batching is None:
+            return False
+        self._batching.each_within(around)
+        return True
+
+    def leaving(self) -> int:
+        return 0 if self._batching is None else self._batching.leaving()
 
 
 def _closed_until(errors: Iterable[Exception]) -> float:

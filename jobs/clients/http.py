@@ -12,7 +12,7 @@ from yarl import URL
 
 from jobs.clients.answer_body import SHOWN
 from jobs.clients.batch_items import ItemRequests, dumped, id_text
-from jobs.clients.batcher import Batching, BatchRefused
+from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http_session import NO_HEADERS, AnswerTooLarge, Response, ServiceSession, StatusFailed
 from jobs.clients.pages import PageReader
@@ -29,15 +29,13 @@ from jobs.declare.templates import JsonTemplate, as_text, placeholders
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from jobs.declare.http_lookup import HttpLookup
 
 NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and .. also the segment before it
 REFUSALS = (400, 413, 422)  # of a whole batch: possibly because of one bad item, or its size
 
 
-class HttpClient(SessionClient):
+class HttpClient(SessionClient, BatchingClient):
     """The requests of one partition."""
 
     def __init__(self, lookup: HttpLookup, share: int) -> None:
@@ -82,9 +80,7 @@ class HttpClient(SessionClient):
         return Batching(ask, max_items=batch.max_items, max_wait=batch.max_wait, max_requests=share)
 
     async def close(self) -> None:
-        if self._batching is not None:
-            await self._batching.close()
-            self._counts.repeated += self._batching.repeated
+        await self.close_batching()
         await super().close()
 
     async def call(self, key: Key) -> Any | None:
@@ -135,19 +131,6 @@ class HttpClient(SessionClient):
 
     def has_sent(self, key: Key) -> bool:
         return self._batching is None or self._batching.has_sent(key)
-
-    def allow(self, requests: int) -> None:
-        if self._batching is not None:
-            self._batching.allow(requests)
-
-    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
-        if self._batching is None:
-            return False
-        self._batching.each_within(around)
-        return True
-
-    def leaving(self) -> int:
-        return 0 if self._batching is None else self._batching.leaving()
 
     async def _ask(self, key: Key) -> Response:
         values = dict(zip(self._names, key, strict=True))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from jobs.clients.batcher import Batching, BatchRefused
+from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed
 from jobs.clients.exchanges import trace
 from jobs.clients.request_counter import counts_of
@@ -21,12 +21,10 @@ from jobs.declare.sql_lookup import BATCHING
 from jobs.errors import DeclarationError, TidegateError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from jobs.declare.sql_lookup import SqlLookup
 
 
-class SqlClient:
+class SqlClient(BatchingClient):
     """A partition's pool, with a connection per allowed query in flight."""
 
     def __init__(self, lookup: SqlLookup, share: int) -> None:
@@ -59,24 +57,9 @@ class SqlClient:
             )
 
     async def close(self) -> None:
-        if self._batching is not None:
-            await self._batching.close()
-            self._counts.repeated += self._batching.repeated
+        await self.close_batching()
         if self._engine is not None:
             await dispose(self._engine)
-
-    def allow(self, requests: int) -> None:
-        if self._batching is not None:
-            self._batching.allow(requests)
-
-    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
-        if self._batching is None:
-            return False
-        self._batching.each_within(around)
-        return True
-
-    def leaving(self) -> int:
-        return 0 if self._batching is None else self._batching.leaving()
 
     async def call(self, key: Key) -> Any | None:
         return await (self._ask_one(key) if self._batching is None else self._batching.call(key))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -23,24 +21,9 @@ def write_index(path: str, answers: pa.Table) -> None:
     write_keyed(path, pa.table(columns))
 
 
-class AnswerIndex:
-    """The mapped file of `write_index`. Its memory is its touched pages, which all processes share."""
-
-    def __init__(self, file: KeyedFile) -> None:
-        self._file = file
-
-    @classmethod
-    def open(cls, path: str) -> Self:
-        """Open the file, after a copy to local disk for a remote URL. Raises LedgerError if it is missing or torn."""
-        return cls(KeyedFile.open(path))
-
-    def __len__(self) -> int:
-        return len(self._file)
-
-    def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
-        """The line of each key, or -1; for many keys at once, because one costs nearly as much."""
-        return self._file.lines(texts)
+class AnswerIndex(KeyedFile):
+    """The mapped file of `write_index`."""
 
     def answers(self, lines: npt.NDArray[np.int64]) -> list[StoredAnswer]:
         """The answers at these lines, in order."""
-        return as_answers(pa.Table.from_batches([self._file.take(lines)]))
+        return as_answers(pa.Table.from_batches([self.take(lines)]))

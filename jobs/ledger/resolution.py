@@ -71,7 +71,7 @@ def believed(times: Ints, now_us: int) -> Ints:
 class Decided:
     """The decision for each key, numbered from 0. rows: its effective row, or -1 to call.
 
-    outlived, refreshed: the key has an answer but is called again, because its time to live ran out, or it was
+    expired, refreshed: the key has an answer but is called again, because its time to live ran out, or it was
     refreshed.
     """
 

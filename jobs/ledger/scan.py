@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import bisect
-import dataclasses
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.manifest import COMPACTED, CompactedFile, Contents
-from jobs.ledger.store import PARTS, ROWS_PER_GROUP, ForeignFile
+from jobs.ledger.store import PARTS, ForeignFile
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -26,24 +24,6 @@ AT_ONCE = 8  # parts read at once: on an object store each costs its latency
 ROWS_AT_ONCE = 1 << 16  # rows of small parts searched together, or as many as wanted keys
 REST = [name for name in SCHEMA.names if name != "key"]
 FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])
-
-
-@dataclass(frozen=True)
-class ScanStatistics:
-    """The part of the stored rows that was read. Looked at: only the keys; read: the whole rows."""
-
-    files: int = 0
-    row_groups: int = 0
-    rows: int = 0
-    row_groups_looked_at: int = 0
-    rows_looked_at: int = 0
-    row_groups_read: int = 0
-    rows_read: int = 0
-    skipped: tuple[str, ...] = ()  # torn or foreign files
-
-    def __add__(self, other: ScanStatistics) -> ScanStatistics:
-        names = [field.name for field in dataclasses.fields(self)]
-        return ScanStatistics(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 class KeySet:
@@ -69,25 +49,22 @@ class KeySet:
         return pc.add(places, first) if first else places
 
 
-def matches(folder: LedgerFolder, there: Contents, wanted: KeySet) -> Iterator[tuple[pa.Table, ScanStatistics]]:
-    """The rows of wanted keys in batches of schema FOUND, and the statistics of the read.
+def matches(folder: LedgerFolder, there: Contents, wanted: KeySet) -> Iterator[pa.Table]:
+    """The rows of wanted keys in batches of schema FOUND.
 
     Raises FileNotFoundError for a missing file, and LedgerError for a newer format or a failing filesystem.
     """
     for file in there.generation.files if there.generation else ():
         yield _in_compacted(folder, file, wanted)
     some: list[pa.Table] = []
-    skipped: tuple[str, ...] = ()
-    for part, table in read_parts(folder, there.parts):
+    for _, table in read_parts(folder, there.parts):
         if table is None:
-            skipped += (f"{PARTS}/{part}",)
             continue
         some.append(table)
         if sum(map(len, some)) >= max(ROWS_AT_ONCE, len(wanted)):
             yield _in_parts(some, wanted)
             some = []
-    found, figures = _in_parts(some, wanted)
-    yield found, figures + ScanStatistics(files=len(skipped), skipped=skipped)
+    yield _in_parts(some, wanted)
 
 
 def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str, pa.Table | None]]:
@@ -103,18 +80,16 @@ def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str
             yield part, reading.popleft().result()
 
 
-def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> tuple[pa.Table, ScanStatistics]:
+def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> pa.Table:
     """Search in three steps, each within the hits of the previous one: the footer, the keys, the other columns."""
-    stored = ScanStatistics(files=1, row_groups=-(-file.rows // ROWS_PER_GROUP), rows=file.rows)
     if not wanted.any_between(file.smallest, file.largest):
-        return FOUND.empty_table(), stored
+        return FOUND.empty_table()
     name = f"{COMPACTED}/{file.name}"
     try:
         with folder.open(name) as opened:
-            found, read = _in_groups(opened, file, wanted)
+            return _in_groups(opened, file, wanted)
     except ForeignFile as error:
         folder.warn(name, error)
-        return FOUND.empty_table(), stored + ScanStatistics(skipped=(name,))
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
@@ -122,8 +97,7 @@ def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> 
         if not isinstance(failure, ForeignFile):
             raise failure from error
         folder.warn(name, failure)
-        return FOUND.empty_table(), stored + ScanStatistics(skipped=(name,))
-    return found, stored + read
+    return FOUND.empty_table()
 
 
 def _groups_between(file: pq.ParquetFile, wanted: KeySet) -> list[int]:
@@ -137,24 +111,22 @@ def _groups_between(file: pq.ParquetFile, wanted: KeySet) -> list[int]:
     return groups
 
 
-def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> tuple[pa.Table, ScanStatistics]:
+def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> pa.Table:
     groups = _groups_between(file, wanted)
     if not groups:
-        return FOUND.empty_table(), ScanStatistics()
+        return FOUND.empty_table()
     keys = file.read_row_groups(groups, columns=["key"])["key"]
     places = wanted.places(keys, stored.smallest, stored.largest)
     hit = places.is_valid().to_numpy()
     sizes = np.array([file.metadata.row_group(number).num_rows for number in groups])
     starts = np.cumsum(sizes) - sizes
     chosen = np.logical_or.reduceat(hit, starts)
-    looked_at = ScanStatistics(row_groups_looked_at=len(groups), rows_looked_at=len(hit))
     if not chosen.any():
-        return FOUND.empty_table(), looked_at
+        return FOUND.empty_table()
     here = np.repeat(chosen, sizes)
     rest = file.read_row_groups([groups[place] for place in np.flatnonzero(chosen)], columns=REST)
     found = rest.select(REST).add_column(0, FOUND.field("place"), places.filter(pa.array(here)))
-    read = ScanStatistics(row_groups_read=int(chosen.sum()), rows_read=int(sizes[chosen].sum()))
-    return found.filter(found["place"].is_valid()).cast(FOUND), looked_at + read
+    return found.filter(found["place"].is_valid()).cast(FOUND)
 
 
 def _whole(folder: LedgerFolder, part: str) -> pa.Table | None:
@@ -165,9 +137,7 @@ def _whole(folder: LedgerFolder, part: str) -> pa.Table | None:
         return None
 
 
-def _in_parts(tables: list[pa.Table], wanted: KeySet) -> tuple[pa.Table, ScanStatistics]:
+def _in_parts(tables: list[pa.Table], wanted: KeySet) -> pa.Table:
     rows = pa.concat_tables([SCHEMA.empty_table(), *tables])
     found = rows.select(REST).add_column(0, FOUND.field("place"), wanted.places(rows["key"]))
-    groups = len(tables)  # a part has one row group
-    figures = ScanStatistics(len(tables), groups, len(rows), groups, len(rows), groups, len(rows))
-    return found.filter(found["place"].is_valid()), figures
+    return found.filter(found["place"].is_valid())

@@ -17,7 +17,7 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.manifest import Contents, contents
 from jobs.ledger.resolution import decide, newest_rows
-from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, ScanStatistics, matches
+from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
 
 if TYPE_CHECKING:
     from jobs.declare.ledger_settings import Ttl
@@ -30,14 +30,13 @@ VANISHED_AT_MOST = 5  # times that compactions may delete files during one read
 class Selected:
     """answers: one row per key that needs no call, in SCHEMA, sorted by key.
 
-    outlived: keys whose newest answer is older than the time to live. refreshed: keys whose answer was refreshed. Both
+    expired: keys whose newest answer is older than the time to live. refreshed: keys whose answer was refreshed. Both
     need a call, as does every key without a record.
     """
 
     answers: pa.Table
     expired: pa.Array
     refreshed: pa.Array
-    read: ScanStatistics
 
 
 def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: int, ttl: Ttl) -> Selected:
@@ -55,7 +54,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     keys = KeySet(wanted)
     for _ in range(VANISHED_AT_MOST):
         try:
-            found, figures = _find(folder, contents(folder), keys, now_us)
+            found = _find(folder, contents(folder), keys, now_us)
         except FileNotFoundError:  # a compaction deleted it some time after its compaction: list again
             continue
         decided = decide(_places(found), found, len(keys), now_us=now_us, ttl=ttl)
@@ -67,7 +66,6 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
             pa.table(columns, schema=SCHEMA),
             keys.texts.filter(pa.array(decided.expired)),
             keys.texts.filter(pa.array(decided.refreshed)),
-            figures,
         )
     raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
 
@@ -76,17 +74,16 @@ def _places(found: pa.Table) -> Any:
     return found["place"].to_numpy()
 
 
-def _find(folder: LedgerFolder, there: Contents, keys: KeySet, now_us: int) -> tuple[pa.Table, ScanStatistics]:
+def _find(folder: LedgerFolder, there: Contents, keys: KeySet, now_us: int) -> pa.Table:
     """The newest record of each key and outcome, by the key's index in `keys`. Raises FileNotFoundError."""
-    kept, figures, rows = [FOUND.empty_table()], ScanStatistics(), 0
-    for found, read in matches(folder, there, keys):
-        figures += read
+    kept, rows = [FOUND.empty_table()], 0
+    for found in matches(folder, there, keys):
         kept.append(found)
         rows += found.num_rows
         if rows > max(ROWS_AT_ONCE, 4 * len(keys)):
             kept = [_newest(pa.concat_tables(kept), now_us)]
             rows = kept[0].num_rows
-    return _newest(pa.concat_tables(kept), now_us), figures
+    return _newest(pa.concat_tables(kept), now_us)
 
 
 def _newest(found: pa.Table, now_us: int) -> pa.Table:
