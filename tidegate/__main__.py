@@ -13,15 +13,15 @@ from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
 
-INTERRUPTED, UNREAD = 130, 141  # as a shell has it
+INTERRUPTED, UNREAD = 130, 141  # as in a shell
 OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
-    *(errno.EIO, errno.ETIMEDOUT, errno.ESTALE),  # of one that fails
+    *(errno.EIO, errno.ETIMEDOUT, errno.ESTALE),  # a failing disk
 }
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every command with its arguments; `run` of what it reads is the command's own."""
+    """A parser with all commands; the parsed options have the `run` of their command."""
     whole = argparse.ArgumentParser(prog="tidegate", description="Nightly tables enriched from outside systems.")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
@@ -32,12 +32,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. 0: done; 2: a declaration, its surroundings or the arguments are wrong; 3: stopped because a
-    service is down, refuses us, or a cap is reached, and can be started again; 1: anything else that is wrong.
+    """Run one command.
+
+    Returns:
+        The exit status. 0: done. 2: a declaration, its surroundings or the arguments are wrong. 3: stopped because a
+        service is down or denies access, or a cap is reached; the command can be repeated. 1: any other failure.
     """
     here = str(Path.cwd())
     if not {"", here} & set(sys.path):
-        sys.path.insert(0, here)  # started as a program: the declarations lie where the user stands
+        sys.path.insert(0, here)  # started as a program: the declarations are in the current folder
     options, unknown = parser().parse_known_args(arguments)
     if unknown:
         options.refuse(f"unrecognized arguments: {' '.join(unknown)}")  # the command's own, which shows what it takes
@@ -46,11 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
             require_extra(extra, f"tidegate {options.command}")
         status: int = options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has seen enough, as head has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written goes nowhere
+    except BrokenPipeError:  # the reader stopped reading, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest
         return UNREAD
     except KeyboardInterrupt:
-        print("Interrupted; readers see what they saw. The same command goes on.", file=sys.stderr)
+        print("Interrupted; published days stay as they are. The same command continues.", file=sys.stderr)
         return INTERRUPTED
     except TidegateError as error:
         print(error, file=sys.stderr)

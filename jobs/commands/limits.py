@@ -1,4 +1,4 @@
-"""Who holds how much of each limit over runs now, and who waits: what the store of the limits says."""
+"""The current holders of each limit over runs, and the paused services, from the store of the limits."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from jobs.limits.store_url import open_store
 
 @dataclass(frozen=True)
 class Holder:
-    """One run at one limit.
+    """One run's part of one limit.
 
     Attributes:
-        service: As the store knows it.
+        service: Name of the service in the store.
         limit: Name of the limit.
-        amount: What there is of it.
-        run: Name and host.
-        holds: What the run holds.
-        due: What it is to have.
-        wants: What it could use.
-        expires_in: Seconds to the end of its lease.
+        amount: The whole amount of the limit.
+        run: Name and host of the run.
+        holds: The amount that the run has.
+        due: Its target.
+        wants: The amount that it could use.
+        expires_in: Seconds until its lease expires.
     """
 
     service: str
@@ -37,7 +37,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Pause:
-    """A service that nobody calls: for so many seconds more, and why."""
+    """A paused service: the remaining seconds, and the reason."""
 
     service: str
     seconds: float
@@ -45,14 +45,17 @@ class Pause:
 
 
 def holders_and_pauses(url: str) -> tuple[list[Holder], list[Pause]]:
-    """What the store says at this moment.
+    """Read the holders and the pauses.
 
     Args:
-        url: Of the store.
+        url: Address of the store.
+
+    Returns:
+        The holders and the pauses at this moment.
 
     Raises:
-        StoreLost: It is not reached.
-        DeclarationError: It is no address of a store.
+        StoreLost: The store is unreachable.
+        DeclarationError: The address is not that of a store.
     """
     books, now = asyncio.run(_books(url))
     pauses = [Pause(service, *pause) for service, book in books.items() if (pause := book.pause(now)) is not None]

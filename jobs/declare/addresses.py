@@ -1,4 +1,4 @@
-"""Restricts requests to addresses below the declared one, however a server decodes the path."""
+"""Keeps requests below the declared address, whichever way a server decodes the path."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from urllib.parse import quote, unquote, unquote_plus
 
 from yarl import URL
 
-TOKEN_LENGTH = 6  # characters; a shorter text is not a token, and masking it would garble words
-READINGS = 4  # a path may be decoded by a proxy, by the server, and by its framework
+TOKEN_LENGTH = 6  # characters; a shorter text is hardly a token, and masking it would garble other words
+DECODINGS = 4  # a proxy, the server and its framework may each decode the path once
 
 
 def leads_elsewhere(path: str) -> bool:
-    """Whether a server may read a segment of the path as `.` or `..`: unchanged, decoded once or repeatedly, with a
-    backslash for a slash, or with parameters after a semicolon.
+    """Check a path for `.` and `..` segments.
+
+    Args:
+        path: A path as it is sent, percent-encoded.
+
+    Returns:
+        Whether a server may take a segment for `.` or `..`: as sent or after decoding, with a backslash as separator,
+        or with parameters after a semicolon.
     """
     if "." not in path and "%" not in path:
         return False
-    for _ in range(READINGS):
+    for _ in range(DECODINGS):
         if any(segment.partition(";")[0].strip() in (".", "..") for segment in re.split(r"[/\\]", path)):
             return True
         path, before = unquote(path), path
@@ -27,9 +33,14 @@ def leads_elsewhere(path: str) -> bool:
 
 
 def is_below(base: str, url: URL) -> bool:
-    """Whether the URL is the base address or below its path for every server.
+    """Check that every server takes a URL for the base address or one below it.
 
-    base: scheme, host, port and path, without a trailing slash.
+    Args:
+        base: Scheme, host, port and path, without a trailing slash.
+        url: The URL of a request.
+
+    Returns:
+        Whether the URL has the origin of the base and a path below its path.
     """
     declared = URL(base)
     path = declared.raw_path.rstrip("/")
@@ -41,8 +52,17 @@ def is_below(base: str, url: URL) -> bool:
 
 
 def with_parameter(page: URL, parameter: str, value: str) -> URL:
-    """The page with this parameter; the others stay unchanged to the character, because services read `+`
-    differently.
+    """Set a query parameter.
+
+    The other parameters keep their encoding character by character, because services decode `+` in different ways.
+
+    Args:
+        page: A URL.
+        parameter: Name of the parameter; earlier values of it are removed.
+        value: Its value, not encoded.
+
+    Returns:
+        The URL with the parameter at its end.
     """
     address, _, query = str(page).partition("?")
     others = [part for part in query.split("&") if part and unquote_plus(part.partition("=")[0]) != parameter]
@@ -51,10 +71,18 @@ def with_parameter(page: URL, parameter: str, value: str) -> URL:
 
 
 def path_secrets(base: str, shown: str) -> tuple[str, ...]:
-    """The secrets of a base address, longest first: itself, its path, and possible tokens in it."""
+    """List the texts of a base address that must not be shown.
+
+    Args:
+        base: The whole address.
+        shown: The part of it that may be shown, from its start.
+
+    Returns:
+        The address, its path, and segments of it that may be tokens, also encoded and decoded; the longest first.
+    """
     path = base.removeprefix(shown)
     parts = [base, path, *(part for part in path.split("/") if any(map(str.isdigit, part)))] if path else []
-    by_lower_name = {
+    texts = {
         text for part in parts for text in (part, unquote(part), quote(unquote(part))) if len(text) >= TOKEN_LENGTH
     }
-    return tuple(sorted(by_lower_name, key=len, reverse=True))
+    return tuple(sorted(texts, key=len, reverse=True))

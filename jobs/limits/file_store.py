@@ -1,4 +1,4 @@
-"""The books of one machine's runs in one SQLite file. A complete write survives the kill of any process.
+"""A store for the runs of one machine, in one SQLite file. A finished write survives the kill of any process.
 
 SQLite's locks end with the process that holds them. No write is synced to disk, because no run survives a crash of the
 machine. The clock counts from the start of the machine; of an earlier start only what was spent for good counts.
@@ -19,7 +19,7 @@ from jobs.limits.lease_book import LeaseBook
 from jobs.limits.store import StoreLost
 
 Found = TypeVar("Found")
-LOOK_EVERY = 0.25  # s between two looks for gates that others closed
+LOOK_EVERY = 0.25  # s between two polls for gates that other runs closed
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS books (service TEXT PRIMARY KEY, version INTEGER NOT NULL, boot TEXT NOT NULL,
@@ -29,11 +29,11 @@ UPDATE = """
 INSERT INTO books (service, version, boot, book) VALUES (?1, 1, ?2, ?3)
 ON CONFLICT (service) DO UPDATE SET version = version + 1, boot = ?2, book = ?3 WHERE version = ?4
 """
-RETRY_WITHIN = 0.01  # s, after somebody else was faster
+RETRY_WITHIN = 0.01  # s, after a concurrent change
 
 
 def since_start() -> float:
-    """Seconds since the machine was started, those included in which it slept."""
+    """Seconds since the start of the machine, including sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -41,8 +41,8 @@ class FileStore:
     """A LimitStore on a file of this machine's own disk.
 
     Args:
-        path: Of the file; it is made where it is missing.
-        patience: Seconds after which a lock is waited for no longer.
+        path: Path of the file; it is created if it is missing.
+        patience: The longest wait for a lock, in seconds.
         clock: Seconds, the same for all processes of the machine.
     """
 
@@ -55,7 +55,7 @@ class FileStore:
         self._boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
-        """As LimitStore has it."""
+        """See LimitStore."""
         while True:
             with _errors():
                 connection = self._connected()
@@ -72,13 +72,13 @@ class FileStore:
             await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
-        """As LimitStore has it."""
+        """See LimitStore."""
         with _errors():
             rows = self._connected().execute("SELECT service, book FROM books WHERE boot = ?", (self._boot,)).fetchall()
         return {service: LeaseBook(json.loads(book)) for service, book in rows}, self._clock()
 
     async def changes(self) -> AsyncIterator[str]:
-        """As LimitStore has it; it looks four times a second."""
+        """See LimitStore. Polls four times a second."""
         seen: dict[str, int] = {}
         first = True
         while True:
@@ -92,7 +92,7 @@ class FileStore:
             await asyncio.sleep(LOOK_EVERY)
 
     async def tell(self, service: str) -> None:
-        """As LimitStore has it."""
+        """See LimitStore."""
         with _errors():
             self._connected().execute("UPDATE books SET gate_changes = gate_changes + 1 WHERE service = ?", (service,))
 
@@ -110,7 +110,7 @@ class FileStore:
 
 
 class _errors:  # noqa: N801  # read as a word of the with statement
-    """SQLite's errors and the disk's as StoreLost."""
+    """Turns errors of SQLite and the disk into StoreLost."""
 
     def __enter__(self) -> None: ...
 

@@ -1,15 +1,15 @@
-"""What every run holds of one service's limits: the one place that decides, in plain data, without waiting.
+"""Divides the limits of one service among its runs: pure decisions on plain data, without I/O.
 
-A limit is an amount: calls in flight, or requests or tokens in a window of time. A run holds a part of it under a lease
-with a time to live. It says at each heartbeat how much it keeps and how much it could use, and is answered what it has
-from then on, and what it should come down to. What it has becomes less only by its own word, or by the end of its
-lease. So all parts together never exceed the limit, whatever is lost on the way: an answer that does not arrive leaves
-the run with less than the book thinks it has.
+A limit is an amount: calls in flight, or requests or tokens per window of time. Each run holds a part of it under a
+lease with a time to live. At each heartbeat a run reports how much it keeps and how much it could use; the answer is
+its part from then on, and the target to which it should reduce it. A part shrinks only when its run reports less, or
+when the lease expires. So the sum of all parts never exceeds the limit, even if messages are lost: after a lost answer
+the run uses less than the book has recorded for it.
 
-Of a window, a run keeps what it used until the window has passed over it. What a run that has died may have used last
-stays out of use for a window after the end of its lease.
+For a limit per window, a run keeps what it used until the window has passed. What a dead run may have used last stays
+reserved for one window after its lease expired.
 
-The tasks of one run divide what it holds by a book of the run's own.
+The tasks of a run divide its part by another book, which belongs to the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ ROUGHLY = 0.02  # of a window; what goes out of use within it is noted as one
 
 @dataclass(frozen=True)
 class Limit:
-    """amount: calls in flight, or units in any window of so many seconds, or for good where the window is infinite."""
+    """A limit of a service.
+
+    Attributes:
+        amount: Calls in flight, or units per window.
+        window: Length of the window in seconds; 0 for calls in flight, infinite for a budget.
+    """
 
     amount: int
     window: float = 0.0
@@ -39,9 +44,9 @@ class Claim:
     """An owner's report on one limit at a heartbeat.
 
     Attributes:
-        limit: As its declaration has it; the strictest of those who are there holds for all.
-        keeps: What it has in use or goes on to use; it gives back what it holds beyond this.
-        wants: What it could use.
+        limit: The limit that it declares; the strictest one of all present owners applies.
+        keeps: The amount that it uses or continues to use; it returns the rest of its part.
+        wants: The amount that it could use.
     """
 
     limit: Limit
@@ -51,8 +56,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Share:
-    """has: what the owner may use from now on. target: what it should come down to, or will get once others have.
-    free: what nobody has.
+    """An owner's part of a limit.
+
+    Attributes:
+        has: The amount that the owner may use from now on.
+        target: The amount to which it should reduce its part, or to which the part will grow once others returned
+            theirs.
+        free: The amount that no owner has.
     """
 
     has: int
@@ -62,14 +72,14 @@ class Share:
 
 @dataclass(frozen=True)
 class Answer:
-    """To one heartbeat.
+    """The answer to a heartbeat.
 
     Attributes:
-        shares: By limit.
-        ttl: Seconds for which they hold, from the moment at which the owner asked.
-        gate: Open, closed, or to be probed by this owner: one call.
-        closed_for: Seconds until the gate is to be asked about again, while it is closed.
-        reason: Why it is not open, as reported by the run that closed it.
+        shares: The owner's parts, by limit.
+        ttl: Seconds for which they are valid, from the moment of the heartbeat.
+        gate: Open, closed, or probe: this owner may make one call to test the service.
+        closed_for: Seconds after which to ask about a closed gate again.
+        reason: The reason for which a run closed the gate.
     """
 
     shares: dict[str, Share]
@@ -104,25 +114,25 @@ class _Pause:
 
 
 class LeaseBook:
-    """The book of one service. Times are seconds by the clock of whoever keeps it, which never goes back.
+    """The book of one service. Times are seconds by the monotonic clock of its store.
 
     Args:
-        state: As `state` gave it; None for an empty book.
-        amounts: By limit, what there is; where it is not said, the strictest that those who are there declare.
+        state: The result of `state`; None for an empty book.
+        amounts: The amount of each limit; by default the strictest one that the present owners declare.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, *, amounts: Mapping[str, int] | None = None) -> None:
         state = state or {}
         self.amounts = dict(amounts or {})
         self._owners = {owner: _owner_of(facts) for owner, facts in state.get("owners", {}).items()}
-        # by limit: what owners whose leases ended may have used within the window, and until when that counts
+        # by limit: the end of the window and the amount that an owner with an expired lease may have used in it
         self._cooling: dict[str, list[list[float]]] = {
             name: [list(part) for part in parts] for name, parts in state.get("cooling", {}).items()
         }
         self._pause = _Pause(**state["pause"]) if state.get("pause") else None
 
     def state(self) -> dict[str, Any]:
-        """The whole book as JSON can hold it."""
+        """The whole book as plain data for JSON."""
         return {
             "owners": {name: asdict(owner) for name, owner in self._owners.items()},
             "cooling": self._cooling,
@@ -130,17 +140,17 @@ class LeaseBook:
         }
 
     def heartbeat(self, owner: str, claims: Mapping[str, Claim], *, now: float, ttl: float, name: str = "") -> Answer:
-        """Take what an owner says, and give it what there is for it.
+        """Record an owner's claims and renew its lease.
 
         Args:
-            owner: Unique among all that ever come.
-            claims: By limit.
-            now: Seconds; not before the owner asked.
-            ttl: Seconds for which the lease is to hold.
-            name: The owner's, for people.
+            owner: An id that no other owner ever has.
+            claims: The claims, by limit.
+            now: Seconds; not before the owner sent the heartbeat.
+            ttl: Time to live of the lease, in seconds.
+            name: The owner's display name.
 
         Returns:
-            What it has from now on.
+            The owner's parts from now on.
         """
         self.expire(now)
         known = self._owners.setdefault(owner, _Owner(now + ttl, now, name))
@@ -155,14 +165,14 @@ class LeaseBook:
         return Answer(shares, ttl, gate, closed_for, "" if self._pause is None else self._pause.reason)
 
     def leave(self, owner: str, *, now: float) -> None:
-        """The owner ends. What it has of a window may be in use until the window has passed."""
+        """Remove an owner. Its part of a limit per window stays reserved until the window has passed."""
         self.expire(now)
         gone = self._owners.pop(owner, None)
         for name, part in (gone.parts if gone else {}).items():
             self._cool(name, part, part.held, now)
 
     def expire(self, now: float) -> None:
-        """End the leases that were not renewed in time."""
+        """Remove owners whose lease expired."""
         for name in [name for name, owner in self._owners.items() if owner.expires <= now]:
             gone = self._owners.pop(name)
             for limit_name, part in gone.parts.items():
@@ -197,17 +207,17 @@ class LeaseBook:
     # -- shares --------------------------------------------------------------------------------------------------------
 
     def amount(self, name: str) -> int:
-        """What there is to divide."""
+        """The amount to divide."""
         if name in self.amounts:
             return self.amounts[name]
         return min((part.limit.amount for part in self._parts_of(name)), default=0)
 
     def held(self, name: str) -> int:
-        """What nobody else can have now: held by all together, and out of use."""
+        """The amount that is not free: the parts of all owners, and what is reserved for dead ones."""
         return sum(part.held for part in self._parts_of(name)) + self._out_of_use(name)
 
     def wanted(self, name: str) -> int:
-        """What all together use and could use, if there were more."""
+        """The amount that all owners could use, and what is reserved for dead ones."""
         return sum(part.wants for part in self._parts_of(name)) + self._out_of_use(name)
 
     def _out_of_use(self, name: str) -> int:
@@ -230,7 +240,7 @@ class LeaseBook:
     # -- the gate ------------------------------------------------------------------------------------------------------
 
     def close_gate(self, seconds: float, reason: str, *, now: float) -> None:
-        """The service asks for patience, or is down: nobody calls for so many seconds. Longer pauses stay."""
+        """Pause all calls for so many seconds, because the service throttles or is down. A longer pause stays."""
         until = now + seconds
         if self._pause is None:
             self._pause = _Pause(until, reason)
@@ -239,18 +249,18 @@ class LeaseBook:
         self._pause.prober = None
 
     def open_gate(self, owner: str) -> bool:
-        """The owner's probe was answered. Whether that opens the gate: only the prober's word does."""
+        """Open the gate after a successful probe. Returns whether it opened: only its prober can open it."""
         if self._pause is None or self._pause.prober != owner:
             return False
         self._pause = None
         return True
 
     def clear_pause(self) -> None:
-        """The gate is open, whoever closed it."""
+        """Open the gate."""
         self._pause = None
 
     def end_pause(self, now: float, reason: str) -> None:
-        """The pause is over: the next owner that asks is to probe."""
+        """End the pause: the next owner that asks becomes the prober."""
         if self._pause is None:
             self._pause = _Pause(now, reason)
         self._pause.until = min(self._pause.until, now)
@@ -269,10 +279,10 @@ class LeaseBook:
             return PROBE, 0.0
         return CLOSED, max(0.0, pause.probe_until - now)
 
-    # -- for people ----------------------------------------------------------------------------------------------------
+    # -- display -------------------------------------------------------------------------------------------------------
 
     def rows(self, now: float) -> list[dict[str, Any]]:
-        """Who holds what, and who waits: one row per owner and limit, and what owners that have gone have used."""
+        """The part of each owner and the use of ended ones, one row per owner and limit, for display."""
         gone = [
             {
                 "owner": "ended runs",
@@ -302,7 +312,7 @@ class LeaseBook:
         ]
 
     def pause(self, now: float) -> tuple[float, str] | None:
-        """Seconds that the gate stays closed, and why; None while it is open."""
+        """The seconds for which the gate stays closed, and the reason; None if it is open."""
         return None if self._pause is None else (max(0.0, self._pause.until - now), self._pause.reason)
 
 

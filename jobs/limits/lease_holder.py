@@ -1,4 +1,4 @@
-"""The other side of the book: what one owner may use, by its own clock. Plain data, without waiting."""
+"""An owner's side of the book: the parts that it may use, by its own clock. Plain data, without I/O."""
 
 from __future__ import annotations
 
@@ -14,27 +14,34 @@ NOTHING = Share(0, 0, UNKNOWN)
 
 @dataclass
 class LeaseHolder:
-    """One owner's leases at one service.
+    """The leases of one owner at one service.
 
-    Its clock starts before it asks, so it ends no later than the book's; and what it says that it keeps binds it from
-    then on, whether an answer arrives or not.
+    The time to live counts from before the heartbeat, so it ends no later here than in the book. A reported reduction
+    takes effect at once, whether an answer arrives or not.
 
     Attributes:
-        limits: As declared, by name.
+        limits: The declared limits, by name.
+        until: The end of the leases, by the owner's clock.
+        shares: The owner's parts, by limit.
+        gate: The state of the gate in the last answer.
+        reason: The reason for which it is not open.
     """
 
     limits: Mapping[str, Limit]
-    until: float = -math.inf  # by the owner's clock
+    until: float = -math.inf
     shares: dict[str, Share] = field(default_factory=dict)
     gate: str = OPEN
     reason: str = ""
 
     def ask(self, in_use: Mapping[str, int], wants: Mapping[str, int]) -> dict[str, Claim]:
-        """What to say at this heartbeat; it holds at once.
+        """Make the claims of a heartbeat. Reductions take effect at once.
 
         Args:
-            in_use: By limit, what is in use now and cannot be given back.
-            wants: By limit, what could be used.
+            in_use: The amounts in use, which cannot be returned now, by limit.
+            wants: The amounts that could be used, by limit.
+
+        Returns:
+            The claims, by limit.
         """
         claims = {}
         for name, limit in self.limits.items():
@@ -45,12 +52,12 @@ class LeaseHolder:
         return claims
 
     def take(self, answer: Answer, *, asked_at: float) -> None:
-        """The book's answer. asked_at: the owner's clock before it asked."""
+        """Take the book's answer. asked_at: the owner's time before the heartbeat."""
         self.shares = dict(answer.shares)
         self.until = asked_at + answer.ttl
         self.gate, self.reason = answer.gate, answer.reason
 
     def may_use(self, name: str, now: float) -> int:
-        """How much of this limit may be in use at this moment; nothing once the lease has ended."""
+        """The amount of this limit that may be in use now; 0 after the end of the lease."""
         share = self.shares.get(name, NOTHING)
         return min(share.has, share.target) if now < self.until else 0

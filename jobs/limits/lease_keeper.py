@@ -1,7 +1,7 @@
-"""One run's leases at one service: renewed at the store, divided among the run's tasks.
+"""The leases of one run at one service: renews them at the store and divides them among the run's tasks.
 
-The run is one owner in the store's book, however many tasks it has; its tasks are the owners in a book of the run's
-own, whose amounts are what the run holds. Without a store that book is the only one, and has the whole limit.
+In the store's book the run is one owner, regardless of its number of tasks. Its tasks are the owners in the run's own
+book, which divides the run's part. Without a store, the run's own book divides the whole limit.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ if TYPE_CHECKING:
     from jobs.limits.store import LimitStore
 
 EVERY = 1.0  # s between heartbeats
-EVERY_WAITING = 0.25  # s, while others are to give back what is this run's part
-SOONEST = 0.1  # s between two, where there is something to give back or to ask for
-SLACK = 10.0  # s for which calls still start after the last heartbeat that was answered
-TTL_OF_TASKS = 30.0  # s of a task's part, where no store sets an end to it
+EVERY_WAITING = 0.25  # s, while other runs still hold a part of this run's target
+SOONEST = 0.1  # s, the shortest time between two, if there is something to return or to request
+SLACK = 10.0  # s after the last answered heartbeat in which calls may still start
+TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
 
 
 @dataclass
 class LeaseKeeper:
-    """Used from two threads: `run` on the loop of the store, all else wherever the tasks are heard.
+    """The keeper of one service. `run` uses the loop of the store; other threads call the other methods.
 
     Attributes:
-        declared: The limits.
-        owner: The run, unique among all runs.
-        name: The run's, for people.
-        store: None where the run meets no other.
+        declared: The declared limits.
+        owner: An id of the run, unique among all runs.
+        name: The run's display name.
+        store: The store shared with other runs; None without one.
         clock: Seconds, monotonic.
-        on_change: Called when tasks should ask again at once.
+        on_change: Called when the tasks should send a heartbeat at once.
+        lost_since: The time at which the store was lost; None while it answers.
     """
 
     declared: ServiceLimits
@@ -48,7 +49,7 @@ class LeaseKeeper:
     store: LimitStore | None
     clock: Callable[[], float]
     on_change: Callable[[], None] = lambda: None
-    lost_since: float | None = None  # the store
+    lost_since: float | None = None
     holder: LeaseHolder = field(init=False)
     tasks: LeaseBook = field(init=False)
 
@@ -57,20 +58,20 @@ class LeaseKeeper:
         amounts = {name: limit.amount if self.store is None else 0 for name, limit in self.declared.limits.items()}
         self.tasks = LeaseBook(amounts=amounts)
         self._lock = threading.Lock()
-        self._closed: tuple[float, str] | None = None  # by a task, until when: not yet known to the store
-        self._opened = False  # by a task's probe: not yet known to the store
+        self._closed: tuple[float, str] | None = None  # end and reason of a pause that the store does not know yet
+        self._opened = False  # a task's probe succeeded, which the store does not know yet
         self._asked: dict[str, int] = {}
-        self._pause = EVERY  # s to the next heartbeat at most: the gate may be probed then
+        self._pause = EVERY  # s, the longest time to the next heartbeat
         self._soon: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def ttl(self) -> float:
-        """Seconds of the run's lease: no call outlives it that starts within SLACK after a heartbeat."""
+        """The run's time to live in seconds: calls that start within SLACK after a heartbeat end before."""
         return self.declared.longest_call + SLACK
 
     def declare(self, declared: ServiceLimits) -> None:
-        """Other lookups of the run have the same service: the longest of their calls and the strictest limits count."""
+        """Add the limits of another lookup of the same service: the longest call and the strictest limits apply."""
         with self._lock:
             longest = max(self.declared.longest_call, declared.longest_call)
             limits = dict(self.declared.limits)
@@ -84,7 +85,7 @@ class LeaseKeeper:
     # -- the tasks' side -----------------------------------------------------------------------------------------------
 
     def heartbeat(self, task: str, claims: Mapping[str, Claim]) -> Answer:
-        """A task's: what it has from now on, for as long as the run has it."""
+        """Record a task's claims. Returns its parts, which are valid as long as the run's lease."""
         with self._lock:
             now = self.clock()
             ttl = max(TTL_OF_TASKS, self.ttl) if self.store is None else max(0.0, self.holder.until - now)
@@ -100,7 +101,7 @@ class LeaseKeeper:
         return answer
 
     def leave(self, task: str) -> None:
-        """A task has ended, no call of it is under way."""
+        """Remove a task that ended, without calls in flight."""
         with self._lock:
             self.tasks.leave(task, now=self.clock())
             urgent = self._is_urgent()
@@ -109,12 +110,12 @@ class LeaseKeeper:
             self.hurry()
 
     def close_gate(self, seconds: float, reason: str) -> None:
-        """A task was asked for patience, or finds the service down: nobody calls for so many seconds."""
-        if self.store is None:  # the tasks of one run are told at once
+        """Pause all calls for so many seconds, because a task was throttled or found the service down."""
+        if self.store is None:  # the coordinator pauses the tasks of one run at once
             return
         with self._lock:
             now = self.clock()
-            self.tasks.close_gate(math.inf, reason, now=now)  # the store says when the pause is over, and who probes
+            self.tasks.close_gate(math.inf, reason, now=now)  # the store decides when it ends and who probes
             if self._closed is None or now + seconds > self._closed[0]:
                 self._closed = now + seconds, reason
             self._opened = False
@@ -122,7 +123,7 @@ class LeaseKeeper:
         self.hurry()
 
     def probed(self, task: str) -> None:
-        """The task's probe was answered."""
+        """Record the successful probe of a task."""
         with self._lock:
             opened = self.tasks.open_gate(task)
             self._opened = opened
@@ -131,7 +132,7 @@ class LeaseKeeper:
             self.hurry()
 
     def _is_urgent(self) -> bool:
-        """Whether there is something to give back, or more to ask for."""
+        """Whether there is something to return, or more to request."""
         for name, limit in self.declared.limits.items():
             share = self.holder.shares.get(name, NOTHING)
             wanted = self.tasks.wanted(name)
@@ -145,7 +146,7 @@ class LeaseKeeper:
     # -- the store's side ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew the lease until cancelled, while there is a task that wants some of it, or something to give back."""
+        """Renew the lease until cancelled; pauses while no task wants a part and nothing is to be returned."""
         assert self.store is not None
         self._loop, self._soon = asyncio.get_running_loop(), asyncio.Event()
         try:
@@ -167,7 +168,7 @@ class LeaseKeeper:
             return nothing and known and not any(share.has for share in self.holder.shares.values())
 
     async def beat(self) -> None:
-        """One heartbeat. A store that is not reached changes nothing: the lease runs on, to its end."""
+        """Send one heartbeat. If the store is unreachable, the lease stays valid until it expires."""
         assert self.store is not None
         with self._lock:
             asked_at = self.clock()
@@ -207,7 +208,7 @@ class LeaseKeeper:
                 self._opened = False
             waits = any(share.has < share.target for share in answer.shares.values())
             self._pause = EVERY_WAITING if waits else EVERY
-            if self._closed is not None or self._opened:  # the answer does not know of it yet
+            if self._closed is not None or self._opened:  # the answer is older than that
                 return
             if answer.gate == OPEN:
                 self.tasks.clear_pause()
@@ -222,7 +223,7 @@ class LeaseKeeper:
             self.tasks.amounts[name] = self.holder.may_use(name, now)
 
     def hurry(self) -> None:
-        """From any thread: have the next heartbeat at once."""
+        """Send the next heartbeat at once. Callable from any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._set_soon)
 

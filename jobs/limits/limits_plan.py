@@ -1,4 +1,4 @@
-"""What one run declares of the limits of one service: plain data, which travels to its tasks."""
+"""The limits of one service as one run declares them: plain data, which is sent to its tasks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CALLS = "calls"  # in flight; name of a limit
 
 @dataclass(frozen=True)
 class Reserved:
-    """What calls take of a limit with a window.
+    """The use of a limit per window by calls.
 
     Attributes:
-        unit: What is counted.
-        of_a_call: Reserved before each call.
-        each: What one unit takes of the limit.
-        budget: As the user wrote it, of a limit that stops the run when it is used up; empty for others, which make
-            calls wait.
+        unit: Unit of the calls.
+        of_a_call: Units that are reserved before each call.
+        each: Amount of the limit per unit.
+        budget: The user's text of a limit that stops the run when it is used up; empty for a limit that makes calls
+            wait.
     """
 
     unit: str
@@ -31,9 +31,13 @@ class Reserved:
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """The limits of one service, by name, and the seconds that one of its calls takes at most.
+    """The limits of one service.
 
-    reserved: for each limit with a window.
+    Attributes:
+        service: Name of the service.
+        limits: The limits, by name.
+        longest_call: The longest time that one call may take, in seconds.
+        reserved: What a call reserves, by limit per window.
     """
 
     service: str

@@ -1,7 +1,7 @@
-"""The books of all services as rows of one small PostgreSQL table; gates are told by NOTIFY.
+"""A store in PostgreSQL: one small table with a row per service; NOTIFY announces changes of gates.
 
-A step reads a row, and writes it if nobody else has meanwhile. No lock is held between the two: a run that is stopped
-there stops nobody else.
+A step reads a row and writes it unless it changed meanwhile. It holds no lock in between, so a run that is stopped
+there does not block others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 CHANNEL = "tidegate_gates"
-MAKING = 7_414_733  # key of an advisory lock: two runs that make the schema at once would collide
+MAKING = 7_414_733  # key of an advisory lock, because two runs that create the schema at once would collide
 SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS tidegate;
 CREATE TABLE IF NOT EXISTS tidegate.limit_books (service text PRIMARY KEY, version bigint NOT NULL, book text NOT NULL);
@@ -32,15 +32,15 @@ INSERT INTO tidegate.limit_books (service, version, book) VALUES ($1, 1, $3)
 ON CONFLICT (service) DO UPDATE SET version = limit_books.version + 1, book = $3 WHERE limit_books.version = $2
 RETURNING version
 """
-RETRY_WITHIN = 0.01  # s, after somebody else was faster
+RETRY_WITHIN = 0.01  # s, after a concurrent change
 
 
 class PostgresStore:
-    """A LimitStore in a PostgreSQL database; its server's clock is the one that counts.
+    """A LimitStore in a PostgreSQL database, which uses the clock of the server.
 
     Args:
-        url: postgresql://...
-        patience: Seconds after which an answer is waited for no longer.
+        url: postgresql://user@host/database.
+        patience: The longest wait for an answer, in seconds.
     """
 
     def __init__(self, url: str, *, patience: float) -> None:
@@ -51,7 +51,7 @@ class PostgresStore:
         self._one_at_a_time = asyncio.Lock()  # a connection serves one statement at a time
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
-        """As LimitStore has it."""
+        """See LimitStore."""
 
         async def do(connection: asyncpg.Connection) -> Found:
             while True:
@@ -65,7 +65,7 @@ class PostgresStore:
         return await self._on_connection(do)
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
-        """As LimitStore has it."""
+        """See LimitStore."""
 
         async def do(connection: asyncpg.Connection) -> tuple[dict[str, LeaseBook], float]:
             rows = await connection.fetch("SELECT service, book FROM tidegate.limit_books ORDER BY service")
@@ -75,7 +75,7 @@ class PostgresStore:
         return await self._on_connection(do)
 
     async def changes(self) -> AsyncIterator[str]:
-        """As LimitStore has it. A connection of its own; lost, it raises StoreLost."""
+        """See LimitStore. Uses a separate connection and raises StoreLost when it ends."""
         heard: asyncio.Queue[str | None] = asyncio.Queue()
         connection = await self._connect()
         try:
@@ -88,7 +88,7 @@ class PostgresStore:
         raise StoreLost("the connection to the store of the limits ended")
 
     async def tell(self, service: str) -> None:
-        """As LimitStore has it."""
+        """See LimitStore."""
         await self._on_connection(lambda connection: connection.execute("SELECT pg_notify($1, $2)", CHANNEL, service))
 
     async def close(self) -> None:
@@ -126,5 +126,5 @@ class PostgresStore:
 
 
 def _words_of(error: BaseException) -> str:
-    """Without an address or a password, which an error may show."""
+    """The kind of error, without its message, which may contain an address or a password."""
     return type(error).__name__

@@ -1,4 +1,4 @@
-"""Where the books of all services lie, so that runs meet: one step on one book at a time, by one clock."""
+"""The interface of stores of the books, which all runs share: atomic steps on one book, and one clock."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ Found = TypeVar("Found")
 
 
 class StoreLost(TidegateError):  # noqa: N818  # what happened
-    """The store of the limits is not reached, or does not answer in time."""
+    """The store of the limits is unreachable, or does not answer in time."""
 
 
 class LimitStore(Protocol):
-    """Lives on one event loop. Any call may raise StoreLost; what it was to do may have been done all the same."""
+    """Bound to one event loop. Any call may raise StoreLost; its effect may have happened nevertheless."""
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
-        """Give the book of a service and the store's time to `decide`, alone, and keep the book that it leaves.
+        """Call `decide` with the book of a service and the store's time, and store the changed book atomically.
 
-        `decide` may be called again, with the book as it was.
+        After a concurrent change, `decide` is called again with the new book.
         """
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
-        """All books, by service, and the store's time."""
+        """All books by service, and the store's time."""
 
     def changes(self) -> AsyncIterator[str]:
-        """Names of services whose gate was closed or opened by anybody, as soon as it is known."""
+        """The names of services whose gate any run closed or opened, as it happens."""
 
     async def tell(self, service: str) -> None:
-        """Have it told to all who follow `changes`."""
+        """Notify all runs that iterate over `changes`."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Which store runs meet in: an address in the environment, or none."""
+"""The store of the limits, named by an environment variable."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ LIMITS_URL = "TIDEGATE_LIMITS_URL"
 
 
 def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
-    """The store that an address names.
+    """Open the store at an address.
 
     Args:
         url: postgresql://user@host/database, or file:///path of a file on this machine.
-        patience: Seconds after which an answer is waited for no longer.
+        patience: The longest wait for an answer, in seconds.
+
+    Returns:
+        The store, not connected yet.
 
     Raises:
-        DeclarationError: For any other address.
+        DeclarationError: The address is of another kind.
     """
     parts = urlsplit(url)
     if parts.scheme in ("postgresql", "postgres") and parts.hostname:

@@ -28,7 +28,7 @@ EXIT_CODES = {
 
 
 def state_of(outcome: DayOutcome) -> str:
-    """The state of the day, one of EXIT_CODES: what `failed` says of several causes is told apart."""
+    """The state of the day, one of EXIT_CODES: `failed` is divided by its cause."""
     if outcome.state != FAILED:
         return outcome.state
     if outcome.no_input:
@@ -39,9 +39,9 @@ def state_of(outcome: DayOutcome) -> str:
 
 
 def result_of(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
-    """All that an orchestrator needs to know of the day: state, reason, figures, links."""
+    """The state, reason, figures and links of a day, for an orchestrator."""
     state = state_of(outcome)
-    has_page = state != NOT_STARTED  # then nothing ran that a page could show
+    has_page = state != NOT_STARTED
     warnings = [*outcome.warnings, *(f"{summary} is not made: {why}." for summary, why in outcome.unmade)]
     return {
         **result(enrichment, outcome.day, state, outcome.reason),
@@ -56,7 +56,7 @@ def result_of(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
 
 
 def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[str, Any]:
-    """A result without a run. day: None where nothing says which."""
+    """A result without a run. day: None if it is unknown."""
     return {"format": FORMAT, "enrichment": enrichment, "day": day, "state": state, "reason": reason}
 
 

@@ -1,4 +1,4 @@
-"""What an orchestrator that does not load the declarations must know of them, as JSON; made at deploy."""
+"""The enrichments of a package as JSON, for an orchestrator that does not load the declarations; made at deploy."""
 
 import datetime as dt
 import sys
@@ -15,10 +15,10 @@ from orchestration.common.deadlines import AGAIN_AFTER
 
 
 def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
-    """All enrichments of a package, by name, and how a day of one is run: `python -m tidegate run` in the folder.
+    """All enrichments of a package by name, and the folder and Python of `python -m tidegate run`.
 
     Raises:
-        DeclarationError: Two of them have one name, or write into one table.
+        DeclarationError: Two of them have the same name, or write to the same table.
     """
     for number, one in enumerate(found):
         if message := find_conflict(one, found[:number]):

@@ -1,10 +1,10 @@
-"""How a day is run: as every night, or from what is stored."""
+"""The modes of a run of a day: nightly, or from stored answers."""
 
 from dataclasses import dataclass
 
 from jobs.process.day_options import Accept
 
-TAG = "tidegate/mode"  # of a run; without it the day is run as every night
+TAG = "tidegate/mode"  # of a run; without it the mode is nightly
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ REMAP = Mode(
     "Publishes a day again from stored responses, with the columns and paths declared now: no call is made. Held back "
     "when a row would lose an answer that the ledger does not hold.",
 )
-REFRESHED = Mode(  # asked for by a sensor, after a run of tidegate_refresh_answers
+REFRESHED = Mode(  # a sensor requests it after a run of tidegate_refresh_answers
     "refreshed",
     ("--ignore-ttl",),
     "asks anew for the answers that were marked, for",
@@ -45,7 +45,7 @@ BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 
 
 def acceptance(mode: Mode) -> Accept | None:
-    """What a written day must fulfil beyond its checks; None for nothing."""
+    """The condition for publishing a day besides its checks, or None."""
     if mode is not REMAP:
         return None
     from jobs.commands.remap import loses_no_answer

@@ -1,4 +1,4 @@
-"""How far a day is, as a line in the log of its run."""
+"""The progress of a day in the log of its run."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Serves the reports and the logs of the runs to the browser of this machine, so that the orchestrator can link them.
+"""Serves reports and logs of runs to the browser of this machine, so that the orchestrator can link to them.
 
 python -m orchestration.common.report_server        # http://127.0.0.1:3070, or TIDEGATE_REPORTS_PORT
 """
@@ -15,7 +15,7 @@ from typing import Any
 REPORTS_PORT = "TIDEGATE_REPORTS_PORT"
 REPORTS_URL = "TIDEGATE_REPORTS_URL"
 SERVED = ("reports", "runs")  # folders under data/; nothing else is shown
-NOT_YET = "Not there: a report comes with the first run that wrote the day, a log with its run"
+NOT_YET = "Not found: the first run that writes a day makes its report, and each run its log"
 
 
 def served(path: str) -> str:
@@ -25,7 +25,7 @@ def served(path: str) -> str:
 
 
 class ReportHandler(SimpleHTTPRequestHandler):
-    """Read only; text is shown, not downloaded."""
+    """Serves files read-only; text is displayed, not downloaded."""
 
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {
         ".log": "text/plain; charset=utf-8",
@@ -52,7 +52,7 @@ class ReportHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is its parent's
-        """Says nothing: the terminal belongs to the orchestrator."""
+        """Log nothing: the terminal belongs to the orchestrator."""
 
 
 def server(data: Path, port: int) -> ThreadingHTTPServer:

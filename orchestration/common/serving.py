@@ -1,4 +1,4 @@
-"""Servers of one machine, started together and ended together."""
+"""Starts several servers on this machine, and stops all of them together."""
 
 import os
 import signal
@@ -20,20 +20,20 @@ def serve_together(
     grace: float,
     greeting: str = "",
 ) -> int:
-    """Run the commands until one ends or Ctrl-C; then end all. Returns an exit status.
+    """Run the commands until one of them ends or Ctrl-C; then stop all. Returns an exit status.
 
     Args:
-        commands: Each is run under a guard, so that none outlives this process.
-        environment: Of the commands, on top of ours.
-        ports: Those that they listen on, by the variable that sets each. Nothing is started while one is taken.
-        called: What starts them, as `make ui`, for the sentence about a port that is taken.
+        commands: The commands; each runs under a guard, so that none outlives this process.
+        environment: Added to the environment of this process for the commands.
+        ports: Their ports, by the variable that sets each. Nothing is started if one is in use.
+        called: The command of the user, such as `make ui`, for the message about a port in use.
         grace: Time between SIGTERM and SIGKILL, s.
         greeting: Printed before they start.
     """
     for variable, number in ports.items():
         if is_taken(int(number)):
-            cure = f"end that, or set {variable} to a free one"
-            print(f"Port {number} is taken, perhaps by another `{called}`: {cure}.", file=sys.stderr)
+            cure = f"stop it, or set {variable} to a free port"
+            print(f"Port {number} is in use, perhaps by another `{called}`: {cure}.", file=sys.stderr)
             return 1
     for stop in (signal.SIGINT, signal.SIGTERM):  # started in the background, a shell has them ignore SIGINT
         signal.signal(stop, signal.default_int_handler)

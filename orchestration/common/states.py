@@ -1,10 +1,10 @@
-"""The states of a day as its runs tell them, and how a state is said."""
+"""The states of a day in the results of its runs, and their texts."""
 
 from jobs.process.day_events import FAILED, NOT_STARTED, PUBLISHED
 
 RUNNING, CANCELLED, CRASHED = "running", "cancelled", "crashed"
 HELD_BACK, NO_INPUT, WRONG, UNCHANGED = "held back", "no input", "wrong", "unchanged"
-NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED}  # every other state needs somebody, or time
+NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED}  # every other state needs a person, or time
 
 __all__ = [
     "CANCELLED",

@@ -26,5 +26,5 @@ def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothin
         for name, number in ports.items():
             monkeypatch.setenv(name, number)
         assert ui.serve({}, (), weather) == 1
-    message = f"Port {port} is taken, perhaps by another `make ui`: end that, or set {variable} to a free one.\n"
+    message = f"Port {port} is in use, perhaps by another `make ui`: stop it, or set {variable} to a free port.\n"
     assert capsys.readouterr().err == message

@@ -67,7 +67,7 @@ def test_days_are_one_or_a_range_with_both_ends():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--to", "2013-01-02"), "no day is named"),
+        (("--to", "2013-01-02"), "no day is given"),
         (("--day", "2013-01-02", "--to", "2013-01-02"), "write one or the other"),
         (("--from", "2013-01-03", "--to", "2013-01-02"), "--to is 2013-01-02, before --from, 2013-01-03"),
         (("--from", "2013-1-3"), "--from is '2013-1-3'; it must be a date"),

@@ -1,4 +1,4 @@
-"""What a command is, and the arguments that several commands take."""
+"""The base of the commands, and arguments of several commands."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/ru
 
 @dataclass(frozen=True)
 class Command:
-    """One command. run: does the work and gives the exit status; it may raise TidegateError, which is shown. needs:
-    extras of the package, without which it is refused.
+    """One command. Its module loads fast: `run` imports what needs Spark, Delta or a client.
 
-    Modules of commands load fast: what needs Spark, Delta or a client is imported inside `run`.
+    Attributes:
+        name: Name on the command line.
+        help: One line, lower case, without a full stop.
+        add_arguments: Adds the arguments to a parser.
+        run: Does the work and returns the exit status; a TidegateError that it raises is printed.
+        needs: Extras of the package that it requires.
     """
 
     name: str
-    help: str  # one line, lower case, without a full stop
+    help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     needs: tuple[str, ...] = ()
 
 
 def add_enrichment(parser: argparse.ArgumentParser) -> None:
-    """The enrichment that a command is about; read it with `named`."""
+    """Add the argument that names an enrichment; read it with `named`."""
     parser.add_argument("enrichment", metavar="ENRICHMENT", help="its name, the name of its file, or module:name")
     add_package(parser)
 
@@ -40,23 +44,23 @@ def add_package(parser: argparse.ArgumentParser) -> None:
 
 
 def named(options: argparse.Namespace) -> Discovered:
-    """The one that was named. Raises DeclarationError when none or several are called so."""
+    """The named enrichment. Raises DeclarationError if none or several have the name."""
     return discover_named(options.package, options.enrichment)
 
 
 def add_days(parser: argparse.ArgumentParser) -> None:
-    """--day, or --from and --to; read them with `days_of`."""
+    """Add --day, and --from with --to; read them with `days_of`."""
     parser.add_argument("--day", metavar="YYYY-MM-DD")
     parser.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day of several")
     parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day, inclusive (default: --from)")
 
 
 def days_of(options: argparse.Namespace) -> list[str]:
-    """The days that were named, in order. Raises DeclarationError when none is, or they make no range."""
+    """The days of the options, in order. Raises DeclarationError without a day, and for an invalid range."""
     if options.day is not None:
         if options.first is not None or options.last is not None:
-            raise DeclarationError("--day names one day, --from and --to several: write one or the other.")
+            raise DeclarationError("--day gives one day, --from and --to several: write one or the other.")
         return [require_day(options.day, "--day")]
     if options.first is None:
-        raise DeclarationError("no day is named: write --day 2013-01-10, or --from 2013-01-01 --to 2013-01-10.")
+        raise DeclarationError("no day is given: write --day 2013-01-10, or --from 2013-01-01 --to 2013-01-10.")
     return day_range(options.first, options.first if options.last is None else options.last, names=("--from", "--to"))

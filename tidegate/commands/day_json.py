@@ -1,4 +1,4 @@
-"""Days told to programs: with --json a command prints an object per day, and its exit status says the state."""
+"""The output for programs: with --json a command prints an object per day, and its exit status is the state."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def tell_as_asked(options: argparse.Namespace, pipeline: DayPipeline, events: Iterable[DayEvent]) -> int:
-    """Run days and tell of them: a line each, or with --json an object. Returns the exit status."""
+    """Run days and print a line for each, or with --json an object. Returns the exit status."""
     return tell_as_json(pipeline.enrichment.name, events) if options.json else tell(events)
 
 
 def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
-    """Print an object for each day as it is over, the rest to stderr. Returns the status of the first that is not
+    """Print an object for each finished day, and all else to stderr. Returns the status of the first day that is not
     published.
     """
     stages = Stages(in_place=False)
@@ -48,13 +48,13 @@ def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
 
 
 def tell_unchanged(enrichment: str, day: str, reason: str) -> int:
-    """Print the object of a day for which there is nothing to do. Returns the exit status."""
+    """Print the object of a day without work. Returns the exit status."""
     print(json.dumps(result(enrichment, day, UNCHANGED, reason)), flush=True)
     return EXIT_CODES[UNCHANGED]
 
 
 def tell_error(options: argparse.Namespace, error: TidegateError) -> int:
-    """Print the object of what ended a command before it could run a day. Returns the exit status."""
+    """Print the object of an error that ended a command before it ran a day. Returns the exit status."""
     match error:
         case RunStopped():
             state = error.state
@@ -68,5 +68,5 @@ def tell_error(options: argparse.Namespace, error: TidegateError) -> int:
 
 
 def words(options: argparse.Namespace) -> TextIO:
-    """Where sentences for people go: stdout has nothing but objects with --json."""
+    """The stream for messages: with --json stdout has only objects."""
     return sys.stderr if options.json else sys.stdout

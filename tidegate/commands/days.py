@@ -1,4 +1,4 @@
-"""How commands that run days do so and tell of it: the checks of the nightly job, one line per day."""
+"""The shared part of commands that run days: with the checks of the nightly job, and one line per day."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def pipeline_of(options: argparse.Namespace) -> DayPipeline:
-    """How the days of the enrichment that was named are run.
+    """The pipeline of the named enrichment.
 
     Raises:
-        DeclarationError: None or several are called so, or another one of the package has its name, or writes into its
+        DeclarationError: None or several have the name, or another one of the package has its name or writes to its
             tables.
     """
     found = named(options)
@@ -41,7 +41,7 @@ def pipeline_of(options: argparse.Namespace) -> DayPipeline:
 
 
 def pipeline(reference: str, enrichment: Enrichment, *, wait: float) -> DayPipeline:
-    """How days of an enrichment are run: under the rules of the nightly job."""
+    """The pipeline of an enrichment, with the rules of the nightly job."""
     return DayPipeline(
         reference=reference,
         enrichment=enrichment,
@@ -58,7 +58,7 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
 
 
 def tell(events: Iterable[DayEvent]) -> int:
-    """Print how far the days are, and a line for each as it is over. Returns the exit status: of the first that is not
+    """Print the progress, and a line for each finished day. Returns the exit status of the first day that is not
     published.
     """
     stages = Stages(in_place=sys.stderr.isatty())
@@ -86,7 +86,7 @@ def warn(day: str, *sentences: str) -> None:
 
 
 def line(outcome: DayOutcome) -> str:
-    """One day in one line."""
+    """One line about a finished day."""
     if outcome.record is None:
         message = outcome.reason
     else:
@@ -95,8 +95,8 @@ def line(outcome: DayOutcome) -> str:
 
 
 def _held_back(record: DayRecord) -> str:
-    """Why, where more is said, and what asks again also for stored answers that do not fit: a run takes them as they
-    are.
+    """The reason, the report, and the command that calls again for dead letters, also where a stored answer does
+    not fit, which a plain run would use again.
     """
     declared = record.facts.declared
     message = f"{record.reason.rstrip('.')}. See {REPORTS / declared.enrichment / record.facts.day / 'index.html'}"

@@ -1,4 +1,4 @@
-"""`tidegate limits`: who holds how much of each limit over runs, and who waits."""
+"""`tidegate limits`: the parts that runs hold of each limit over runs, and the runs that wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADINGS = ("service", "limit", "run", "holds", "due", "wants", "ends in")
 
 
 def _add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """It has none."""
+    """It takes none."""
 
 
 def _run(_options: argparse.Namespace) -> int:
@@ -27,9 +27,9 @@ def _run(_options: argparse.Namespace) -> int:
 
     holders, pauses = holders_and_pauses(url)
     for pause in pauses:
-        print(f"{pause.service}: nobody calls it for {pause.seconds:.0f} s more ({pause.reason})")
+        print(f"{pause.service}: paused for another {pause.seconds:.0f} s ({pause.reason})")
     if not holders:
-        print("No run holds or wants anything.")
+        print("No run has or wants a part of a limit.")
         return RIGHT
     lines = [HEADINGS] + [
         (

@@ -1,4 +1,4 @@
-"""`tidegate refresh`: stored answers that meet a condition are asked anew; the days that stand on them run again."""
+"""`tidegate refresh`: calls again for stored answers that meet a condition, and runs the days that use them again."""
 
 from __future__ import annotations
 

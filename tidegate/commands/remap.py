@@ -1,4 +1,4 @@
-"""`tidegate remap`: published days again from stored responses, with the columns and paths of now; no call."""
+"""`tidegate remap`: publishes days again from stored responses, with the current columns and paths; no call."""
 
 from __future__ import annotations
 

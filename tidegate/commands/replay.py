@@ -1,4 +1,4 @@
-"""`tidegate replay`: the dead letters of a day, and nothing else, are asked again."""
+"""`tidegate replay`: calls again for the dead letters of a day, and nothing else."""
 
 from __future__ import annotations
 

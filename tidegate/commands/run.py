@@ -1,4 +1,4 @@
-"""`tidegate run`: days of an enrichment here and now, under the rules of the nightly job, without Dagster."""
+"""`tidegate run`: runs days of an enrichment with the rules of the nightly job, without Dagster."""
 
 from __future__ import annotations
 

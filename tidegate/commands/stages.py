@@ -1,4 +1,4 @@
-"""How far a day is, while it runs: a line that moves in a terminal; elsewhere a line for each stage."""
+"""The progress of a running day: one updated line in a terminal; elsewhere a line per stage."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from jobs.process.day_events import DayStage
 from jobs.wording import counted
 
 CLEAR = "\r\x1b[K"
-EVERY = 30.0  # s between two lines on the same stage, where the output is no terminal
+EVERY = 30.0  # s between two lines about one stage, if the output is not a terminal
 
 
 class Stages:
-    """Prints to stderr, as stdout has the days that are over.
+    """Prints to stderr, because stdout has the finished days.
 
     Args:
-        in_place: One line, again and again in its place.
+        in_place: Whether to update one line in place.
     """
 
     def __init__(self, *, in_place: bool) -> None:
@@ -26,7 +26,7 @@ class Stages:
         self._printed = 0.0  # s, monotonic
 
     def show(self, event: DayStage) -> None:
-        """Print what a day is doing, unless that is nothing new."""
+        """Print the stage of a day if it is new."""
         message = stage_line(event)
         if not message:
             return
@@ -40,13 +40,13 @@ class Stages:
             self._stage, self._printed = stage, time.monotonic()
 
     def clear(self) -> None:
-        """Take the moving line away, before a line that stays."""
+        """Clear the updated line, before a permanent one."""
         if self._in_place:
             print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
 def stage_line(event: DayStage) -> str:
-    """What a day is doing; empty for a stage that ends it, as the day is printed then."""
+    """The text of a stage; empty for the last stage, because the finished day gets its own line."""
     from jobs.run.terminal import progress_line
 
     message, facts = "", event.facts

@@ -259,13 +259,13 @@ def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch)
 def test_limits_shows_who_holds_what_and_who_waits(url, capsys, monkeypatch):
     declared = lookup(Function(), max_concurrency=LIMIT)
     assert main(["limits"]) == 0
-    assert capsys.readouterr().out == "No run holds or wants anything.\n"
+    assert capsys.readouterr().out == "No run has or wants a part of a limit.\n"
     hold(url, declared, 4)
     step = open_store(url).step
     asyncio.run(step(service_of(declared), lambda book, now: book.close_gate(30.0, "429 Too Many Requests", now=now)))
     assert main(["limits"]) == 0
     pause, headings, line = capsys.readouterr().out.splitlines()
-    assert pause == "function first: nobody calls it for 30 s more (429 Too Many Requests)"
+    assert pause == "function first: paused for another 30 s (429 Too Many Requests)"
     assert headings.split() == ["service", "limit", "run", "holds", "due", "wants", "ends", "in"]
     assert line.split() == ["function", "first", "calls", "of", "6", "another", "run", "4", "4", "4", "600", "s"]
     monkeypatch.delenv(LIMITS_URL)
