@@ -21,7 +21,7 @@ from jobs.commands.forgotten_windows import remake_windows
 from jobs.commands.vacuum import vacuum
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.erasure import forget as forget_in_ledger
-from jobs.ledger.request_manifest import read_request_manifest, versions
+from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import render_report
 from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.asked_keys import KeysOf, files_of_days, names_keys
@@ -131,7 +131,7 @@ def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[st
 
 def _parts_asked(folder: LedgerFolder) -> list[str]:
     """The recorded order of the parts of this folder's keys; empty without a record."""
-    noted = (read_request_manifest(folder) or {}).get("keys")
+    noted = (read_request(folder) or {}).get("keys")
     return noted if isinstance(noted, list) else []
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import LedgerError
-from jobs.ledger.manifest import (
+from jobs.ledger.generations import (
     COMPACTED,
     COMPLETE,
     CompactedFile,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from jobs.errors import LedgerError
 from jobs.ledger.abandoned import RUNS
 from jobs.ledger.compaction import open_compacted, sweep, write_compacted
-from jobs.ledger.manifest import (
+from jobs.ledger.generations import (
     CompactedFile,
     Contents,
     Generation,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.ledger.answers import SCHEMA
-from jobs.ledger.manifest import COMPACTED, CompactedFile, Contents
+from jobs.ledger.generations import COMPACTED, CompactedFile, Contents
 from jobs.ledger.store import PARTS, ForeignFile
 
 if TYPE_CHECKING:

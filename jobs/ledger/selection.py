@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA
-from jobs.ledger.manifest import Contents, contents
+from jobs.ledger.generations import Contents, contents
 from jobs.ledger.resolution import decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
 

@@ -1,7 +1,7 @@
 """The folder of one lookup's answers at any filesystem URL: immutable parts of one write each.
 
     <root>/<lookup>/<request fingerprint>/parts/<run_id>/<partition>-<attempt>-<token>-<seq>.parquet
-    <root>/<lookup>/<request fingerprint>/compacted/<generation>/...        (jobs/ledger/manifest.py)
+    <root>/<lookup>/<request fingerprint>/compacted/<generation>/...        (jobs/ledger/generations.py)
 
 A part that a crash or a full disk tore, and a foreign file, are skipped with a warning. A part of a newer format is an
 error, because skipping it would pay for its answers again.

@@ -16,9 +16,9 @@ from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import find_input
-from jobs.ledger.request_manifest import read_request_manifest, siblings, what_changed
 from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
+from jobs.ledger.stored_request import read_request, siblings, what_changed
 from jobs.run.hits import folder_of
 from jobs.run.judged_answers import without_old_errors
 from jobs.run.key_columns import ROWS, TEXT
@@ -196,7 +196,7 @@ def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_
             break
         known = select(sibling, texts, now_us=now_us, ttl=FOR_EVER).answers["key"]
         if len(known):
-            reason = what_changed(read_request_manifest(sibling), now)
+            reason = what_changed(read_request(sibling), now)
             because[reason] = because.get(reason, 0) + len(known)
             texts = _without(texts, known.combine_chunks())
     return because

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from jobs.errors import LedgerError
 from jobs.ledger.abandoned import RUNS
 from jobs.ledger.answers import ANSWERS, SCHEMA
+from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
-from jobs.ledger.manifest import COMPACTED
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder

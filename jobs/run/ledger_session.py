@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from jobs.ledger.request_manifest import write_request_manifest
+from jobs.ledger.stored_request import write_request
 from jobs.run.by_row import begin_deciding, decided
 from jobs.run.caps import divided_by_need
 from jobs.run.day_keys import KeySource
@@ -146,7 +146,7 @@ def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> list[str]:
     stack.callback(unregister_run, ledger)
     begin_deciding(ledger)
     others = register_run(ledger)
-    write_request_manifest(folder_of(ledger), plan.lookups[place])
+    write_request(folder_of(ledger), plan.lookups[place])
     return others
 
 

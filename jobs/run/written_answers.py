@@ -26,8 +26,8 @@ from jobs import schema
 from jobs.clients.registry import client_for
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredAnswer
+from jobs.ledger.generations import contents
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.manifest import contents
 from jobs.ledger.resolution import NEVER, times_of
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.selection import VANISHED_AT_MOST

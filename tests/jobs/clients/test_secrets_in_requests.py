@@ -12,9 +12,9 @@ from jobs.clients.registry import client_for
 from jobs.commands.preview_text import mask
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import DeclarationError, RunStopped
-from jobs.ledger.request_manifest import read_request_manifest, write_request_manifest
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
+from jobs.ledger.stored_request import read_request, write_request
 from jobs.run.preflight import check_service
 from tests.jobs.clients.test_http import ask, lookup
 from tidegate import ApiKey, Batch, Enrichment, Env, Input, OAuth2ClientCredentials, Output, Pages, Service
@@ -77,13 +77,13 @@ def test_the_secret_is_in_no_error_note_or_fingerprint_and_its_name_is(service, 
     (failure,) = ask(declared, ("JFK",))
     shown = mask(declared)(f"{failure} {SECRET}")
     folder = LedgerFolder(str(tmp_path), "weather", request_fingerprint(declared))
-    write_request_manifest(folder, declared)
+    write_request(folder, declared)
     before = fingerprint(declared), request_fingerprint(declared)
     monkeypatch.setenv("THE_KEY", "another")
     assert before == (fingerprint(declared), request_fingerprint(declared))
-    for text in (str(failure), shown, json.dumps(read_request_manifest(folder)), repr(declared)):
+    for text in (str(failure), shown, json.dumps(read_request(folder)), repr(declared)):
         assert "s3cr3t" not in text
-    assert declare is in_query or "THE_KEY" in json.dumps(read_request_manifest(folder))
+    assert declare is in_query or "THE_KEY" in json.dumps(read_request(folder))
     other = dataclasses.replace(declared, service=dataclasses.replace(declared.service, auth=ApiKey(Env("OTHER"))))
     assert fingerprint(other) != fingerprint(declared)
 

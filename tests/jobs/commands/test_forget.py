@@ -21,8 +21,8 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.compaction import compact
 from jobs.ledger.keys import key_text
-from jobs.ledger.request_manifest import write_request_manifest
 from jobs.ledger.selection import select
+from jobs.ledger.stored_request import write_request
 from jobs.schema import UnwrittenRun, Verdict
 from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_records
 from jobs.tables.leases import leased
@@ -346,7 +346,7 @@ def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_
     before, given = towns.folder, [("town-1", "town-2"), ("town-2", "town-1")]
     towns.store({1: {"temp_c": 1.0}})
     before.write_part("r", "0-0-0", [StoredAnswer(key_text(key), "ok", b"{}", 1, "r") for key in given])
-    write_request_manifest(before, towns.enrichment.lookups[0])
+    write_request(before, towns.enrichment.lookups[0])
     record = towns.written(FIRST, [1, 2], "run", {})
     (file,) = record.facts.files
     asked = pa.array([{"part": part, "town": town} for part, town in given])

@@ -13,7 +13,7 @@ from jobs.ledger import compaction
 from jobs.ledger.answers import as_answers
 from jobs.ledger.compaction import Compacted, compact
 from jobs.ledger.erasure import forget
-from jobs.ledger.manifest import contents, newest_generation
+from jobs.ledger.generations import contents, newest_generation
 
 NOW = timedelta(0)  # as a grace period: none
 HOUR_US = 3_600_000_000

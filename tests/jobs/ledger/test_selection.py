@@ -9,7 +9,7 @@ import pytest
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
-from jobs.ledger import compaction, manifest, scan, selection
+from jobs.ledger import compaction, generations, scan, selection
 from jobs.ledger.answers import as_answers, as_table
 from jobs.ledger.compaction import compact
 from jobs.ledger.selection import select
@@ -179,7 +179,7 @@ def test_torn_parts_are_named_and_a_torn_compacted_file_too(large, ledgers, capl
 
 def test_a_newer_format_of_a_part_or_a_generation_stops_with_a_sentence(folder, ledgers, monkeypatch):
     folder.write_part("r", "0", [ledgers.stored("k")])
-    monkeypatch.setattr(manifest, "FORMAT", 2)
+    monkeypatch.setattr(generations, "FORMAT", 2)
     compact(folder)
     monkeypatch.undo()
     with pytest.raises(LedgerError, match=r"complete.json has format 2, and this Tidegate reads up to 1: upgrade it"):

@@ -25,10 +25,10 @@ from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
-from jobs.ledger.request_manifest import versions, write_request_manifest
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
+from jobs.ledger.stored_request import versions, write_request
 from jobs.run import hits
 from jobs.run.hits import register_run, unregister_run, with_index
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
@@ -174,7 +174,7 @@ def run_once(folder, asked, run_id):
     )
     try:
         register_run(ledger)
-        write_request_manifest(folder, asked)
+        write_request(folder, asked)
         answers = select(folder, pa.array(KEYS, pa.string()), now_us=NOW_US, ttl=FOR_EVER).answers
         planned = replace(plan(asked), ledgers=(with_index(ledger, answers),))
         return collected(planned, [batch(start, 5) for start in range(0, 20, 5)])

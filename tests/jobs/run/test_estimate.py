@@ -10,9 +10,9 @@ from jobs.commands.plan import plan
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
-from jobs.ledger.request_manifest import write_request_manifest
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
+from jobs.ledger.stored_request import write_request
 from jobs.run.day import run_day
 from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Price, Service
 
@@ -45,7 +45,7 @@ def declare(service, *, request="GET /score/{k}", prices=(), version=1, cache=SH
 def store(enrichment, keys, *, outcome="ok", days_ago=0.0):
     (lookup,) = enrichment.lookups
     folder = LedgerFolder("data/ledger", lookup.name, request_fingerprint(lookup))
-    write_request_manifest(folder, lookup)
+    write_request(folder, lookup)
     at = int((time.time() - days_ago * 86_400) * 1e6)
     response = b'{"temp_c":1.0}' if outcome == "ok" else None
     answers = [StoredAnswer(key_text((key,)), outcome, response, at, "earlier") for key in keys]

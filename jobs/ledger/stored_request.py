@@ -21,13 +21,13 @@ NOTE = "request.json"
 LONGEST = 60  # displayed characters of a value
 
 
-def write_request_manifest(folder: LedgerFolder, lookup: Lookup) -> None:
+def write_request(folder: LedgerFolder, lookup: Lookup) -> None:
     """Write the request beside the answers, unless it exists. Raises LedgerError."""
-    if read_request_manifest(folder) is None:
+    if read_request(folder) is None:
         folder.replace(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
 
 
-def read_request_manifest(folder: LedgerFolder) -> dict[str, Any] | None:
+def read_request(folder: LedgerFolder) -> dict[str, Any] | None:
     """The request of this folder's answers; None if it is missing or torn. Raises LedgerError if it cannot be read."""
     try:
         noted = json.loads(folder.read_bytes(NOTE))

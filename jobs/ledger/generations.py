@@ -141,14 +141,14 @@ def complete_generations(folder: LedgerFolder) -> Iterator[Generation]:
         if name.endswith(f"/{COMPLETE}"):
             try:
                 yield _read(folder, name)
-            except (FileNotFoundError, TornManifest) as error:
+            except (FileNotFoundError, TornGeneration) as error:
                 if not newer:
                     raise
                 folder.warn(name, error)
             newer = True
 
 
-class TornManifest(LedgerError):  # noqa: N818  # what the file is
+class TornGeneration(LedgerError):  # noqa: N818  # what the file is
     """A complete.json that was read but is damaged."""
 
 
@@ -161,7 +161,7 @@ def _read(folder: LedgerFolder, name: str) -> Generation:
             files = tuple(CompactedFile(*file) for file in facts["files"])
             return Generation(name.split("/")[1], facts["completed_at"], files, dict(facts["taken_in"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise TornManifest(
+        raise TornGeneration(
             f"ledger {folder.root!r}: {name} is damaged: {one_line(error)}. Nothing was called and nothing deleted. "
             "Restore it from a copy. Without one delete it; calls for the answers of its generation are then paid "
             "again."
