@@ -101,7 +101,10 @@ def files_in(declared: Input, day: str) -> list[Path]:
     DeclarationError for a Delta table that cannot be read.
     """
     if declared.format == "delta":
-        return _table(declared).files(day)
+        try:
+            return _table(declared).files(day)
+        except NoInput:
+            return []
     folder = Path(declared.folder(day))
     if not folder.is_dir():
         return []

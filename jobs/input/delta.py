@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn
 
 VECTORS = "deletionVectors"
@@ -34,13 +34,18 @@ class DeltaInput:
     def at(cls, path: str, partition: str, version: int | None = None) -> DeltaInput:
         """Open a version of the table, by default the last one.
 
-        Raises DeclarationError without such a version, for a table that is not partitioned by the day alone, and for
-        one whose files Spark's Parquet reader would read otherwise than Delta does.
+        Raises NoInput without a table, and DeclarationError without such a version, for Parquet files without a log,
+        for a table that is not partitioned by the day alone, and for one whose files Spark's Parquet reader would read
+        otherwise than Delta does.
         """
         root = Path(path)
         try:
             if not DeltaTable.is_deltatable(path):
-                raise DeclarationError(f'input: {root} is not a Delta table, and Input(format="delta") says it is one.')
+                if any(root.glob("*.parquet")) or any(root.glob("*=*")):
+                    raise DeclarationError(
+                        f'input: {root} is not a Delta table, and Input(format="delta") says it is one.'
+                    )
+                raise NoInput(f"input: there is no Delta table at {root}; nothing can be enriched.")
             opened = cls(DeltaTable(path, version=version), root, partition)
             opened._refuse_what_is_not_read()
         except (DeltaError, OSError, ValueError) as error:

@@ -135,6 +135,14 @@ def test_days_and_files_are_those_of_the_last_version(lake):
     assert refusal(last_day, MOODS.input) == "input: lake has no rows of any day."
 
 
+def test_a_table_that_nobody_has_written_yet_is_a_day_without_input(lake):
+    after = dataclasses.replace(MOODS, input=Input(path="later", format="delta"))
+    with pytest.raises(NoInput) as without:
+        find_input(after, DAY)
+    assert str(without.value) == "moods: input: there is no Delta table at later; nothing can be enriched."
+    assert files_in(after.input, DAY) == []
+
+
 def test_a_file_that_vanished_after_the_log_was_read_is_named(lake):
     (file,) = files_in(MOODS.input, DAY)
     file.unlink()
@@ -231,7 +239,7 @@ def test_days_written_as_text_are_read(lake):
 
 
 def test_what_is_no_table_and_a_version_that_is_not_there_are_refused(lake):
-    Path("folder").mkdir()
+    Path("folder", f"date={DAY}").mkdir(parents=True)
     assert "folder is not a Delta table" in refusal(DeltaInput.at, "folder", "date")
     assert refusal(DeltaInput.at, "lake", "date", 9).startswith("input: version 9 of lake cannot be read: ")
     (lake / "_delta_log" / f"{0:020}.json").write_text("{")
