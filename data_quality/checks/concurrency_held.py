@@ -1,8 +1,8 @@
 """Calls in flight, from the start and the end of every attempt, against the share of each task.
 
-A task lends slots that its last rows do not need, and all slots at its end. It records changes of its share by its own
-clock, so each task is judged by one clock. The order of the changes shows that all shares together stay within the
-limit.
+Other tasks get the slots that a task's last rows do not need, and all its slots at its end. The changes of its share
+have times of its own clock, so each task is judged by one clock. The order of the changes shows that all shares
+together stay within the limit.
 
 With batches, the files have the attempts of keys, which wait for each other first. The check judges requests by the
 run's own counts at sending, and attempts by the number of keys that may wait or be in flight at once.

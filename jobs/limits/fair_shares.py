@@ -1,4 +1,4 @@
-"""Max-min fair shares in whole numbers."""
+"""Shares in whole numbers: max-min fair, and even ones."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def fair_shares(total: int, wants: Sequence[int]) -> list[int]:
         given[place] = wants[place]
         left -= wants[place]
     return given
+
+
+def even_shares(total: int, parts: int) -> tuple[int, ...]:
+    """`total` divided into this many parts as evenly as possible."""
+    return tuple(fair_shares(total, [total] * parts))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jobs.declare.prices import SENT, Money, cost_of, in_force, read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import CallCap
-from jobs.run.quota import shares
+from jobs.limits.fair_shares import even_shares
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
@@ -27,7 +27,7 @@ def cap_of(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCa
 
 def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
     """A cap on the attempts of a run, divided over the tasks."""
-    parts = tuple(map(float, shares(most, tasks)))
+    parts = tuple(map(float, even_shares(most, tasks)))
     message = f"max_calls {most:,}"
     return CallCap(message if min(parts) else _too_little(message, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
 

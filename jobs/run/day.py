@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError
-from jobs.run.coordinator import coordinator_of
 from jobs.run.limiting_factor import with_limits
 from jobs.run.options import RunOptions
 from jobs.run.preflight import preflight, require_new_run
 from jobs.run.progress import RunProgress
+from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_failures import own_words
 from jobs.run.spark_session import session
-from jobs.schema import DayFacts, DayRecord, ShareGiven
+from jobs.schema import DayFacts, DayRecord
 from jobs.tables import run_records
 
 if TYPE_CHECKING:
@@ -95,9 +95,7 @@ def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: Re
     return replace(
         plan.facts,
         files=written.files,
-        shares_given=tuple(
-            ShareGiven(one.task, one.shares, one.since) for one in written.given if one.since is not None
-        ),
+        shares_given=written.shares_given,
         asked_by=run.asked_by,
         finished_at=_now(),
     )

@@ -14,13 +14,13 @@ from pyspark.sql import types as T  # noqa: N812
 from jobs import schema
 from jobs.clients import request_counter
 from jobs.errors import DeclarationError, TidegateError
-from jobs.run.coordinator import Given, coordinator_of
 from jobs.run.keyed_rows import written_schema
 from jobs.run.planner import plan_tasks
 from jobs.run.preflight import check_columns
 from jobs.run.run_leases import keepers_of, limits_of
+from jobs.run.spark_coordinator import coordinator_of
 from jobs.task.arrow_batches import BatchLayout
-from jobs.task.driver_link import PARTITION_OF_FRAME
+from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import NAMED, TaskFiles
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment
     from jobs.run.request_metrics import RequestMetricsCollector
+    from jobs.schema import ShareGiven
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
 
@@ -92,7 +93,7 @@ def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 @dataclass(frozen=True)
 class WrittenRows:
     files: tuple[str, ...]  # absolute paths, in the order of tasks
-    given: list[Given]  # to the tasks, of the calls in flight
+    shares_given: tuple[ShareGiven, ...]  # to the tasks, of the calls in flight
 
 
 def write_out(
@@ -112,7 +113,7 @@ def write_out(
 
     assert plan.driver is not None
     written = files.taken(_by_tasks(prepared, task, NAMED))
-    return WrittenRows(written, coordinator_of(prepared.sparkSession).given(plan.driver))
+    return WrittenRows(written, tuple(coordinator_of(prepared.sparkSession).shares_given(plan.driver)))
 
 
 def write_keys(

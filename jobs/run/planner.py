@@ -9,11 +9,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
+from jobs.limits.fair_shares import even_shares
 from jobs.run.caps import cap_of
 from jobs.run.keyed_rows import with_identity, with_keys
 from jobs.run.options import RunOptions, ledger_of
 from jobs.run.preflight import run_folder
-from jobs.run.quota import shares
 from jobs.run.window_sql import check_windows
 from jobs.schema import DayFacts
 from jobs.task.plan import PartitionPlan
@@ -126,7 +126,7 @@ def plan_tasks(
         prepared = prepared.coalesce(tasks)  # files are divided by these anew each time that they are read
     return prepared, PartitionPlan(
         lookups=lookups,
-        shares=tuple(shares(total, tasks) for total in concurrency),
+        shares=tuple(even_shares(total, tasks) for total in concurrency),
         mode=enrichment.mode,
         layout=layout,
         progress=progress,
@@ -144,7 +144,7 @@ def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
         asking.setdefault(lookup.service_key, []).append(place)
     found = [0] * len(lookups)
     for places in asking.values():
-        for place, share in zip(places, shares(lookups[places[0]].concurrency, len(places)), strict=True):
+        for place, share in zip(places, even_shares(lookups[places[0]].concurrency, len(places)), strict=True):
             found[place] = share
     return tuple(found)
 

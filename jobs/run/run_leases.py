@@ -120,7 +120,7 @@ def limits_of(
 ) -> tuple[ServiceLimits | None, ...]:
     """Per lookup, the limits of its service that its run leases to its tasks; () where there are none.
 
-    Without a store these are its rates only: calls in flight are divided by the quota.
+    Without a store these are its rates only: CallShares divides the calls in flight.
 
     Args:
         lookups: Of one enrichment.

@@ -39,7 +39,7 @@ class Surroundings:
     """The task's resources that its operators share."""
 
     plan: PartitionPlan
-    shares: Sequence[int]  # per lookup: calls in flight of this task
+    share: Sequence[int]  # per lookup: calls in flight of this task; 0: none yet
     ledgers: Sequence[TaskLedger | None]  # per lookup; open
     allowance: CallBudget | None
     now_us: Callable[[], int]
@@ -140,7 +140,7 @@ def _operator(
     service: tuple[Gate, CircuitBreaker, ServiceLease | None],
     output: Callable[[StreamElement], None],
 ) -> tuple[AsyncWaitOperator, LookupFunction, Client]:
-    lookup, share = task.plan.lookups[place], task.shares[place]
+    lookup, share = task.plan.lookups[place], max(1, task.share[place])
     gate, watch, lease = service
     caller, ledger = _caller(task, place), task.ledgers[place]
     asking = LookupFunction(
@@ -183,7 +183,7 @@ def _operator(
 
 def _caller(task: Surroundings, place: int) -> Client:
     """A client with connections for its largest possible share."""
-    plan, share = task.plan, task.shares[place]
+    plan, share = task.plan, max(1, task.share[place])
     caller = task.client_for(plan.lookups[place], sum(plan.shares[place]) if plan.divides else share)
     if isinstance(caller, Requesting):
         caller.allow(share)

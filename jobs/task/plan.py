@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jobs.limits.limits_plan import ServiceLimits
     from jobs.task.arrow_batches import BatchLayout
     from jobs.task.asked_once import AskedFile
-    from jobs.task.driver_link import DriverAddress
+    from jobs.task.link_protocol import DriverAddress
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobs.task.operators import Chain
     from jobs.task.plan import PartitionPlan
     from jobs.task.task_ledger import TaskLedger
+    from jobs.task.task_limits import TaskLimits
 
 ROWS_PER_BATCH = 2000  # of output
 TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
@@ -34,16 +35,17 @@ class RowInput:
     Attributes:
         arrived: Takes the batches.
         failed: The input broke, so that another attempt of the task may succeed.
-        complete: All rows were fed.
     """
 
-    def __init__(self, plan: PartitionPlan, ledgers: Sequence[TaskLedger | None], elements: RowElements) -> None:
+    def __init__(
+        self, plan: PartitionPlan, ledgers: Sequence[TaskLedger | None], elements: RowElements, limits: TaskLimits
+    ) -> None:
         self._plan = plan
         self._ledgers = ledgers
         self._elements = elements
+        self._limits = limits
         self.arrived = InputQueue()
         self.failed = False
-        self.complete = asyncio.Event()
 
     async def feed(self, chain: Chain) -> None:
         """Feed all input into the first operator, with watermarks by event time."""
@@ -56,6 +58,7 @@ class RowInput:
             if isinstance(item, BaseException):
                 self.failed = True
                 raise item
+            await self._limits.given.wait()
             keys, known = [], []
             for names, outcomes in zip(layout.keys, known_at, strict=True):
                 keys.append(keys_of(item, names))
@@ -70,7 +73,7 @@ class RowInput:
                 await operator.process_element(element)
             await asyncio.sleep(0)
             await _let_calls_run(chain)
-        self.complete.set()
+        self._limits.all_rows_came.set()
         await operator.end_input()
 
     def _known_outcomes(self, place: int, caller: Client) -> KnownOutcomes:

@@ -22,7 +22,7 @@ from jobs.declare.lookup import Lookup
 from jobs.errors import BudgetExhausted, LedgerError, RunCancelled
 from jobs.task.call_budget import CallBudget
 from jobs.task.chain import raise_failure
-from jobs.task.driver_link import ToDriver, with_driver
+from jobs.task.driver_link import DriverLink, with_driver
 from jobs.task.durable_output import ROWS_HELD, durable_batches
 from jobs.task.error_text import user_facing_error, with_encodable_errors
 from jobs.task.operators import CAPACITY_PER_CALL, Surroundings, chain, rows_at_once
@@ -65,23 +65,23 @@ class PartitionRun:
         partition: int,
         attempt: int,
         *,
-        driver: ToDriver | None = None,
+        driver: DriverLink | None = None,
         client_for: Callable[[Lookup, int], Client] = client_for,
     ) -> None:
         self._plan = plan
         self._client_for = client_for
         self._partition = partition
-        self.driver = driver or ToDriver()
-        self._limits = TaskLimits(plan, partition, self.driver, self._read_further_ahead)
-        self._window = InputWindow(self._rows_ahead(self._limits.shares), PREFETCH_BYTES)
+        self.driver = driver or DriverLink()
+        self.now_us = one_clock()
+        self._limits = TaskLimits(plan, partition, self.driver, self.now_us, self._read_ahead)
+        self._window = InputWindow(self._rows_ahead(self._limits.share), PREFETCH_BYTES)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._attempts = AttemptCounts()
         self._progress = TaskProgress(partition, attempt, unit=plan.unit)
         ledgers = plan.ledgers or (None,) * len(plan.lookups)
-        self.now_us = one_clock()
         self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
         elements = RowElements(plan.lookups, plan.mode)
-        self._input = RowInput(plan, self._ledgers, elements)
+        self._input = RowInput(plan, self._ledgers, elements, self._limits)
         self._output = RowOutput(plan, partition, self._ledgers, elements)
         self._main: asyncio.Task[None] | None = None
         self._spent = asyncio.Event()  # set when another task is at the cap on calls
@@ -104,32 +104,31 @@ class PartitionRun:
             self._call_soon(self._leave)
             loop_thread.join()
 
-    def _rows_ahead(self, shares: Sequence[int]) -> int:
+    def _rows_ahead(self, share: Sequence[int]) -> int:
         held = ROWS_HELD if any(self._plan.ledgers) else 0
-        return PREFETCH_ROWS + held + CAPACITY_PER_CALL * sum(map(rows_at_once, self._plan.lookups, shares))
+        return PREFETCH_ROWS + held + CAPACITY_PER_CALL * sum(map(rows_at_once, self._plan.lookups, share))
 
-    def _read_further_ahead(self, shares: Sequence[int]) -> None:
-        self._window.grow(self._rows_ahead(shares))
+    def _read_ahead(self, share: Sequence[int]) -> None:
+        self._window.grow(self._rows_ahead(share))
 
     # -- from any thread -----------------------------------------------------------------------------------------------
 
-    def grow(self, shares: Sequence[int]) -> int:
-        """Set the calls in flight per lookup. Returns the current time in µs by the task's clock."""
-        now = self.now_us()
-        self._call_soon(self._limits.widen, shares)
-        return now
+    def take_limits(self, number: int, share: Sequence[int], services: Mapping[str, Any]) -> None:
+        """Use what the driver answers to the heartbeat of this number: calls in flight per lookup, and leases."""
+        self._call_soon(self._limits.take, number, share, services)
+
+    def begin_alone(self) -> None:
+        """Without a driver, use the smallest share of any task."""
+        if self._plan.divides:
+            self.take_limits(0, [*map(min, self._plan.shares)], {})
+
+    def send_heartbeat(self) -> None:
+        """Report the use of limits at once."""
+        self._call_soon(self._limits.send_heartbeat)
 
     def pause(self, service: str, seconds: float, *, down: bool) -> None:
         """Another task was throttled for this many seconds, or found the service down."""
         self._call_soon(self._limits.pause, service, seconds, down)
-
-    def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
-        """Take the driver's answer to the heartbeat with this number."""
-        self._call_soon(self._limits.take_leases, number, answers)
-
-    def go_alone(self) -> None:
-        """Without a driver, use the initial share."""
-        self._call_soon(self._limits.widen, [*map(min, self._plan.shares)])
 
     def stop(self, reason: str) -> None:
         """At once cancel the calls, store arrived answers, and fail the task, because rows are missing."""
@@ -182,9 +181,9 @@ class PartitionRun:
         if self._stopped is not None:
             end = self._stopped
         elif end is not None and not self._input.failed and not isinstance(end, LedgerError | MemoryError):
-            self.driver.say_failed(end)  # Spark's next attempt would repeat the calls and fail again
+            self.driver.send_failure(end)  # Spark's next attempt would repeat the calls and fail again
             if isinstance(end, BudgetExhausted):
-                self.driver.wait_for_others()  # Spark cancels them, with their calls in flight, when this one fails
+                self.driver.wait_until_stopped()  # Spark cancels them, with their calls in flight, when this one fails
                 end = self._stopped if isinstance(self._stopped, BudgetExhausted) else end  # it names what is used up
         self._output.batches.put(end)
 
@@ -208,9 +207,8 @@ class PartitionRun:
                 await operator.open()
             try:
                 async with asyncio.TaskGroup() as group:
-                    beside = [self._tick(reporter), self._limits.lend(self._input.complete)]
-                    beside += [self._end_when_spent(task.allowance), *map(raise_failure, chained.operators)]
-                    until_the_end = [*map(group.create_task, beside)]
+                    beside = [self._tick(reporter), self._end_when_spent(task.allowance)]
+                    until_the_end = [*map(group.create_task, (*beside, *map(raise_failure, chained.operators)))]
                     carriers = [group.create_task(link.carry()) for link in chained.links]
                     await self._input.feed(chained)
                     for link, carrier in zip(chained.links, carriers, strict=True):
@@ -235,7 +233,7 @@ class PartitionRun:
                 if allowance is not None:
                     allowance.spent_before(place, ledger.earlier_answers)
         return Surroundings(
-            plan, limits.shares, self._ledgers, allowance, self.now_us, self._attempts, self._client_for,
+            plan, limits.share, self._ledgers, allowance, self.now_us, self._attempts, self._client_for,
             on_pause=limits.report_pause, ask_soon=limits.ask_soon,
         )  # fmt: skip
 
@@ -252,12 +250,12 @@ class PartitionRun:
             await asyncio.sleep(EVERY)
             self._output.flush()
             self._report(reporter)
-            self._limits.ask_for_leases()
+            self._limits.send_heartbeat()
 
     def _report(self, reporter: ProgressReporter) -> None:
         progress = reporter.progress(self._output.rows)
         if self._plan.progress is not None:
-            self.driver.say_progress(progress)
+            self.driver.send_progress(progress)
 
 
 def one_clock(

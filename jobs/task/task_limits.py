@@ -6,46 +6,74 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.task.link_protocol import HEARTBEAT, PAUSE
 from jobs.task.service_lease import ServiceLease, answer_of
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from jobs.task.driver_link import ToDriver
+    from jobs.task.driver_link import DriverLink
     from jobs.task.operators import Chain
     from jobs.task.plan import PartitionPlan
 
 ASK_EVERY = 0.02  # s; between two heartbeats of a task that waits for a lease, at least
-LEND_EVERY = 0.02  # s; the last rows of a task are looked at so often
 
 
 class TaskLimits:
     """Sets the sizes of a task's operators. Used on the task's loop.
 
+    Where tasks divide the calls in flight, the driver gives a share with the first row. From then on a heartbeat
+    reports what the task can still use: while rows come all there is, then no more than the calls that are left. What
+    it reports to keep binds it at once; the answer may give it more.
+
     Args:
         plan: The task's plan.
         partition: The task's number.
-        driver: Receives what the task needs, and its pauses.
-        on_growth: Called with the shares, once there are more.
+        driver: Receives heartbeats and pauses.
+        now_us: The task's clock.
+        on_share: Called with each new share.
 
     Attributes:
-        shares: Per lookup, the task's calls in flight.
+        share: Calls in flight per lookup.
+        given: Set once there is a share.
+        all_rows_came: To be set once no more rows come.
     """
 
     def __init__(
-        self, plan: PartitionPlan, partition: int, driver: ToDriver, on_growth: Callable[[Sequence[int]], None]
+        self,
+        plan: PartitionPlan,
+        partition: int,
+        driver: DriverLink,
+        now_us: Callable[[], int],
+        on_share: Callable[[Sequence[int]], None],
     ) -> None:
         self._plan = plan
         self._driver = driver
-        self._on_growth = on_growth
-        # where tasks divide what there is, the driver says more with the first row; of what others have it may keep one
-        self.shares = [1 if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
+        self._now_us = now_us
+        self._on_share = on_share
+        self.share = [0 if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
+        self.given = asyncio.Event()
+        self.all_rows_came = asyncio.Event()
+        if not plan.divides:
+            self.given.set()
         self._chain: Chain | None = None
         self._asking_soon = False
-        self._asked_for_leases = 0  # so often
-        self._asked_at: dict[int, float] = {}  # by the loop's time: the latest ones
+        self._heartbeats = 0  # so many were sent
+        self._sent_at: dict[int, float] = {}  # by the loop's time: the latest ones
 
     def set_operators(self, chain: Chain) -> None:
         """Their operators, once they are made."""
         self._chain = chain
+
+    def _resize(self) -> None:
+        """Set the operators' concurrency to this task's share and lease.
+
+        One of them waits for its lease where there is none, so that it is asked for.
+        """
+        if self._chain is None:
+            return
+        at_most = [max(1, share if lease is None else min(share, lease.calls))
+                   for share, lease in zip(self.share, self._chain.leases, strict=True)]  # fmt: skip
+        self._chain.resize(self._plan.lookups, at_most)
 
     @property
     def _leases(self) -> dict[str, ServiceLease]:
@@ -53,38 +81,55 @@ class TaskLimits:
         leases = self._chain.leases if self._chain is not None else ()
         return {lease.service: lease for lease in leases if lease is not None}
 
-    def widen(self, shares: Sequence[int]) -> None:
-        self.shares = [*map(max, self.shares, shares)]
-        self._on_growth(self.shares)
-        self._fit()
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
 
-    def _fit(self) -> None:
-        """Set the operators' concurrency to this task's share and lease.
+    def ask_soon(self) -> None:
+        """Send a heartbeat before the next regular one."""
+        if not self._asking_soon:
+            self._asking_soon = True
+            asyncio.get_running_loop().call_later(ASK_EVERY, self.send_heartbeat)
 
-        One of them waits for its lease where there is none, so that it is asked for.
-        """
-        if self._chain is None:
+    def send_heartbeat(self) -> None:
+        """Report what the task uses of its limits, and what it could use."""
+        self._asking_soon = False
+        if self._chain is not None:
+            self._report(self._chain, self._chain.wants(self.share))
+
+    def give_back(self) -> None:
+        """Report that no call starts any more, and what is in use or spent."""
+        if self._chain is not None:
+            self._report(self._chain, {})
+
+    def _report(self, chain: Chain, could_use: Mapping[str, int]) -> None:
+        """could_use: by service, of the leases."""
+        leases = self._leases
+        if not self._driver.is_connected or not (self._plan.divides or leases):
             return
-        at_most = [share if lease is None else min(share, max(1, lease.calls))
-                   for share, lease in zip(self.shares, self._chain.leases, strict=True)]  # fmt: skip
-        self._chain.resize(self._plan.lookups, at_most)
+        self._heartbeats += 1
+        self._sent_at = {number: at for number, at in self._sent_at.items() if number > self._heartbeats - 20}
+        self._sent_at[self._heartbeats] = asyncio.get_running_loop().time()
+        facts: dict[str, Any] = {"number": self._heartbeats, "at": self._now_us()}
+        if self._plan.divides:
+            wants = chain.outstanding() if self.all_rows_came.is_set() else [*map(sum, self._plan.shares)]
+            self.share = [*map(min, self.share, wants)]
+            self._resize()
+            facts |= {"keeps": self.share, "wants": wants}
+        claims = {service: lease.claims(could_use.get(service, 0)) for service, lease in leases.items()}
+        self._driver.send(HEARTBEAT, **facts, services=claims)
 
-    async def lend(self, all_rows_came: asyncio.Event) -> None:
-        """Say what the last rows may still need, each time that it has become half: a row that hangs needs one call.
-
-        All that they need is said, above the share too: more may be on its way here, and what is said is kept for ever.
-        """
-        if not self._plan.divides or self._chain is None:
-            return
-        await all_rows_came.wait()
-        kept: dict[int, int] = {}  # by lookup, where the share was more
-        while len(kept) < len(self.shares) or max(kept.values()) > 1:
-            left = self._chain.outstanding()
-            has = [kept.get(place, share) for place, share in enumerate(self.shares)]
-            if any(2 * max(1, now) <= then for now, then in zip(left, has, strict=True)):
-                self._driver.say_needs(left)
-                kept |= {place: now for place, now in enumerate(left) if now <= self.shares[place]}
-            await asyncio.sleep(LEND_EVERY)
+    def take(self, number: int, share: Sequence[int], services: Mapping[str, Any]) -> None:
+        """The driver's answer to the heartbeat with this number; 0 where the task begins."""
+        if number < self._heartbeats:
+            return  # a later heartbeat has reported the use
+        if share:
+            self.share = [*share]
+            self._on_share(share)
+            if all(share):
+                self.given.set()
+        for service, lease in self._leases.items():
+            if service in services:
+                lease.take(answer_of(services[service]), asked_at=self._sent_at[number])
+        self._resize()
 
     # -- pauses --------------------------------------------------------------------------------------------------------
 
@@ -97,44 +142,8 @@ class TaskLimits:
     def report_pause(self, service: str, seconds: float, reason: str, down: bool) -> None:  # noqa: FBT001  # as CircuitBreaker passes it
         """This task was throttled, or found the service down."""
         self._note_pause(service, seconds)
-        self._driver.say_pause(service, seconds, reason, down=down)
+        self._driver.send(PAUSE, service=service, seconds=seconds, reason=one_line(reason), down=down)
 
     def _note_pause(self, service: str, seconds: float) -> None:
         if (lease := self._leases.get(service)) is not None:
             lease.others_close(seconds)
-
-    # -- leases over runs ----------------------------------------------------------------------------------------------
-
-    def ask_soon(self) -> None:
-        if not self._asking_soon:
-            self._asking_soon = True
-            asyncio.get_running_loop().call_later(ASK_EVERY, self.ask_for_leases)
-
-    def ask_for_leases(self) -> None:
-        """Send a heartbeat: the current and possible use of limits over runs."""
-        self._asking_soon = False
-        leases = self._leases
-        if self._chain is None or not leases:
-            return
-        self._report_leases(leases, self._chain.wants(self.shares))
-
-    def give_back(self) -> None:
-        """No call will start any more: say so, and what is in use or spent."""
-        self._report_leases(self._leases, {})
-
-    def _report_leases(self, leases: Mapping[str, ServiceLease], wants: Mapping[str, int]) -> None:
-        if not leases:
-            return
-        self._asked_for_leases += 1
-        self._asked_at = {number: at for number, at in self._asked_at.items() if number > self._asked_for_leases - 20}
-        self._asked_at[self._asked_for_leases] = asyncio.get_running_loop().time()
-        claims = {service: lease.claims(wants.get(service, 0)) for service, lease in leases.items()}
-        self._driver.say_leases(self._asked_for_leases, claims)
-
-    def take_leases(self, number: int, answers: Mapping[str, Any]) -> None:
-        asked_at = self._asked_at.get(number)
-        if asked_at is None or number < self._asked_for_leases:
-            return  # a later heartbeat has reported the use
-        for service, lease in self._leases.items():
-            lease.take(answer_of(answers[service]), asked_at=asked_at)
-        self._fit()

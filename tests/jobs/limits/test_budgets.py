@@ -20,7 +20,8 @@ from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.run_leases import RunLeases, limits_of
-from jobs.task.driver_link import PARTITION_OF_FRAME, with_driver
+from jobs.task.driver_link import with_driver
+from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service, lookup

@@ -38,10 +38,10 @@ scored = Enrichment(name="scored", input=Input(path="raw", row_id=["k"]), lookup
 
 @atexit.register
 def tell_the_secret():  # for the test: nothing else may
-    from jobs.run import coordinator
+    from jobs.run import spark_coordinator
 
-    if coordinator._coordinator is not None:
-        Path("secret").write_text(coordinator._coordinator._secret)
+    if spark_coordinator._coordinator is not None:
+        Path("secret").write_text(spark_coordinator._coordinator._secret)
 """
 # random and crafted bytes, and connections that say nothing and stay; a program, which becomes another user if it may
 THROWER = """

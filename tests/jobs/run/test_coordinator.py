@@ -1,5 +1,5 @@
-"""The driver's coordinator alone: who may begin, who is to stop, what each has of the calls in flight, and who is
-heard at all.
+"""The driver's coordinator alone: which tasks begin and stop, their shares of the calls in flight, and connections that
+are no task's.
 """
 
 import contextlib
@@ -14,10 +14,14 @@ import pytest
 
 from jobs.errors import BudgetExhausted, ComputedBefore, RowFailed, TaskFailed
 from jobs.run import coordinator as coordinating
-from jobs.run.coordinator import DriverCoordinator, Given
-from jobs.task.driver_link import Lines, connected
+from jobs.run import link_server
+from jobs.run.call_shares import RESERVED_FOR
+from jobs.run.coordinator import DriverCoordinator
+from jobs.schema import ShareGiven
+from jobs.task.driver_link import DriverLink
+from jobs.task.link_protocol import Lines
 from jobs.task.progress import TaskProgress
-from tests.jobs.task.test_driver_link import Run
+from tests.jobs.task.test_driver_link import Run, connected
 
 pytestmark = pytest.mark.process
 
@@ -73,7 +77,7 @@ def looks(stages, clock, wait_for):
     def look(times=2):
         for _ in range(times):
             before = stages.asked
-            clock.now += coordinating.LOOK_EVERY
+            clock.now += link_server.LOOK_EVERY
             wait_for(lambda before=before: stages.asked > before)
 
     return look
@@ -125,7 +129,7 @@ def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_
     address = driver.register(once=False)
     other = connected(address, run := Run(), partition=1, stage=7, task=1)
     fails = connected(address, Run(), partition=0, stage=7, task=0)
-    fails.say_failed(error)
+    fails.send_failure(error)
     fails.close()
     assert run.happened.wait(30)
     assert type(run.error) is raised
@@ -145,15 +149,15 @@ def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(d
     address = driver.register(once=False, totals=(4,) if divided else (), tasks=2)
     first, other = runs = [Run(), Run()]
     links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs)]
-    links[0].say_failed(AT_THE_CAP)
+    links[0].send_failure(AT_THE_CAP)
     wait_for(lambda: other.calls_ended)
     assert not first.happened.is_set()
     if last == "is at the cap too":
-        links[1].say_failed(AT_THE_CAP)
+        links[1].send_failure(AT_THE_CAP)
         links[1].wait_until_stopped()
         assert str(other.error) == "max_calls 4 is used up"
     elif last == "has ended":
-        links[1].say_ended()
+        links[1].send_end()
     links[1].close()
     links[0].wait_until_stopped()
     assert type(first.error) is BudgetExhausted
@@ -165,45 +169,40 @@ def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(d
 @pytest.mark.parametrize("divided", [False, True])
 def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_with_them(driver, wait_for, divided):
     address = driver.register(once=False, totals=(4,) if divided else (), tasks=3)
-    first, other = runs = [Run(), Run()]
-    links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs)]
-    links[0].say_failed(AT_THE_CAP)
+    first, other, late = runs = [Run(), Run(), Run()]
+    links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs[:2])]
+    links[0].send_failure(AT_THE_CAP)
     wait_for(lambda: other.calls_ended)
-    answers = []
-
-    def comes():
-        try:
-            connected(address, Run(), partition=2, stage=7, task=2)
-        except BudgetExhausted as error:
-            answers.append(error)
-
-    late = threading.Thread(target=comes)
-    late.start()
-    wait_for(lambda: 2 in driver._frames[address.frame].computed)  # its hello was heard
-    links[1].say_failed(AT_THE_CAP)
-    late.join(30)
-    links[0].wait_until_stopped()
-    assert type(first.error) is BudgetExhausted
-    assert [str(error) for error in answers] == ["max_calls 4 is used up"]
+    links.append(connected(address, late, partition=2, stage=7, task=2))
+    wait_for(lambda: late.calls_ended)
+    links[1].send_failure(AT_THE_CAP)
+    assert not first.happened.is_set()
+    links[2].send_failure(AT_THE_CAP)
     for link in links:
+        link.wait_until_stopped()
         link.close()
+    assert {str(run.error) for run in runs} == {"max_calls 4 is used up"}
 
 
-def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would_have(driver):
+def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would_have(driver, run, wait_for):
     address = driver.register(once=False)
     links = [connected(address, Run(), partition=n, stage=7, task=n) for n in range(2)]
-    links[0].say_failed(AT_THE_CAP)
+    links[0].send_failure(AT_THE_CAP)
     for link in links:
         link.close()
-    with pytest.raises(BudgetExhausted, match="max_calls 4 is used up"):
-        connected(address, Run(), partition=1, stage=7, task=1)
+    again = connected(address, run, partition=1, stage=7, task=1)
+    wait_for(lambda: run.calls_ended)
+    again.send_failure(AT_THE_CAP)
+    again.wait_until_stopped()
+    again.close()
+    assert str(run.error) == "max_calls 4 is used up"
 
 
 def test_a_task_at_the_cap_does_not_wait_for_others_once_one_fails_otherwise(driver):
     address = driver.register(once=False)
     waits, fails = (connected(address, Run(), partition=n, stage=7, task=n) for n in range(2))
-    waits.say_failed(AT_THE_CAP)
-    fails.say_failed(RowFailed("lookup w: a row ended as error"))
+    waits.send_failure(AT_THE_CAP)
+    fails.send_failure(RowFailed("lookup w: a row ended as error"))
     waits.wait_until_stopped()
     for link in (waits, fails):
         link.close()
@@ -213,7 +212,7 @@ def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = dataclasses.replace(driver.register(once=True), port=nobody.getsockname()[1])
-        assert connected(address, run, partition=0, stage=1, task=0) is None
+        assert not DriverLink().connect(address, run, partition=0, stage=1, task=0)
     assert "is not reached" in caplog.text
     assert not run.happened.is_set()
 
@@ -222,13 +221,13 @@ def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_frame(driv
     heard = []
     address = driver.register(once=True, progress=driver.listen(heard.append))
     link = connected(address, Run(), partition=0, stage=7, task=0)
-    link.say_progress(TaskProgress(0, 0, rows=5))
+    link.send_progress(TaskProgress(0, 0, rows=5))
     wait_for(lambda: heard)
     assert heard[0]["rows"] == 5
     link.close()
 
 
-# -- strangers ---------------------------------------------------------------------------------------------------------
+# -- connections that are no task's ------------------------------------------------------------------------------------
 def connection(address):
     found = socket.create_connection((address.host, address.port), 30)
     found.settimeout(30)
@@ -243,14 +242,12 @@ def closed(stranger):
 
 
 def hello(address, **changed):
-    message = {"kind": "hello", "frame": address.frame, "partition": 0, "stage": 7, "task": 0} | changed
+    message = {"kind": "hello", "frame": address.frame, "partition": 0, "stage": 7, "task": 0, "at": 99} | changed
     return address.secret.encode() + b"\n" + json.dumps(message).encode() + b"\n"
 
 
 def still_serves(address):
-    link = connected(address, Run(), partition=0, stage=7, task=0)
-    assert link is not None
-    link.close()
+    connected(address, Run(), partition=0, stage=7, task=0).close()
 
 
 STRANGE = [
@@ -283,8 +280,9 @@ MISFITS = [
     b"\xff\xfe\n",
     b'{"kind": "progress", "progress": 1}\n',
     b'{"kind": "progress", "progress": {"rows": 1}}\n',
-    b'{"kind": "since", "since": 5}\n',
-    b'{"kind": "needs", "needs": "x", "at": 1}\n',
+    b'{"kind": "heartbeat", "number": "x", "services": {}}\n',
+    b'{"kind": "heartbeat", "number": 1, "at": 1, "services": {"s": 1}}\n',
+    b'{"kind": "hello", "frame": 0}\n',
     b'{"kind": "ended", "ended": 1e999}\n',
     b'{"kind": "quit"}\n',
     b"x" * 70_000,
@@ -316,7 +314,7 @@ def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, mes
         stranger.settimeout(0.3)
         with pytest.raises(TimeoutError):
             stranger.recv(1)
-        clock.now += coordinating.HELLO_WITHIN
+        clock.now += link_server.HELLO_WITHIN
         stranger.settimeout(30)
         assert closed(stranger)
 
@@ -324,8 +322,8 @@ def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, mes
 def test_many_silent_connections_keep_no_task_out_and_no_task_gives_way_to_them(driver):
     address = driver.register(once=False)
     task = connected(address, run := Run(), partition=1, stage=7, task=1)
-    with contextlib.ExitStack() as strangers:
-        silent = [strangers.enter_context(connection(address)) for _ in range(coordinating.MOST_STRANGERS + 20)]
+    with contextlib.ExitStack() as connections:
+        silent = [connections.enter_context(connection(address)) for _ in range(link_server.MOST_UNACCEPTED + 20)]
         still_serves(address)
         assert closed(silent[0])
         assert not select.select(silent[-1:], [], [], 0)[0]
@@ -352,7 +350,6 @@ def test_whatever_is_thrown_at_it_tasks_are_served_as_before(driver, times):
     while any(thread.is_alive() for thread in throwing):
         run = Run()
         link = connected(address, run, partition=0, stage=7, task=0)
-        assert link is not None
         assert run.shares
         link.close()
     for thread in throwing:
@@ -368,39 +365,42 @@ def test_the_secret_is_shown_by_no_address(driver):
     assert DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)._secret != address.secret
 
 
-# -- what others leave -------------------------------------------------------------------------------------------------
+# -- shares ------------------------------------------------------------------------------------------------------------
 class Task:
-    """One that has said hello, and then says what a task says; its run answers each share with the next moment."""
+    """One that has sent hello, and then sends what a task sends."""
 
-    def __init__(self, address, number, *, waits=False):
-        self.run = Run()
+    def __init__(self, address, number):
         self.lines = Lines(connection(address))
+        self.heartbeats = 0
+        self.messages = []
         self.lines.socket.sendall(hello(address, partition=number, task=number))
-        self.begun = self.hears()
-        if waits and self.begun == ("wait", []):
-            self.begun = self.hears()
+        self.first = self.receives()["share"]
 
-    def is_told_more(self):
-        return bool(select.select([self.lines.socket], [], [], 0.1)[0])
+    def receives(self):
+        if not self.messages:
+            self.messages = self.lines.read()
+        return self.messages.pop(0)
 
-    def hears(self):
-        if not self._messages:
-            self._messages = self.lines.read()
-        message = self._messages.pop(0)
-        if message["share"]:
-            self.says("since", since=self.run.grow(message["share"]))
-        return message["kind"], message["share"]
-
-    _messages = ()
-
-    def says(self, kind, **facts):
+    def sends(self, kind, **facts):
         self.lines.socket.sendall(json.dumps({"kind": kind} | facts).encode() + b"\n")
 
-    def needs(self, calls, at):
-        self.says("needs", needs=calls, at=at)
+    def report(self, keeps, wants, at):
+        """The share that answers a heartbeat, after what was sent before it."""
+        self.heartbeats += 1
+        self.sends("heartbeat", number=self.heartbeats, at=at, keeps=keeps, wants=wants, services={})
+        while (message := self.receives())["kind"] != "limits":
+            assert message["kind"] == "ask"
+        assert message["number"] == self.heartbeats
+        return message["share"]
+
+    def is_asked(self):
+        return self.receives()["kind"] == "ask"
+
+    def is_sent_nothing(self):
+        return not select.select([self.lines.socket], [], [], 0.1)[0]
 
     def end(self, at):
-        self.says("ended", ended=at)
+        self.sends("ended", ended=at)
         self.lines.socket.close()
 
 
@@ -409,64 +409,49 @@ def task(driver):
     """Makes tasks of one run, and lets them go at the end."""
     made = []
 
-    def report(address, number, **options):
-        made.append(Task(address, number, **options))
+    def begun(address, number):
+        made.append(Task(address, number))
         return made[-1]
 
-    yield report
+    yield begun
     for one in made:
         one.lines.socket.close()
 
 
 def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_since_when(driver, task):
     address = driver.register(once=False, totals=(10, 4), tasks=3)
-    first, second = task(address, 0), task(address, 1)
-    assert (first.run.shares, second.run.shares) == ([[4, 2]], [[3, 1]])
-    task(address, 2).end(500)
-    assert first.hears() == ("share", [5, 2])
-    assert second.hears() == ("share", [5, 2])
+    first, second, third = (task(address, number) for number in range(3))
+    assert [one.first for one in (first, second, third)] == [[4, 2], [3, 1], [3, 1]]
+    third.end(500)
+    assert first.is_asked()
+    assert second.is_asked()
+    assert first.report([4, 2], [10, 4], at=101) == [5, 2]
+    assert second.report([3, 1], [10, 4], at=102) == [5, 2]
     second.end(600)
-    assert first.hears() == ("share", [10, 4])
+    assert first.is_asked()
+    assert first.report([5, 2], [10, 4], at=103) == [10, 4]
     first.end(700)
-    assert driver.given(address) == [
-        Given(0, (4, 2), 101), Given(1, (3, 1), 101), Given(2, (3, 1), 101),
-        Given(2, (0, 0), 500), Given(0, (5, 2), 102), Given(1, (5, 2), 102),
-        Given(1, (0, 0), 600), Given(0, (10, 4), 103), Given(0, (0, 0), 700),
+    assert driver.shares_given(address) == [
+        ShareGiven(2, (0, 0), 500), ShareGiven(0, (5, 2), 101), ShareGiven(1, (5, 2), 102),
+        ShareGiven(1, (0, 0), 600), ShareGiven(0, (10, 4), 103), ShareGiven(0, (0, 0), 700),
     ]  # fmt: skip
 
 
 def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(driver, task):
     address = driver.register(once=False, totals=(10, 4), tasks=2)
     first, second = task(address, 0), task(address, 1)
-    second.needs([3, 1], at=500)
-    assert first.hears() == ("share", [7, 3])
-    second.needs([1, 0], at=600)
-    assert first.hears() == ("share", [9, 3])
-    assert not second.is_told_more()
+    assert second.report([3, 1], [3, 1], at=500) == [3, 1]
+    assert first.is_asked()
+    assert first.report([5, 2], [10, 4], at=101) == [7, 3]
+    assert second.report([1, 0], [1, 0], at=600) == [1, 0]
+    assert first.is_asked()
+    assert first.report([7, 3], [10, 4], at=102) == [9, 4]
     second.end(700)
-    assert first.hears() == ("share", [10, 4])
+    assert first.is_asked()
     first.end(800)
-    assert driver.given(address) == [
-        Given(0, (5, 2), 101), Given(1, (5, 2), 101), Given(1, (3, 1), 500), Given(0, (7, 3), 102),
-        Given(1, (1, 1), 600), Given(0, (9, 3), 103), Given(1, (0, 0), 700), Given(0, (10, 4), 104),
-        Given(0, (0, 0), 800),
-    ]  # fmt: skip
-
-
-def test_a_share_that_a_task_hears_of_when_it_needs_no_more_was_for_no_call(driver, task):
-    address = driver.register(once=False, totals=(6,), tasks=3)
-    first, second, third = (task(address, number) for number in range(3))
-    first.end(150)
-    assert second.is_told_more()  # not heard yet
-    second.needs([1], at=160)
-    assert third.hears() == ("share", [3])
-    assert third.hears() == ("share", [5])
-    assert second.hears() == ("share", [3])
-    third.end(200)
-    second.end(300)
-    assert driver.given(address) == [
-        Given(0, (2,), 101), Given(1, (2,), 101), Given(2, (2,), 101), Given(0, (0,), 150), Given(2, (3,), 102),
-        Given(1, (1,), 160), Given(2, (5,), 103), Given(2, (0,), 200), Given(1, (0,), 300),
+    assert driver.shares_given(address) == [
+        ShareGiven(1, (3, 1), 500), ShareGiven(0, (7, 3), 101), ShareGiven(1, (1, 0), 600), ShareGiven(0, (9, 4), 102),
+        ShareGiven(1, (0, 0), 700), ShareGiven(0, (0, 0), 800),
     ]  # fmt: skip
 
 
@@ -474,51 +459,30 @@ def test_what_a_task_that_died_had_is_kept_for_its_next_attempt(driver, task):
     address = driver.register(once=False, totals=(4,), tasks=2)
     other, dies = task(address, 0), task(address, 1)
     dies.lines.socket.close()
-    assert task(address, 1).run.shares == [[2]]
-    assert not other.is_told_more()
+    assert other.report([2], [4], at=1) == [2]
+    assert task(address, 1).first == [2]
+    assert other.is_sent_nothing()
 
 
-def test_a_task_that_had_ended_and_comes_again_waits_until_another_ends(driver, task):
+def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while(driver, task, clock, looks):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other, dies = task(address, 0), task(address, 1)
+    dies.lines.socket.close()
+    looks()
+    assert other.is_sent_nothing()
+    clock.now += RESERVED_FOR
+    assert other.is_asked()
+    assert other.report([2], [4], at=1) == [4]
+
+
+def test_a_task_that_had_ended_and_comes_again_has_what_others_leave(driver, task):
     address = driver.register(once=False, totals=(4,), tasks=2)
     other = task(address, 0)
     task(address, 1).end(500)
-    assert other.hears() == ("share", [4])
-    needs_retry = task(address, 1)
-    assert needs_retry.run.shares == []
-    assert not needs_retry.is_told_more()
+    assert other.is_asked()
+    assert other.report([2], [4], at=1) == [4]
+    again = task(address, 1)
+    assert again.first == [0]
     other.end(600)
-    assert needs_retry.hears() == ("go", [4])
-
-
-def test_a_task_that_had_ended_and_comes_again_goes_at_once_where_no_other_works(driver, task):
-    address = driver.register(once=False, totals=(4,), tasks=3)
-    task(address, 1).end(500)
-    assert task(address, 1, waits=True).run.shares == [[1]]
-
-
-def test_that_a_task_that_may_come_yet_has_less_is_known_before_another_has_more(driver, task):
-    address = driver.register(once=False, totals=(4,), tasks=2)
-    dies = task(address, 0)
-    task(address, 1).end(500)
-    assert dies.hears() == ("share", [4])
-    dies.lines.socket.close()
-    needs_retry, next_attempt = task(address, 1, waits=True), task(address, 0)
-    assert (needs_retry.run.shares, next_attempt.run.shares) == ([[1]], [[3]])
-    next_attempt.end(600)
-    assert needs_retry.hears() == ("share", [4])
-    needs_retry.end(700)
-    together, most = {0: 2, 1: 2}, 0
-    for one in driver.given(address):
-        together[one.task] = one.shares[0]
-        most = max(most, sum(together.values()))
-    assert most == 4
-
-
-def test_what_a_task_takes_after_it_has_ended_was_for_no_call(driver, task):
-    address = driver.register(once=False, totals=(4,), tasks=2)
-    first, second = task(address, 0), task(address, 1)
-    second.says("ended", ended=101)  # the next share is on its way already
-    first.end(150)
-    assert second.hears() == ("share", [4])  # from 102 on
-    second.lines.socket.close()
-    assert driver.given(address) == [Given(0, (2,), 101), Given(1, (2,), 101), Given(0, (0,), 150), Given(1, (0,), 101)]
+    assert again.is_asked()
+    assert again.report([0], [4], at=2) == [4]

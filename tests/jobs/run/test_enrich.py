@@ -16,10 +16,10 @@ from jobs import schema
 from jobs.errors import AccessRefused, TidegateError
 from jobs.input.arrow_keys import keys_of
 from jobs.ledger.keys import key_text
+from jobs.limits.fair_shares import even_shares
 from jobs.run.enrich import carry_out, enrich
 from jobs.run.metrics import count
 from jobs.run.planner import concurrencies, plan_tasks
-from jobs.run.quota import shares
 from jobs.run.spark_failures import own_words, sentence_of
 from jobs.run.spark_session import PARALLELISM, keep_tasks
 from tidegate import (
@@ -71,7 +71,7 @@ def test_all_lookups_of_a_service_together_never_have_more_calls_than_it_allows(
     for members, total in groups:
         own = list(itertools.islice(per_service, members))
         assert sum(own) == total
-        assert sum(sum(shares(one, tasks)) for one in own) == total
+        assert sum(sum(even_shares(one, tasks)) for one in own) == total
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How many calls one partition has in flight where the tasks of a run divide them, and what it says at its end."""
+"""How many calls one partition has in flight where the tasks of a run divide them, and what it reports at its end."""
 
 import dataclasses
 import itertools
@@ -8,7 +8,8 @@ import types
 import pyarrow as pa
 import pytest
 
-from jobs.task.driver_link import PARTITION_OF_FRAME, DriverAddress, ToDriver, with_driver
+from jobs.task.driver_link import DriverLink, with_driver
+from jobs.task.link_protocol import HEARTBEAT, PARTITION_OF_FRAME, DriverAddress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tidegate import Cache
@@ -30,12 +31,16 @@ def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, m
         for share, calls in ((4, 200), (10, 500)):
             wait_for(lambda calls=calls: function.calls > calls)
             seen.append(function.highest)
-            run.grow([share])
+            run.take_limits(0, [share], {})
             wait_for(lambda share=share: function.highest == share)
+
+    def with_the_first_rows():
+        run.take_limits(0, [1], {})
+        yield from batches(2000)
 
     giving = threading.Thread(target=give)
     giving.start()
-    rows = in_time(lambda: pa.Table.from_batches(list(run.run(iter(batches(2000))))))
+    rows = in_time(lambda: pa.Table.from_batches(list(run.run(with_the_first_rows()))))
     giving.join()
     assert sorted(rows["id"].to_pylist()) == list(range(2000))
     assert (*seen, function.highest) == (1, 4, 10)
@@ -47,7 +52,7 @@ def test_the_share_that_comes_with_the_first_rows_holds_from_the_first_call(shar
     run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 1)
 
     def given():
-        run.grow([share])
+        run.take_limits(0, [share], {})
         yield from batches(100)
 
     assert sum(found.num_rows for found in in_time(lambda: list(run.run(given())))) == 100
@@ -63,26 +68,49 @@ def test_a_task_that_does_not_reach_the_driver_has_what_each_has_at_first():
     assert function.highest == 3
 
 
-def test_a_share_on_its_way_when_a_task_says_what_it_needs_is_not_beyond_what_it_said():
-    quick, slow = Function(), Function(seconds=lambda key: 0.02)
-    planned = plan(lookup(quick, "a"), lookup(slow, "b"))
-    message = []
+class Driver(DriverLink):
+    """Answers heartbeats at once, with what the test gives."""
+
+    is_connected = True
+
+    def __init__(self, answer):
+        super().__init__()
+        self._answer = answer
+        self.heartbeats = []
+
+    def send(self, kind, **facts):
+        if kind == HEARTBEAT:
+            self.heartbeats.append(facts)
+            self.run.take_limits(facts["number"], self._answer(facts), {})
+
+
+def test_a_task_without_a_share_begins_when_it_has_one_for_each_lookup():
+    quick, slow = Function(), Function()
+    driver = Driver(lambda facts: [4, 4] if facts["number"] > 2 else [0, 4])
+    planned = dataclasses.replace(plan(lookup(quick, "a"), lookup(slow, "b")), shares=((4, 4), (4, 4)), driver=DIVIDED)
+    driver.run = PartitionRun(planned, 0, 0, driver=driver)
 
     def given():
-        run.grow([4, 4])
-        yield from batches(150)
+        driver.run.take_limits(0, [0, 4], {})
+        yield from batches(20)
 
-    class Hears(ToDriver):
-        def say_needs(self, calls):
-            if not message:
-                run.grow([8, 8])  # the driver gave it before it heard this, and keeps the lesser of the two
-            message.append(calls)
+    assert in_time(lambda: sum(found.num_rows for found in driver.run.run(given()))) == 20
+    assert [one["keeps"] for one in driver.heartbeats[:3]] == [[0, 4], [0, 4], [0, 4]]
+    assert quick.highest <= 4
 
-    planned = dataclasses.replace(planned, shares=((4, 4), (4, 4)), driver=DIVIDED)
-    run = PartitionRun(planned, 0, 0, driver=Hears())
-    rows = in_time(lambda: sum(found.num_rows for found in run.run(given())))
-    assert rows == 150
-    assert message[0][0] <= 2
-    assert slow.highest <= min(8, message[0][1])
-    for before, after in itertools.pairwise(message):
-        assert all(now <= then for now, then in zip(after, before, strict=True))
+
+def test_a_task_reports_what_its_last_rows_need_and_keeps_no_more():
+    function = Function(seconds=lambda key: 0.01 if key < 30 else 1.0)
+    driver = Driver(lambda facts: facts["keeps"])
+    planned = dataclasses.replace(plan(lookup(function, "a")), shares=((8, 8),), driver=DIVIDED)
+    driver.run = PartitionRun(planned, 0, 0, driver=driver)
+
+    def given():
+        driver.run.take_limits(0, [8], {})
+        yield from batches(33)
+
+    assert in_time(lambda: sum(found.num_rows for found in driver.run.run(given()))) == 33
+    assert [one["keeps"] for one in driver.heartbeats[-2:]] == [[3], [0]]
+    for before, after in itertools.pairwise(driver.heartbeats):
+        assert after["keeps"][0] <= before["keeps"][0]
+        assert after["at"] > before["at"]

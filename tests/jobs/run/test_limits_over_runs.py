@@ -21,7 +21,8 @@ from jobs.run import run_leases
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.enrich import enrich
 from jobs.run.run_leases import RunLeases, limits_of
-from jobs.task.driver_link import PARTITION_OF_FRAME, with_driver
+from jobs.task.driver_link import with_driver
+from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun
 from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan

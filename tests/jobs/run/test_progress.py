@@ -6,10 +6,9 @@ import pytest
 
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.progress import RunProgress
-from jobs.task.driver_link import ToDriver, connected
 from jobs.task.progress import TaskProgress
 from jobs.task.runner import PartitionRun
-from tests.jobs.task.test_driver_link import Run
+from tests.jobs.task.test_driver_link import Run, connected
 from tests.jobs.task.test_runner import Function, batch, lookup, plan
 
 
@@ -25,8 +24,7 @@ def to_driver(driver):
 
     def of(progress):
         address = driver.register(once=False, progress=progress.number)
-        links.append(ToDriver())
-        links[-1].connect(connected(address, Run(), partition=0, stage=1, task=0))
+        links.append(connected(address, Run(), partition=0, stage=1, task=0))
         return links[-1]
 
     yield of
@@ -41,14 +39,14 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(dr
         progress.prefetching_keys(50)
         keys = TaskProgress(0, 0, rows=50, calls=52, retries=2, unit="keys")
         keys.answered([100_000])
-        task.say_progress(keys)
+        task.send_progress(keys)
         wait_for(lambda: progress.figures()["calls"] == 52)
         assert {name: progress.figures()[name] for name in ("rows", "rows_total", "unit")} == {
             "rows": 50, "rows_total": 50, "unit": "keys",
         }  # fmt: skip
         progress.prefetching_keys(None)
-        task.say_progress(TaskProgress(1, 0, rows=30, unit="keys"))  # a word of the phase before that comes late
-        task.say_progress(TaskProgress(0, 0, rows=400))
+        task.send_progress(TaskProgress(1, 0, rows=30, unit="keys"))  # a word of the phase before that comes late
+        task.send_progress(TaskProgress(0, 0, rows=400))
         wait_for(lambda: progress.figures()["rows"] == 400)
         figures = progress.figures()
         assert (figures["rows_total"], figures["unit"]) == (1000, "rows")

@@ -53,7 +53,7 @@ def test_what_a_small_partition_leaves_the_large_one_has(spark, service, tmp_pat
     assert sorted(row["id"] for row in found) == list(range(ROWS + rows_in_second))
     assert all(row["weather_status"] == "ok" for row in found)
     assert service.highest_in_flight == ALLOWED  # of which each task has half at first
-    had = [given.shares for given in written.given if given.task == 0]
+    had = [given.shares for given in written.shares_given if given.task == 0]
     assert (max(had), had[-1]) == ((ALLOWED,), (0,))
 
 
@@ -84,9 +84,9 @@ def test_a_last_row_that_takes_long_keeps_one_call_of_its_task_and_the_large_par
     written = write_out(*plan_tasks(frame, declared), str(tmp_path / "out"))
     assert many_in_flight.is_set()
     assert service.highest_in_flight == ALLOWED
-    small = [given.shares for given in written.given if given.task == 1]
+    small = [given.shares for given in written.shares_given if given.task == 1]
     assert small[-2:] == [(1,), (0,)]
     together = {0: 0, 1: 0}
-    for given in written.given:
+    for given in written.shares_given:
         together[given.task] = given.shares[0]
         assert sum(together.values()) <= ALLOWED

@@ -12,7 +12,8 @@ from jobs.errors import BudgetExhausted, RowFailed, RunCancelled
 from jobs.ledger.plan import CallCap
 from jobs.ledger.store import LedgerFolder
 from jobs.task import driver_link
-from jobs.task.driver_link import DriverLink, Lines, ToDriver
+from jobs.task.driver_link import DriverLink
+from jobs.task.link_protocol import HEARTBEAT, Lines
 from jobs.task.progress import TaskProgress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, ours, plan
@@ -20,12 +21,13 @@ from tests.jobs.task.test_task_ledger import kept, with_ledger
 
 
 class Run:
-    """What the link tells: it keeps the reason to stop, and the shares, and says since when it has each."""
+    """What the link controls: it keeps the reason to stop, and the shares."""
 
     def __init__(self):
         self.happened = threading.Event()
         self.calls_ended = False
         self.shares = []
+        self.asked = 0
 
     def stop(self, reason):
         self.reason = reason
@@ -38,15 +40,21 @@ class Run:
     def end_calls(self):
         self.calls_ended = True
 
-    def grow(self, shares):
-        self.shares.append(shares)
-        return 100 + len(self.shares)
+    def take_limits(self, number, share, services):
+        self.shares.append((number, share))
 
-    def go_alone(self):
-        self.shares.append("alone")
+    def send_heartbeat(self):
+        self.asked += 1
 
     def now_us(self):
         return 999
+
+
+def connected(address, run, **place):
+    """The link of a task that the driver has accepted."""
+    link = DriverLink()
+    assert link.connect(address, run, **place)
+    return link
 
 
 @pytest.fixture
@@ -72,8 +80,8 @@ def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_pat
 
 @pytest.mark.parametrize("spoils", ["call", "input"])
 def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_that_died(spoils):
-    class Hears(ToDriver):
-        def say_failed(self, error):
+    class Hears(DriverLink):
+        def send_failure(self, error):
             message.append(str(error))
 
     def broken():
@@ -122,7 +130,8 @@ class Driver:
         self.socket, task = socket.socketpair()
         self.socket.settimeout(30)
         self.run = Run()
-        self.link = DriverLink(Lines(task), self.run, [{"kind": "go", "share": []}])
+        self.link = DriverLink()
+        self.link.begin(Lines(task), self.run, [{"kind": "go", "share": [4, 1]}])
         self._answers = self.socket.makefile()
 
     def says(self, *pieces):
@@ -172,12 +181,13 @@ def test_a_link_that_was_closed_stops_nothing(driver):
     assert not driver.run.happened.is_set()
 
 
-def test_a_share_is_taken_and_answered_with_the_moment_however_the_lines_come(driver):
-    driver.says(b'{"kind": "share", "share": [5, 2]}', b'\n{"kind": "share", "share": [6, 3]}\n{"ki')
-    driver.says(b'nd": "share", "share": [7, 4]}\n')
-    assert [driver.hears() for _ in range(3)] == [{"kind": "since", "since": at} for at in (101, 102, 103)]
-    assert driver.run.shares == [[5, 2], [6, 3], [7, 4]]
-    driver.link.say_ended()
+def test_a_share_is_taken_however_the_lines_come(driver, wait_for):
+    driver.says(b'{"kind": "limits", "number": 1, "share": [5, 2]}', b'\n{"kind": "ask"}\n{"ki')
+    driver.says(b'nd": "limits", "number": 2, "share": [7, 4]}\n')
+    wait_for(lambda: len(driver.run.shares) == 3)
+    assert driver.run.shares == [(0, [4, 1]), (1, [5, 2]), (2, [7, 4])]
+    assert driver.run.asked == 1
+    driver.link.send_end()
     assert driver.hears() == {"kind": "ended", "ended": 999}
     assert not driver.run.happened.is_set()
 
@@ -185,13 +195,13 @@ def test_a_share_is_taken_and_answered_with_the_moment_however_the_lines_come(dr
 def test_a_driver_that_reads_nothing_holds_up_no_loop_and_hears_all_that_counts_once_it_reads(driver):
     started = time.monotonic()
     for _ in range(20_000):
-        driver.link.say_progress(TaskProgress(0, 0))
+        driver.link.send_progress(TaskProgress(0, 0))
     assert time.monotonic() - started < 20  # it would be for ever
-    driver.link.say_needs([1])
+    driver.link.send(HEARTBEAT, keeps=[1])
     closing = threading.Thread(target=driver.link.close)
     closing.start()
     heard = []
-    while not heard or heard[-1]["kind"] != "needs":
+    while not heard or heard[-1]["kind"] != HEARTBEAT:
         heard.append(driver.hears())
     assert len(heard) < 20_000
     driver.ends()
@@ -200,6 +210,6 @@ def test_a_driver_that_reads_nothing_holds_up_no_loop_and_hears_all_that_counts_
 
 def test_a_driver_that_hangs_holds_up_the_end_of_a_task_for_seconds_only(driver, monkeypatch):
     monkeypatch.setattr(driver_link, "FLUSH_TIMEOUT", 0.05)
-    driver.link.say_ended()
+    driver.link.send_end()
     driver.link.close()
     assert not driver.run.happened.is_set()

@@ -1,0 +1,185 @@
+"""The driver's connections: one thread that accepts them, checks the run's secret, and reads lines of JSON.
+
+A connection counts as a task's once its first message is accepted. Until then it is closed after a while, and the
+oldest ones give way to new ones; so nothing that connects can keep a task out, or end the thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import json
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from jobs.task.link_protocol import LONGEST_LINE, LONGEST_READ, line_of
+
+LOOK_EVERY = 0.25  # s, while a task is connected
+HELLO_WITHIN = 10.0  # s from the connection to an accepted message
+MOST_UNACCEPTED = 64  # connections; a new one replaces the oldest
+
+Sender = TypeVar("Sender")
+
+
+@dataclass(eq=False)
+class Connection(Generic[Sender]):
+    """One connection. sender: what its messages are from, once the first one is accepted."""
+
+    socket: socket.socket
+    accepted_at: float
+    has_secret: bool = False
+    received: bytes = b""
+    sender: Sender | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.socket.fileno() >= 0
+
+
+class LinkServer(Generic[Sender]):
+    """Serves connections from a thread of its own.
+
+    Args:
+        bind_host: the address to listen on.
+        secret: The first line of each connection.
+        on_message: Called with each message. Any error closes the connection.
+        on_close: Called after an accepted connection was closed, by either side.
+        on_look: Called now and then while somebody is connected.
+        clock: s, monotonic.
+        sleep: s, after an error.
+    """
+
+    def __init__(
+        self,
+        bind_host: str,
+        secret: str,
+        *,
+        on_message: Callable[[Connection[Sender], dict[str, Any]], None],
+        on_close: Callable[[Sender], None],
+        on_look: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._secret = secret.encode() + b"\n"
+        self._on_message, self._on_close, self._on_look = on_message, on_close, on_look
+        self._clock, self._sleep = clock, sleep
+        self._unaccepted: dict[Connection[Sender], None] = {}  # the oldest first
+        self._looked = clock()
+        self._selector = selectors.DefaultSelector()
+        self._listening = _listening_on(bind_host)
+        self._selector.register(self._listening, selectors.EVENT_READ)
+
+    @property
+    def port(self) -> int:
+        return int(self._listening.getsockname()[1])
+
+    def start(self) -> None:
+        threading.Thread(target=self._serve, name="driver-coordinator", daemon=True).start()
+
+    def accept(self, connection: Connection[Sender], sender: Sender) -> None:
+        """Keep the connection, as this sender's."""
+        del self._unaccepted[connection]
+        connection.sender = sender
+
+    def send(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
+        try:
+            connection.socket.sendall(line_of(kind, **facts))
+        except OSError:  # it is gone or does not read
+            self.close(connection)
+
+    def close(self, connection: Connection[Sender]) -> None:
+        if not connection.is_open:
+            return
+        self._unaccepted.pop(connection, None)
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+        if connection.sender is not None:
+            self._on_close(connection.sender)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                self._serve_once()
+            except Exception:
+                logging.getLogger("tidegate").exception("the coordinator goes on after an error")
+                self._sleep(LOOK_EVERY)  # otherwise a repeated error could use a whole core
+
+    def _serve_once(self) -> None:
+        connected = len(self._selector.get_map()) > 1
+        for key, _ in self._selector.select(LOOK_EVERY if connected else None):
+            if key.data is None:
+                self._connect()
+            elif key.data.is_open:  # otherwise it was closed meanwhile
+                self._read(key.data)
+        if connected and self._clock() - self._looked >= LOOK_EVERY:
+            self._looked = self._clock()
+            for late in [one for one in self._unaccepted if one.accepted_at <= self._looked - HELLO_WITHIN]:
+                self.close(late)
+            self._on_look()
+
+    def _connect(self) -> None:
+        try:
+            accepted, _ = self._listening.accept()
+        except OSError as error:  # it has gone again
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._sleep(0.02)  # it stays queued, so the selector would return at once
+            return
+        accepted.setblocking(False)
+        if len(self._unaccepted) >= MOST_UNACCEPTED:
+            self.close(next(iter(self._unaccepted)))
+        connection: Connection[Sender] = Connection(accepted, self._clock())
+        self._unaccepted[connection] = None
+        self._selector.register(accepted, selectors.EVENT_READ, connection)
+        self._read(connection)  # a hello often arrived already, and must not wait behind many connections
+
+    def _read(self, connection: Connection[Sender]) -> None:
+        """Read arrived data and handle complete lines. Closes a connection with invalid data."""
+        try:
+            # before the secret, no further byte is read
+            missing = len(self._secret) - len(connection.received)
+            received = connection.socket.recv(LONGEST_READ if connection.has_secret else missing)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        connection.received += received
+        if not received or not self._has_secret(connection):
+            if not received:
+                self.close(connection)
+            return
+        *lines, connection.received = connection.received.split(b"\n")
+        try:
+            for line in lines:
+                if connection.is_open:
+                    self._on_message(connection, json.loads(line))
+        except Exception as error:  # noqa: BLE001  # whatever was sent: this thread goes on
+            logging.getLogger("tidegate").debug("the coordinator closes a connection: %s", type(error).__name__)
+            self.close(connection)
+        if len(connection.received) > LONGEST_LINE:
+            self.close(connection)
+
+    def _has_secret(self, connection: Connection[Sender]) -> bool:
+        """Whether its first line is the secret; closes it otherwise."""
+        if not connection.has_secret and len(connection.received) >= len(self._secret):
+            connection.has_secret = hmac.compare_digest(connection.received, self._secret)
+            connection.received = b""
+            if not connection.has_secret:
+                self.close(connection)
+        return connection.has_secret
+
+
+def _listening_on(bind_host: str) -> socket.socket:
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.bind((bind_host, 0))
+    except OSError:  # the driver's name is for others: behind a container's door it is no address of ours
+        found.bind(("", 0))
+    found.listen(1000)
+    found.setblocking(False)
+    return found

@@ -1,0 +1,91 @@
+"""The protocol of the driver link: one TCP connection per task, over which both sides send lines of JSON.
+
+The first line of a connection is the run's secret, compared before anything is parsed; the second is the hello.
+
+| from the task | |
+|---|---|
+| `hello`: frame, partition, stage, task, `at`: µs | answered by `go`, `again` or `failed` |
+| `heartbeat`: number, `at`: µs, keeps, wants, services | what it has in use of its limits from then on, and could use |
+| `progress`: TaskProgress | four times a second |
+| `ended`: µs | all its rows are through, no call is in flight |
+| `pause`: service, seconds, reason, down | it was throttled, or finds the service down: no task is to call it |
+| `failed`: error, message | another attempt would fail too; at the cap on calls it waits for the others |
+
+| from the driver | |
+|---|---|
+| `go`: share | begin with these calls in flight per lookup |
+| `limits`: number, share, services | what it may use from now on, in answer to the heartbeat with this number |
+| `ask` | send a heartbeat: there is more to have |
+| `again` | the partition was computed before: do not begin |
+| `stop` | Spark has ended the stage |
+| `spent` | a task is at the cap on calls: start none, and send `failed` once none is in flight |
+| `pause`: service, seconds, down | another task was throttled, or finds the service down |
+| `failed`: error, message | a task has; no other one begins, or goes on |
+
+Times are those of the task's clock, so that its shares can be compared with its calls, independent of other hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+LONGEST_LINE = 64 << 10  # bytes
+LONGEST_READ = 16 << 10  # bytes
+HELLO, HEARTBEAT, PROGRESS, ENDED = "hello", "heartbeat", "progress", "ended"  # from the task
+GO, LIMITS, ASK, AGAIN, STOP, SPENT = "go", "limits", "ask", "again", "stop", "spent"  # from the driver
+PAUSE, FAILED = "pause", "failed"  # from both
+FROM_DRIVER = (GO, LIMITS, ASK, AGAIN, STOP, SPENT, PAUSE, FAILED)
+PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, independent of Spark's stages
+
+
+@dataclass(frozen=True)
+class DriverAddress:
+    """The driver's address for the tasks of one enriched DataFrame. Plain data, sent to the executors in the plan."""
+
+    host: str
+    port: int
+    frame: int  # number of the DataFrame
+    once: bool  # refuse a second computation, which would repeat calls
+    divides: bool = False  # tasks divide the calls in flight
+    leases: bool = False  # calls need a lease from the driver
+    secret: str = field(default="", repr=False)
+
+
+def line_of(kind: str, **facts: Any) -> bytes:
+    """A message as a line."""
+    return json.dumps({"kind": kind, **facts}).encode() + b"\n"
+
+
+class Lines:
+    """Reads the driver's messages from a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._received = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """Wait for the next messages. Empty if the connection has ended or sent invalid data."""
+        while b"\n" not in self._received:
+            received = b""
+            with suppress(OSError):
+                received = self.socket.recv(LONGEST_READ)
+            if not received or len(self._received) > LONGEST_LINE:
+                return []
+            self._received += received
+        *lines, self._received = self._received.split(b"\n")
+        try:
+            return [_message(line) for line in lines]
+        except (ValueError, TypeError, RecursionError):
+            return []
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    """Parse a message. Raises ValueError for an invalid one."""
+    message = json.loads(line)
+    if not isinstance(message, dict) or message.get("kind") not in FROM_DRIVER:
+        raise ValueError(line)
+    return message | {"share": [*map(int, message.get("share", ()))]}
