@@ -1,6 +1,7 @@
-"""The memory of a Python worker, for 100,000 rows and for 10,000,000: it must be the same.
+"""The memory of a Python worker, for 100,000 rows, for 10,000,000, and for five jobs one after another: it must be the
+same.
 
-    python benchmarks/memory.py                      both sizes, two services (about 8 minutes)
+    python benchmarks/memory.py                      all of them, two services (about 9 minutes)
     python benchmarks/memory.py --small 20000 --large 200000
 
 A function that returns at once, and one that is slower than Spark (1 ms a call, 100 in flight: 100,000 rows a second at
@@ -26,6 +27,7 @@ from typing import Any
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 SLOW_S = 0.001
+JOBS = 5
 
 
 class AtOnce:
@@ -55,8 +57,8 @@ def high_water_mark(spark: int) -> int:
     return most
 
 
-def one_line(name: str, rows: int) -> None:
-    """Runs in a process of its own: rows through the bridge, and what its largest worker needed."""
+def one_line(name: str, rows: int, jobs: int) -> None:
+    """Runs in a process of its own: rows through the bridge, and what its largest worker needed in any of the jobs."""
     from jobs.run.enrich import write_out
     from jobs.run.planner import plan_tasks
     from jobs.run.spark_session import session
@@ -83,28 +85,29 @@ def one_line(name: str, rows: int) -> None:
     watcher.start()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        write_out(*plan_tasks(frame, declared), folder)
+        for job in range(jobs):
+            write_out(*plan_tasks(frame, declared), f"{folder}/{job}")
     ended.set()
     watcher.join()
     seconds = time.monotonic() - started
-    print(f"{name:20} {rows:12,} rows {seconds:8.1f} s {most:6} MB", flush=True)
+    print(f"{name:20} {jobs} x {rows:12,} rows {seconds:8.1f} s {most:6} MB", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", type=int, default=100_000)
     parser.add_argument("--large", type=int, default=10_000_000)
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        one_line(options.one[0], int(options.one[1]))
+        one_line(options.one[0], *map(int, options.one[1:]))
         return
-    print(f"{'':20} {'':12}      {'':8}   peak of a worker", flush=True)
+    print(f"{'':20}     {'':12}      {'':8}   peak of a worker", flush=True)
     for name in FUNCTIONS:
-        for rows in (options.small, options.large):
-            mark = f"{os.getpid()}{rows}"
+        for jobs, rows in ((1, options.small), (JOBS, options.small), (1, options.large)):
+            mark = f"{os.getpid()}{jobs}{rows}"
             environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "TIDEGATE_BENCH": mark}
-            command = [sys.executable, __file__, "--one", name, str(rows)]
+            command = [sys.executable, __file__, "--one", name, str(rows), str(jobs)]
             subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True)
 
 
