@@ -67,8 +67,8 @@ class KeySource:
         """The hashes of all keys without a null part."""
         if self._in_driver is not None:
             found = self._in_driver.hashes
-            once = np.unique(found)
-            return KeyHashes(once, len(once) < len(found))
+            once, rows = np.unique(found, return_counts=True)  # with counts it sorts; alone it hashes: 30 times as slow
+            return KeyHashes(once, bool((rows > 1).any()))
         return hashes_in_spark(self.prepared, self.names)
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys | SparkKeys:
