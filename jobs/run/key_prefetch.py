@@ -161,6 +161,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         ledgers=tuple(_of_phase(plan.ledgers[place]) for place in places),
         mode="unordered",
         unit="keys",
+        distinct_keys=(),
         layout=layout,
         cap=cap,
     )

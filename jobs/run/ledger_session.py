@@ -77,7 +77,12 @@ def prepare_ledger(
         look = partial(_look, prepared, plan, others, day=day, seed=seed, stack=stack)
         looks = [look(place) for place in range(len(plan.lookups))]
         first = {place: look.first for place, look in enumerate(looks) if look.first is not None}
-        found = replace(plan, ledgers=tuple(look.ledger for look in looks), cap=_divided(plan, looks))
+        found = replace(
+            plan,
+            ledgers=tuple(look.ledger for look in looks),
+            distinct_keys=tuple(look.distinct for look in looks),
+            cap=_divided(plan, looks),
+        )
         if first:
             asking(sum(one.keys.num_rows for one in first.values()))
             found = prefetch_keys(found, first, seed=seed, scratch=scratch, sent=sent)
@@ -92,6 +97,7 @@ class _Look:
     ledger: LedgerPlan | None  # with the index of what it knows
     hits: Hits | None = None  # None: no search was needed
     first: First | None = None  # None: all keys are called by row
+    distinct: bool = False  # no two rows have the same key
 
 
 def _look(
@@ -116,7 +122,7 @@ def _look(
         found = source.hashes() if shares else None
         if found is None or not found.repeat:
             _tell(prepared, plan, place, np.empty(0, np.int64) if found is None else found.hashes)
-            return _Look(ledger)
+            return _Look(ledger, distinct=found is not None)
     hits = find_hits(source, ledger, seed=seed)
     stack.callback(hits.keys.drop)
     indexed = ledger and with_index(ledger, hits.answers)

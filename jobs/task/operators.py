@@ -152,6 +152,7 @@ def _operator(
         now_us=task.now_us,
         attempts=task.attempts,
         ledger=ledger,
+        distinct=any(task.plan.distinct_keys[place : place + 1]),
         allowance=task.allowance,
         lease=lease,
     )

@@ -26,6 +26,7 @@ class PartitionPlan:
     progress: int | None  # number of the driver's listener to it
     ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
     asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its prefetched keys
+    distinct_keys: tuple[bool, ...] = ()  # per lookup: no two rows of the day have the same key
     may_call: bool = True  # False: a key without an answer leaves as not_asked
     cap: CallCap | None = None
     driver: DriverAddress | None = None  # where a task registers before it works

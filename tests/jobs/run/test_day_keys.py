@@ -15,6 +15,7 @@ from jobs.run.day_keys import KeySource, SparkKeys
 from jobs.run.driver_keys import DriverKeys
 from jobs.run.file_splits import places_in, splits_of
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
+from jobs.run.ledger_session import prepare_ledger
 from jobs.run.planner import plan_tasks
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
@@ -135,3 +136,13 @@ def test_times_of_another_calendar_are_left_to_spark(spark, tmp_path):
     pq.write_table(old, tmp_path / "a.parquet")
     source = source_of(spark, of_files([tmp_path / "a.parquet"]), ("day",))
     assert TASK in source.distinct(hidden=False, seed=1).wanted.column_names
+
+
+def test_a_run_that_finds_no_key_twice_says_so_to_its_tasks(spark, day, tmp_path):
+    source = source_of(spark, day, ["n"])
+    declared = Enrichment(
+        name="e", input=Input(path="in"), lookups=[source.lookup], output=Output(path="out"), ledger=None
+    )
+    prepared, plan = plan_tasks(day.read(spark), declared)
+    with prepare_ledger(prepared, plan, scratch=tmp_path / "keys", day=day) as run:
+        assert run.plan.distinct_keys == (True,)

@@ -72,7 +72,7 @@ def settled():
     return LookupState(None, "skipped", is_settled=True)
 
 
-def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every=0.0, **fields):
+def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every=0.0, distinct=False, **fields):
     """Rows with these keys, one `every` so many seconds, through the sharing operator; their states as they left."""
     standard = {
         "name": "mood",
@@ -95,7 +95,7 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
         asking = LookupFunction(
             declared, Throttling(client_for(declared, share)), place=0, gate=gate,
             watch=CircuitBreaker(declared.outage_rule, "mood", gate, now_us), now_us=now_us,
-            attempts=AttemptCounts(),
+            attempts=AttemptCounts(), distinct=distinct,
         )  # fmt: skip
         left = []
         operator = AsyncWaitOperator(
@@ -126,6 +126,15 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
 
 def called(service):
     return Counter(key for key, _, _ in service.calls)
+
+
+def test_rows_of_a_run_whose_keys_are_distinct_look_for_no_equal_row_but_where_a_call_must_not_be_repeated():
+    twice = Service()
+    ask(twice, ["a", "a"], distinct=True)
+    assert len(twice.calls) == 2
+    once = Service()
+    ask(once, ["a", "a"], distinct=True, idempotent=False, retry=Retry(retries=0))
+    assert len(once.calls) == 1
 
 
 def test_equal_requests_in_flight_are_one_call_that_is_counted_once():
