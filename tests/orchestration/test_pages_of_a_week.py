@@ -98,10 +98,10 @@ def test_dead_letters_are_asked_again_at_a_click_once_their_cause_is_mended(page
     assert [row["plane_status"] for row in rows_of(DEAD) if row["tail_number"] == FAILING] == ["error"] * 3
     seats_of_the_dead("55")
     calls = len(week.service.calls())
-    page.goto("/locations/tidegate/jobs/flights_enriched_replay")
-    materialize(page, DEAD)
-    wait_for(lambda: finished(week, "flights_enriched_replay"))
-    assert [run.status.value for run in finished(week, "flights_enriched_replay")] == ["SUCCESS"]
+    page.goto("/locations/tidegate/jobs/flights_enriched_nightly")
+    materialize(page, DEAD, "replay")
+    wait_for(lambda: finished(week, "replay"))
+    assert [run.status.value for run in finished(week, "replay")] == ["SUCCESS"]
     assert len(week.service.calls()) == calls  # the weather was there
     asked_again = [row for row in rows_of(DEAD) if row["tail_number"] == FAILING]
     assert [(row["plane_status"], row["seats"]) for row in asked_again] == [("ok", 55)] * 3

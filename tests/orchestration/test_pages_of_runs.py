@@ -32,7 +32,7 @@ def address(nights):
 def test_the_table_says_how_its_last_run_went_and_what_its_columns_are(page):
     page.goto("/assets/flights_enriched")
     shows(page, "Failed in", "Row count", "932", "A day that is not published says why under Events")
-    shows(page, "temp_c", "weather_api, through the lookup weather.", "flights_enriched_replay")
+    shows(page, "temp_c", "weather_api, through the lookup weather.", "flights_enriched_nightly")
 
 
 def test_a_day_held_back_says_why_what_to_do_and_what_readers_see(page):
@@ -69,27 +69,27 @@ def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one
 
 def test_a_replay_at_a_click_of_a_day_without_dead_letters_leaves_it_as_it_is(page, nights):
     version = DeltaTable(TABLE).version()
-    page.goto("/locations/tidegate/jobs/flights_enriched_replay")
+    page.goto("/locations/tidegate/jobs/flights_enriched_nightly")
     shows(page, "Asks again for the dead letters of a day")
-    materialize(page, PUBLISHED)
-    wait_for(lambda: finished(nights, "flights_enriched_replay"))
-    ended = finished(nights, "flights_enriched_replay")
+    materialize(page, PUBLISHED, "replay")
+    wait_for(lambda: finished(nights, "replay"))
+    ended = finished(nights, "replay")
     assert [run.status.value for run in ended] == ["SUCCESS"]
     assert DeltaTable(TABLE).version() == version
     assert nights.observed(ended[0].run_id)[-1]["reason"] == f"{PUBLISHED} has no dead letters: nothing was called."
     page.goto(f"/runs/{ended[0].run_id}")
-    shows(page, "Success", "flights_enriched_replay")
+    shows(page, "Success", "flights_enriched_nightly")
 
 
-def finished(project, job: str) -> list:
+def finished(project, mode: str) -> list:
     from dagster import RunsFilter
 
-    return [run for run in project.instance.get_runs(RunsFilter(job_name=job)) if run.is_finished]
+    return [run for run in project.instance.get_runs(RunsFilter(tags={"tidegate/mode": mode})) if run.is_finished]
 
 
 def test_the_links_to_report_and_log_open(address, nights):
     """Of a run that the page's own daemon made: it knows the port of the reports."""
-    (run,) = finished(nights, "flights_enriched_replay")
+    (run,) = finished(nights, "replay")
     reported = nights.observed(run.run_id)[-1]
     with urllib.request.urlopen(reported["report"], timeout=30) as report:
         assert PUBLISHED in report.read().decode()

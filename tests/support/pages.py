@@ -20,10 +20,9 @@ SCREENSHOTS = "TIDEGATE_SCREENSHOTS"  # names a folder that gets what the tests 
 
 
 @contextlib.contextmanager
-def web_page(module: str, folder: Path, workspace: Path = Path(WORKSPACE)) -> Iterator[str]:
+def web_page(module: str, folder: Path) -> Iterator[str]:
     """The address of Dagster's page while the body runs: `python -m module` in the folder, ended by Ctrl-C."""
-    if workspace.parent != folder:
-        shutil.copy(workspace, folder)
+    shutil.copy(WORKSPACE, folder)
     ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS", "WEATHER")}
     with (folder / "ui.log").open("wb") as log:
         page = subprocess.Popen(
@@ -81,12 +80,22 @@ def shows(page, *texts: str) -> None:
         page.get_by_text(text).first.wait_for()
 
 
-def materialize(page, days: str) -> None:
-    """Press the button of the page, that of an asset or of a job, and ask for days, as 2013-01-10 or [first...last]."""
+def materialize(page, days: str, mode: str = "") -> None:
+    """Press the button of the page, that of an asset or of a job, and ask for days, as 2013-01-10 or [first...last].
+
+    mode: with that tag of the run.
+    """
     page.get_by_role("button", name="Materialize").first.click()
     field = page.get_by_placeholder("ex: 2013-01-01")
     field.fill(days)
     field.press("Tab")
+    if mode:
+        page.get_by_text("0 tags").click()
+        page.get_by_role("button", name="Add tags").click()
+        page.get_by_placeholder("Tag Key").fill("tidegate/mode")
+        page.get_by_placeholder("Tag Value").fill(mode)
+        page.get_by_role("button", name="Apply").click()
+    keep(page, "materialize")
     page.get_by_role("button", name="Launch").last.click()
     field.wait_for(state="detached")
 

@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 
 from tests.jobs.commands.conftest import Towns
 from tests.support.airflow_home import AirflowHome, manifest_of
+from tests.support.sources import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.proof]
 
@@ -244,19 +245,48 @@ def test_the_page_of_a_task_links_its_report(month):
 
 def test_the_command_makes_the_same_tables_row_for_row(month, weather, tmp_path):
     by_airflow = month[0]
-    by_command = project(tmp_path / "project", "06:30")
-    code = """
+    weather.slow.clear()
+    by_command = run_month(tmp_path, "command", weather)
+    for table in ("towns", "by_town"):
+        assert rows_of(by_airflow, table) == rows_of(by_command, table)
+    assert len(rows_of(by_airflow, "towns")) == sum(map(rows_in, PUBLISHED))
+
+
+def test_dagster_makes_the_same_tables_as_the_command_row_for_row(weather, tmp_path):
+    weather.slow.clear()
+    weather.down = False
+    by_command, by_dagster = (run_month(tmp_path, name, weather) for name in BY)
+    for table in ("towns", "by_town"):
+        assert rows_of(by_command, table) == rows_of(by_dagster, table)
+    assert len(rows_of(by_dagster, "towns")) == sum(map(rows_in, PUBLISHED))
+
+
+BY = {
+    "command": """
 import sys
 from jobs.declare.enrichment import load
 from tidegate.commands.days import pipeline, tell
 tell(pipeline("declared.towns:towns", load("declared.towns:towns"), wait=1.0).run(sys.argv[1:]))
-"""
-    weather.slow.clear()
-    environment = {**os.environ, "WEATHER_URL": f"http://127.0.0.1:{weather.server_port}"}
-    subprocess.run([sys.executable, "-c", code, *DAYS], cwd=by_command, env=environment, check=True)
-    for table in ("towns", "by_town"):
-        assert rows_of(by_airflow, table) == rows_of(by_command, table)
-    assert len(rows_of(by_airflow, "towns")) == sum(map(rows_in, PUBLISHED))
+""",
+    "dagster": """
+import sys
+import dagster as dg
+from tests.support.day_ranges import run_range, why_red
+from tidegate.dagster import definitions_for
+with dg.DagsterInstance.ephemeral() as instance:
+    run = run_range(definitions_for("declared"), "towns_nightly", sys.argv[1], sys.argv[-1], instance)
+    assert why_red(run).startswith("28 of 30 days published."), why_red(run)
+""",
+}
+
+
+def run_month(folder, name, weather):
+    """The month in a project of its own. Returns its folder."""
+    root = project(folder / name, "06:30")
+    paths = os.pathsep.join([str(root), str(ROOT)])
+    environment = {**os.environ, "WEATHER_URL": f"http://127.0.0.1:{weather.server_port}", "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", BY[name], *DAYS], cwd=root, env=environment, check=True)
+    return root
 
 
 def rows_of(folder, table):
