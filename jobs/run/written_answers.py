@@ -300,7 +300,7 @@ def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Map
         try:
             there = contents(folder)
             with pq.ParquetWriter(path, _file_schema(table)) as file:
-                for found, _ in matches(folder, there, pairs.wanted):
+                for found in matches(folder, there, pairs.wanted):
                     numbers, answers = pairs.take(found)
                     if len(numbers):
                         file.write_table(_lines(table, numbers, answers["outcome"], answers["response"]))
