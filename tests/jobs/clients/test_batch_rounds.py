@@ -65,7 +65,7 @@ def seconds_for(share, *, mode, each=0.0, **fields):
         loop = asyncio.get_running_loop()
         left = []
         task = Surroundings(
-            plan=plan, shares=[share], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
+            plan=plan, share=[share], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
             attempts=AttemptCounts(), client_for=lambda lookup, share: lookup.client(share),
         )  # fmt: skip
         (operator,) = chain(task, left.append).operators
@@ -137,7 +137,7 @@ def test_a_request_that_is_being_cancelled_after_its_rows_have_left_is_still_out
     async def main():
         loop = asyncio.get_running_loop()
         task = Surroundings(
-            plan=plan, shares=[4], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
+            plan=plan, share=[4], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
             attempts=AttemptCounts(), client_for=lambda lookup, share: lookup.client(share),
         )  # fmt: skip
         made = chain(task, lambda _: None)
