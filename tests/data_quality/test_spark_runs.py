@@ -2,7 +2,6 @@ import asyncio
 import datetime as dt
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,7 +9,7 @@ from honest_day import DAY, input_table
 
 from data_quality.day import check
 from jobs.declare.services import Retry
-from jobs.run.enrich import carry_out
+from jobs.run.enrich import write_out
 from jobs.run.metrics import count
 from jobs.run.planner import plan_tasks
 from jobs.schema import DayFacts
@@ -71,7 +70,7 @@ def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_pa
     inputs = sorted(str(path) for path in raw.glob("*.parquet"))
     rows, plan = plan_tasks(spark.read.parquet(*inputs), enrichment)
     folder = tmp_path / "published" / "runs" / "r1"
-    carry_out(rows, plan).write.parquet(str(folder))
+    written = write_out(rows, plan, str(folder))  # as a day's run writes
     now = dt.datetime.now(dt.UTC).isoformat()
     facts = DayFacts(
         declared=replace(enrichment.facts(), time_slack=5.0),  # two busy cores: the clock is not on trial here
@@ -80,8 +79,9 @@ def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_pa
         input_files=tuple(inputs),
         input_columns=tuple(table.column_names),
         folder=str(folder),
-        files=tuple(sorted(str(path) for path in Path(folder).glob("*.parquet"))),
+        files=written.files,
         shares=plan.shares,
+        shares_given=written.shares_given,
         started_at=now,
         finished_at=now,
     )
