@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs.process.spark_submit import SparkSubmit, ended
+from jobs.process.spark_submit import SparkSubmit
 from jobs.run import local_master
 from jobs.tables import run_records
 from tests.jobs.process.test_listening_ports import processes_of
@@ -134,7 +135,7 @@ def test_a_row_that_fails_the_run_is_called_for_once_and_says_so(day, service):
     service.answer = refuses_one
     thread, codes = day("strict", f"fails-{os.getpid()}")
     thread.join(300)
-    how = ended(codes[0], Path("spark.log"))
-    assert how.code == 3
-    assert "on_error is 'fail'" in how.reason
+    said = json.loads(run_records.progress_file("scored", DAY).read_text())
+    assert (codes, said["kind"]) == ([3], "stopped")
+    assert "on_error is 'fail'" in said["reason"]
     assert max(Counter(service.log).values()) == 1
