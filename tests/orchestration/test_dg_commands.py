@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.orchestration.test_component import PROJECT, dg
+from tests.orchestration.test_component import PROJECT, checked_and_listed
 from tests.orchestration.test_merged_project import ORDERS
 from tests.support.sources import ROOT
 
@@ -32,10 +32,6 @@ def merged_project(tmp_path, monkeypatch):
 
 @pytest.mark.process
 def test_dagsters_own_commands_check_and_list_the_merged_project_without_a_warning(merged_project):
-    status, said = dg(merged_project, "check", "defs")
-    assert status == 0, said
-    assert "Warning" not in said
-    status, said = dg(merged_project, "list", "defs", "--json")
-    assert status == 0, said
+    said = checked_and_listed(merged_project)
     names = ("lake/orders", "lake/orders_rated", "lake/orders_rated:every_row_once", "credit_orders_rated", "alerts")
     assert [name for name in names if f'"{name}"' not in said] == []

@@ -7,11 +7,8 @@ import json
 import math
 import random
 import sqlite3
-import threading
-import types
 from decimal import Decimal
 
-import pyarrow as pa
 import pytest
 from aiohttp import web
 
@@ -20,10 +17,8 @@ from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.run_leases import RunLeases, limits_of
-from jobs.task.driver_link import with_driver
-from jobs.task.link_protocol import PARTITION_OF_FRAME
-from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import batches, in_time, plan
+from tests.support.task_threads import TaskThreads
 from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service, lookup
 from tidegate.__main__ import main
 
@@ -82,7 +77,7 @@ def test_the_file_of_an_earlier_start_still_knows_what_was_spent(url, tmp_path):
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-class Run:
+class Run(TaskThreads):
     """One run in threads of its own: a driver, two tasks."""
 
     def __init__(self, url, declared, name, *, tasks=2, now=lambda: TODAY, budgets=()):
@@ -90,26 +85,10 @@ class Run:
         limits = limits_of([declared], budgets, now=now)
         driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
         address = driver.register(once=False, keepers=self.leases.keepers(limits))
-        self.plan = dataclasses.replace(plan(declared, share=3), driver=address, limits=limits)
-        self.errors, self.found, self.tasks = [], [], tasks
-
-    def task(self, number, rows):
-        run = PartitionRun(self.plan, number, 0)
-        context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number)
-        column = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in rows)
-        try:
-            self.found += list(with_driver(run, column, self.plan.driver, context))
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            self.errors.append(error)
-
-    def start(self, rows):
-        self.threads = [threading.Thread(target=self.task, args=(n, batches(rows))) for n in range(self.tasks)]
-        for thread in self.threads:
-            thread.start()
+        super().__init__(dataclasses.replace(plan(declared, share=3), driver=address, limits=limits), tasks)
 
     def join(self):
-        for thread in self.threads:
-            thread.join()
+        super().join()
         self.leases.close()
 
 
@@ -137,7 +116,7 @@ def priced(url, price, budget, **fields):
 def at_once(url, declared, count, rows):
     runs = [Run(url, declared, f"run {number}") for number in range(count)]
     for run in runs:
-        run.start(rows)
+        run.start(lambda: batches(rows))
     in_time(lambda: [run.join() for run in runs])
     return runs
 
@@ -178,7 +157,7 @@ def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, servic
     bills = []
     for day in range(4):
         run = Run(url, declared, "a run", tasks=1, now=lambda day=day: TODAY + dt.timedelta(days=day))
-        run.start(100)
+        run.start(lambda: batches(100))
         in_time(run.join)
         assert [type(error) for error in run.errors] == [BudgetExhausted]
         bills.append(billing.bill)
@@ -197,7 +176,7 @@ def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_
 def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(url, service, capsys):
     service.answer = Billing("1.00")
     run = Run(url, priced(service.url, "1.50 USD", Budget("6 USD", per="day")), "a run", tasks=1)
-    run.start(100)
+    run.start(lambda: batches(100))
     in_time(run.join)
     assert main(["limits"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "USD" in line]
@@ -210,7 +189,7 @@ def test_a_budget_of_an_enrichment_is_of_its_runs_only(url, service):
     declared = priced(service.url, "1 USD", Budget("25 USD", per="day"))
     for name, bill in (("one", 10), ("one", 10), ("two", 20), ("three", 25)):
         run = Run(url, declared, "a run", tasks=1, budgets=[(name, Budget("10 USD", per="day"))])
-        run.start(100)
+        run.start(lambda: batches(100))
         in_time(run.join)
         assert billing.bill == bill
     assert str(run.errors[0]).startswith("the budget of geo, 25 USD per day, is used up")

@@ -4,9 +4,7 @@ import asyncio
 import dataclasses
 import threading
 import time
-import types
 
-import pyarrow as pa
 import pytest
 from aiohttp import web
 
@@ -21,11 +19,9 @@ from jobs.run import run_leases
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.enrich import enrich
 from jobs.run.run_leases import RunLeases, limits_of
-from jobs.task.driver_link import with_driver
-from jobs.task.link_protocol import PARTITION_OF_FRAME
-from jobs.task.runner import PartitionRun
 from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
+from tests.support.task_threads import TaskThreads
 from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Rate, Service
 from tidegate.__main__ import main
 
@@ -66,7 +62,7 @@ def hold(url, declared, calls):
     return asyncio.run(step(service_of(declared), beat)).shares["calls"].has
 
 
-class Run:
+class Run(TaskThreads):
     """One run in threads of its own: a driver, two tasks."""
 
     def __init__(self, url, declared, *, tasks=2, name="a run"):
@@ -78,28 +74,10 @@ class Run:
             (self.keeper,) = keepers.values()
         self.driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
         address = self.driver.register(once=False, keepers=keepers)
-        planned = plan(declared, share=LIMIT)
-        self.plan = dataclasses.replace(planned, driver=address, limits=limits)
-        self.tasks = tasks
-        self.found, self.threads, self.errors = [], [], []
-
-    def task(self, number, rows):
-        run = PartitionRun(self.plan, number, 0)
-        context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number)
-        column = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in rows)
-        try:
-            self.found += list(with_driver(run, column, self.plan.driver, context))
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            self.errors.append(error)
-
-    def start(self, rows):
-        self.threads = [threading.Thread(target=self.task, args=(n, batches(rows))) for n in range(self.tasks)]
-        for thread in self.threads:
-            thread.start()
+        super().__init__(dataclasses.replace(plan(declared, share=LIMIT), driver=address, limits=limits), tasks)
 
     def join(self):
-        for thread in self.threads:
-            thread.join()
+        super().join()
         return sum(batch.num_rows for batch in self.found)
 
 
@@ -111,7 +89,7 @@ def test_two_runs_have_no_more_calls_in_flight_than_one_may_have(url, cache):
 
     def both():
         for run in runs:
-            run.start(150)
+            run.start(lambda: batches(150))
         return [run.join() for run in runs]
 
     assert in_time(both) == [300, 300]
@@ -122,7 +100,7 @@ def test_two_runs_have_no_more_calls_in_flight_than_one_may_have(url, cache):
 def test_a_run_alone_has_the_whole_limit_and_gives_it_back_at_its_end(url, wait_for):
     function = Function(seconds=lambda key: 0.01)
     run = Run(url, lookup(function, max_concurrency=LIMIT), tasks=1)
-    run.start(300)
+    run.start(lambda: batches(300))
     assert in_time(run.join) == 300
     assert function.highest == LIMIT
 
@@ -139,7 +117,7 @@ def test_what_another_run_holds_is_not_used_and_what_it_leaves_is(url):
     other = Run(url, declared)
 
     assert [hold(url, declared, 4) for _ in range(2)] == [4, 4]
-    other.start(100)
+    other.start(lambda: batches(100))
     assert in_time(other.join) == 200
     assert function.highest == LIMIT - 4
 
@@ -167,7 +145,7 @@ def test_one_refusal_stops_all_tasks_of_both_runs_until_the_pause_ends(url):
 
     def both():
         for run in runs:
-            run.start(60)
+            run.start(lambda: batches(60))
         return [run.join() for run in runs]
 
     assert in_time(both) == [120, 120]
@@ -188,7 +166,7 @@ def test_without_the_store_the_run_stops_in_one_sentence(url, monkeypatch):
             raise StoreLost("gone")
 
     run.keeper.store = Gone()
-    run.start(1000)
+    run.start(lambda: batches(1000))
     in_time(run.join)
     assert [type(error) for error in run.errors] == [RunStopped]
     assert "The store of the limits (TIDEGATE_LIMITS_URL) has not answered for" in str(run.errors[0])
@@ -226,7 +204,7 @@ def test_a_pause_of_one_task_is_that_of_all_tasks_of_its_run(monkeypatch):
             return await super().async_invoke(value)
 
     run = Run(None, lookup(Refusing(seconds=lambda key: 0.05), max_concurrency=LIMIT))
-    run.start(100)
+    run.start(lambda: batches(100))
     assert in_time(run.join) == 200
     (paused,) = [when for what, when in began if what == "refused"]
     assert next(when for what, when in began if when > paused + 0.2) >= paused + 0.99
