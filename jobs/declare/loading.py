@@ -9,6 +9,7 @@ from jobs.declare import enrichment
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.plain_form import enrichment_of
 from jobs.errors import DeclarationError
+from jobs.wording import one_line
 
 SERVICES = Path("services")  # NAME.yaml each: what several enrichments ask
 
@@ -58,7 +59,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise DeclarationError(f"{path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:
-        raise DeclarationError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+        raise DeclarationError(f"{path} is no YAML: {one_line(str(error))}.") from error
     if not isinstance(found, dict):
         raise DeclarationError(f"{path} must hold fields with their values.")
     return found

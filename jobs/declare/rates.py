@@ -55,16 +55,21 @@ class Rate:
     @property
     def seconds(self) -> int:
         """The length of a period."""
-        found = PERIOD.fullmatch(self.per)
-        assert found is not None  # checked at construction
-        return int(found[1] or 1) * SECONDS[found[2]]
+        many, period = self._period
+        return int(many or 1) * SECONDS[period]
 
     @property
     def name(self) -> str:
         """The same for limits of the same unit and period."""
+        many, period = self._period
+        return f"{self.unit}s per {period if many is None else f'{many} {period}s'}"
+
+    @property
+    def _period(self) -> tuple[str | None, str]:
+        """How many, if that is said, and of what."""
         found = PERIOD.fullmatch(self.per)
         assert found is not None  # checked at construction
-        return f"{self.unit}s per {found[2] if found[1] is None else f'{found[1]} {found[2]}s'}"
+        return found[1], found[2]
 
     @property
     def of_a_call(self) -> int:

@@ -14,6 +14,7 @@ from deltalake.schema import PrimitiveType
 
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn
+from jobs.wording import one_line
 
 VECTORS = "deletionVectors"
 # what a table may need of its readers; any other feature changes which rows or values its files stand for
@@ -50,7 +51,7 @@ class DeltaInput:
             opened._refuse_what_is_not_read()
         except (DeltaError, OSError, ValueError) as error:
             named = f"version {version} of {root}" if version is not None else root
-            raise DeclarationError(f"input: {named} cannot be read: {' '.join(str(error).split())}.") from error
+            raise DeclarationError(f"input: {named} cannot be read: {one_line(str(error))}.") from error
         return opened
 
     @property

@@ -20,6 +20,7 @@ from pyarrow import json as json_lines
 
 from jobs import durable
 from jobs.errors import DeclarationError
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Input
@@ -134,7 +135,7 @@ def _zoned(times: pa.Array) -> pa.Array:
 
 def _shown(error: Exception, *, hidden: bool) -> str:
     """One line of the error, without the row, and without values where they are personal."""
-    text = re.sub(r"(got \d+): .*", r"\1", " ".join(str(error).split()))
+    text = re.sub(r"(got \d+): .*", r"\1", one_line(str(error)))
     if hidden:
         text = re.sub(r"('|parse:).*", "...", text)
     return text[:LONGEST].rstrip(".")
