@@ -143,7 +143,7 @@ def main():
                 stage = event.get("unit", "rows")
                 if stage not in asked:
                     asked.add(stage)
-                    tell(f"until the first {stage} were told of")
+                    tell(f"until the first progress of {stage}")
             elif event["kind"] != "started":
                 tell(event["kind"])
 

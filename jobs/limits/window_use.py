@@ -1,8 +1,8 @@
 """What one task has used of a limit in any window of time, or for good. Plain data, without waiting.
 
 A call reserves the most that it may use, and settles what it used. That stays in use until a window has passed since
-the latest moment at which the service can have counted it; so whoever holds N of a limit never uses more than N in any
-window, and neither do all holders together.
+the latest moment at which the service can have counted it. So a holder of N of a limit never uses more than N in any
+window, and all holders together never use more than the limit.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class TaskLimits:
     def _resize(self) -> None:
         """Set the operators' concurrency to this task's share and lease.
 
-        One of them waits for its lease where there is none, so that it is asked for.
+        It is at least 1: without a lease, one call starts to wait for it, and its wait requests the lease.
         """
         if self._chain is None:
             return

@@ -41,9 +41,9 @@ class Publication:
 
 
 def tell_publications(instance: dg.DagsterInstance, declared: Declared, after: int) -> tuple[list[str], int]:
-    """Tell of the versions of the table after this one. Returns their days, and up to which version is told.
+    """Report the table's versions after this one to Dagster. Returns their days, and the last version reported.
 
-    Each version is told once; what a run of Dagster has told itself is not.
+    Each version is reported once. A version that a run of Dagster published is skipped: that run reports it.
     """
     found, last = news(instance, declared, after)
     latest = run_records.latest(declared.name) if found else []

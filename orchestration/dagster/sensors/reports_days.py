@@ -1,4 +1,4 @@
-"""Reports to Dagster what it does not see by itself: runs that died, days published elsewhere, missed deadlines."""
+"""One sensor that reports to Dagster: runs that died, days published without Dagster, missed deadlines."""
 
 import dataclasses
 import datetime as dt
@@ -44,7 +44,7 @@ def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.S
         "published_in_time is answered when a deadline passes, and when the day is published after all.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        instance, began = context.instance, dt.datetime.now(dt.UTC)
+        instance, began = context.instance, utc_now()
         cursor = ReportsCursor(**json.loads(context.cursor or "{}"))
         since = dt.datetime.fromisoformat(cursor.until) if cursor.until else began - FIRST_LOOK
         ended = end_dead_runs(instance)

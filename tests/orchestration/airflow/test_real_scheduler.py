@@ -1,6 +1,4 @@
-"""Airflow's own scheduler over a month: what becomes of each day, who is told, what is called, and which rows there
-are.
-"""
+"""Airflow's own scheduler over a month: the state of each day, its events, the calls at the service, and the rows."""
 
 import contextlib
 import datetime as dt
