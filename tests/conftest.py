@@ -53,8 +53,9 @@ def _is_not_quick(item):
     return marked or not STARTING.isdisjoint(item.fixturenames)
 
 
-# for every Java that the tests start: most end before their code is worth compiling well
-QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archived_classes()}"
+# for every Java that the tests start: most end before their code is worth compiling well; a long
+# session of proofs compiles more than the 48 MB that this level reserves for code
+QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC {archived_classes()}"
 os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK_JAVA} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
 
 

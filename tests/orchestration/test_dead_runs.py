@@ -27,7 +27,7 @@ from orchestration.dagster.sensors.reports_days import reports_days
 
 @pytest.fixture
 def instance():
-    with dg.DagsterInstance.local_temp() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         yield instance
 
 

@@ -25,7 +25,7 @@ from tests.support.day_ranges import range_tags
 @pytest.fixture
 def instance(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with dg.DagsterInstance.local_temp() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         yield instance
 
 

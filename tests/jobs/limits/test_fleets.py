@@ -23,6 +23,7 @@ def test_three_runs_share_a_limit_fairly_and_use_it():
     assert store.steps / 60 < 4
 
 
+@pytest.mark.slow
 def test_a_thousand_tasks_in_twenty_runs_cost_the_store_twenty_steps_a_second():
     service, store, use, jain = run(runs=20, tasks=50, limit=40, seconds=15)
     assert service.peak == 40
@@ -56,6 +57,7 @@ async def trouble(runs, store, service):
             store.down = False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_killed_and_stopped_runs_and_a_store_that_goes_and_comes_never_exceed_the_limit(seed):
     service, _, _, _ = run(seed, runs=6, tasks=4, limit=16, seconds=120, meanwhile=trouble)
@@ -78,6 +80,7 @@ def test_the_share_of_a_killed_run_is_in_use_again_after_its_time_to_live():
     assert rates[2] > 0.95 * rates[0]
 
 
+@pytest.mark.slow
 def test_without_the_store_no_call_starts_beyond_the_lease_and_all_go_on_when_it_is_back():
     async def down(runs, store, service):
         await asyncio.sleep(20)

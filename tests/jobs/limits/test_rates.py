@@ -204,6 +204,7 @@ def jain(service):
     return sum(each) ** 2 / (len(each) * sum(one * one for one in each))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_three_runs_of_four_tasks_use_each_limit_to_its_end_and_never_above(seed):
     draw = random.Random(seed)
@@ -240,6 +241,7 @@ async def trouble(fleet, store):
             store.down = False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_runs_and_a_store_that_goes_and_comes_never_exceed_a_rate(seed):
     draw = random.Random(seed)
