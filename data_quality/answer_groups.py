@@ -44,6 +44,11 @@ class AnswerGroups:
     def of(cls, places: Numbers, answers: Numbers, by_call: Flags) -> AnswerGroups:
         return cls._grouped(places, np.ones(len(places), np.int64), by_call.astype(np.int64), answers, answers)
 
+    def only(self, chosen: Flags) -> AnswerGroups:
+        return AnswerGroups(
+            self.places[chosen], self.rows[chosen], self.calls[chosen], self.lowest[chosen], self.highest[chosen]
+        )
+
     @classmethod
     def together(cls, parts: Sequence[AnswerGroups]) -> AnswerGroups:
         if len(parts) == 1:
@@ -93,12 +98,17 @@ class StoredAnswers:
         there = self._places[found] == places
         return self._answers[found], there, there & self._gone[found]
 
+    def settled(self, groups: AnswerGroups) -> Flags:
+        """The groups whose rows have the stored answer, which no further rows of their places can change."""
+        stored, there, gone = self.at(groups.places)
+        found: Flags = there & ~gone & (groups.lowest == stored) & (groups.highest == stored)
+        return found
+
     def unlike(self, groups: AnswerGroups) -> tuple[Flags, Flags]:
         """The groups with a wrong answer, and those whose stored answer may be gone.
 
         Without a stored answer, two calls that ended in the same µs may have different answers.
         """
-        stored, there, gone = self.at(groups.places)
+        _, _, gone = self.at(groups.places)
         alike = (groups.lowest == groups.highest) | (groups.calls > 1)
-        as_stored = there & (groups.lowest == stored) & (groups.highest == stored)
-        return ~np.where(gone, alike, as_stored), gone
+        return ~np.where(gone, alike, self.settled(groups)), gone

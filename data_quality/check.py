@@ -12,7 +12,7 @@ from data_quality.findings import Finding, identity_columns
 from data_quality.run_output import Faults, Flags, More, TaskRows, nothing_more
 from data_quality.written_day import WrittenDay
 from jobs import schema
-from jobs.schema import DeclaredFacts, LookupFacts, Severity
+from jobs.schema import SOURCE_IDENTITY, DeclaredFacts, LookupFacts, Severity
 
 
 class Cure(Enum):
@@ -24,12 +24,13 @@ class Cure(Enum):
 
 
 class Check(ABC):
-    """One check of one declaration. It reads each task once, several at a time, and then combines the results."""
+    """One check of one declaration. It reads the rows in parts, several at a time, and then combines the results."""
 
     name: ClassVar[str]
     severity: ClassVar[Severity] = "error"  # unless declared otherwise
     red_when: ClassVar[str]  # for the documentation
     cure: ClassVar[Cure] = Cure.RUN_AGAIN
+    whole_tasks: ClassVar[bool] = False  # compares a task's rows with each other: reads all at once, with few columns
 
     def __init__(self, declared: DeclaredFacts) -> None:
         self.declared = declared
@@ -58,14 +59,19 @@ class Check(ABC):
         return ()
 
     def prepare(self, day: WrittenDay) -> None:  # noqa: B027  # most need nothing
-        """Runs before the first task."""
+        """Runs before the first rows."""
 
-    def of_task(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
-        """The partial result for the rows of one task."""
+    def of_rows(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
+        """The partial result for a part of a task's rows; for all of them with `whole_tasks`."""
 
     @abstractmethod
     def finding(self, parts: list[Any], day: WrittenDay) -> Finding:
-        """The finding of all tasks from `parts`, the results of `of_task`."""
+        """The finding of the day from `parts`, the results of `of_rows`."""
+
+    @property
+    def reads(self) -> set[str]:
+        """The columns that the check and its evidence use, if it reads whole tasks."""
+        return {*self.needs, *identity_columns(self.declared, self.declared.row_id), *SOURCE_IDENTITY}
 
     def faults(self, rows: TaskRows, at_fault: Flags, columns: Iterable[str], more: More = nothing_more) -> Faults:
         """The rows at fault, with their identity columns and `columns` as evidence."""

@@ -1,10 +1,10 @@
-"""All checks of a day in one pass over its tasks, with only a few tasks in memory at a time."""
+"""All checks of a day, with only a few parts of its tasks in memory at a time."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,10 @@ from data_quality.written_day import WrittenDay
 from jobs.wording import one_line
 
 LONGEST = 300  # characters of an error
-AT_ONCE = min(8, os.cpu_count() or 1)  # tasks
+AT_ONCE = min(8, os.cpu_count() or 1)  # parts
+
+
+Sees = Check | Pictures
 
 
 class Judging:
@@ -32,21 +35,29 @@ class Judging:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             why_not = list(pool.map(self._why_not, self._checks))
             able = [check for check, why in zip(self._checks, why_not, strict=True) if not why]
-            sees = [*(check.of_task for check in able), pictures.of_task]
-
-            def of_task(read: Callable[[], TaskRows]) -> list[Any]:
-                rows = read()
-                return [_guarded(partial(see, rows, day)) for see in sees]
-
-            tasks = list(pool.map(of_task, day.output.tasks()))
-            *of_checks, drawn = [[task[number] for task in tasks] for number in range(len(sees))]
+            of_tasks = [check for check in able if check.whole_tasks]
+            of_parts = [check for check in able if not check.whole_tasks]
+            columns = {name for check in of_tasks for name in check.reads}
+            by_task = self._seen(pool, day.output.tasks(columns) if of_tasks else (), of_tasks)
+            *by_part, drawn = self._seen(pool, day.output.parts(), [*of_parts, pictures])
+            judged, results = [*of_tasks, *of_parts], [*by_task, *by_part]
             found = dict(
-                zip((check.full_name for check in able), pool.map(self._finding, able, of_checks), strict=True)
+                zip((check.full_name for check in judged), pool.map(self._finding, judged, results), strict=True)
             )
         if not any(isinstance(part, Exception) for part in drawn):  # the checks report columns of a wrong type
             self.pictures = pictures.drawn(drawn)
         refused = {check.full_name: why for check, why in zip(self._checks, why_not, strict=True) if why}
         return found | {name: Finding.not_run(why) for name, why in refused.items()}
+
+    def _seen(self, pool: Executor, reads: Iterable[Callable[[], TaskRows]], by: Sequence[Sees]) -> list[list[Any]]:
+        """What each of these made of the rows of each of these readings."""
+
+        def of_rows(read: Callable[[], TaskRows]) -> list[Any]:
+            rows = read()
+            return [_guarded(partial(one.of_rows, rows, self._day)) for one in by]
+
+        seen = list(pool.map(of_rows, reads))
+        return [[part[number] for part in seen] for number in range(len(by))]
 
     def _finding(self, check: Check, parts: list[Any]) -> Finding:
         error = next((part for part in parts if isinstance(part, Exception)), None)

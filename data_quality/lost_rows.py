@@ -34,7 +34,7 @@ def _there(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, int]]]:
     """By input file: the numbers, tasks and places of its rows; by task: the places in use."""
     files: dict[str, list[Places]] = {}
     taken: set[tuple[int, int]] = set()
-    for read in output.tasks():
+    for read in output.parts():
         rows = read()
         columns = np.column_stack([rows.numbers(name) for name in (SOURCE_ROW, PARTITION, INPUT_SEQ)])
         whole = np.nan_to_num(columns, nan=-1).astype(np.int64)

@@ -1,14 +1,15 @@
-"""The files of a run for the checks: task by task, with the rows in the order of writing."""
+"""The files of a run for the checks: in parts of a task, or task by task, with the rows in the order of writing."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ Places = NDArray[np.int64]
 T = TypeVar("T")
 More = Callable[[int], dict[str, Any]]  # further evidence of a row, beside its columns
 
+ROWS_AT_ONCE = 1_000_000  # rows of a part, with all columns about 600 bytes each in memory
 _NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")  # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
 
 
@@ -57,7 +59,9 @@ def nothing_more(_row: int) -> dict[str, Any]:
 
 
 class TaskRows:
-    """The rows of one task. In a column read as numbers, null is NaN, so that every comparison with it is false."""
+    """The rows of one task, or a part of them. In a column read as numbers, null is NaN, so that every comparison with
+    it is false.
+    """
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.unify_dictionaries().combine_chunks()
@@ -156,7 +160,7 @@ def as_numbers(column: pa.Array) -> Floats:
 
 @dataclass(frozen=True)
 class Calls:
-    """The attempts of a task's rows for one lookup, in sequence; times in µs, NaN if missing."""
+    """The attempts of these rows for one lookup, in sequence; times in µs, NaN if missing."""
 
     counts: Places  # of each row
     starts: Floats
@@ -197,17 +201,40 @@ class Calls:
         return found
 
 
+class RowGroup(NamedTuple):
+    file: str
+    number: int
+    rows: int
+
+
 @dataclass(frozen=True)
 class Task:
-    """The rows of one task: its files, or rows of a table."""
+    """The rows of one task, or a part of them: row groups of its files, or rows of a table."""
 
-    files: tuple[str, ...] = ()
-    rows: pa.Table | None = None
+    groups: tuple[RowGroup, ...] = ()
+    table: pa.Table | None = None
 
-    def read(self, dictionaries: list[str]) -> TaskRows:
-        if self.rows is not None:
-            return TaskRows(self.rows)
-        tables = [pq.read_table(file, partitioning=None, read_dictionary=dictionaries) for file in self.files]
+    def parts(self) -> Iterator[Task]:
+        """Parts of at most ROWS_AT_ONCE rows; a row group is never divided."""
+        if self.table is not None:
+            for start in range(0, max(1, self.table.num_rows), ROWS_AT_ONCE):
+                yield Task(table=self.table.slice(start, ROWS_AT_ONCE))
+            return
+        part: list[RowGroup] = []
+        for group in self.groups:
+            if part and sum(one.rows for one in part) + group.rows > ROWS_AT_ONCE:
+                yield Task(tuple(part))
+                part = []
+            part.append(group)
+        yield Task(tuple(part))
+
+    def read(self, dictionaries: list[str], columns: list[str] | None = None) -> TaskRows:
+        if self.table is not None:
+            return TaskRows(self.table)
+        tables = []
+        for name, groups in itertools.groupby(self.groups, lambda group: group.file):
+            with pq.ParquetFile(name, read_dictionary=dictionaries) as file:
+                tables.append(file.read_row_groups([group.number for group in groups], columns=columns))
         return TaskRows(pa.concat_tables(tables, promote_options="default"))
 
 
@@ -231,15 +258,19 @@ class RunOutput:
         columns = pa.unify_schemas(
             [one.schema.to_arrow_schema().remove_metadata() for one in footers] or [pa.schema([])]
         )
-        written = [(file, footer) for file, footer in zip(ordered, footers, strict=True) if footer.num_rows]
-        tasks: dict[int, list[str]] = {}
+        written = {file: footer for file, footer in zip(ordered, footers, strict=True) if footer.num_rows}
+        groups = {
+            file: [RowGroup(file, number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
+            for file, footer in written.items()
+        }
+        tasks: dict[int, list[RowGroup]] = {}
         rows: Counter[int] = Counter()
-        for file, footer in written:
+        for file, footer in written.items():
             number = _only_task(footer)
             if number is None:
-                whole = Task(tuple(file for file, _ in written)).read([])
+                whole = Task(tuple(itertools.chain(*groups.values()))).read([])
                 return cls(declared, columns, _by_task(whole.table))
-            tasks.setdefault(number, []).append(file)
+            tasks.setdefault(number, []).extend(groups[file])
             rows[number] += footer.num_rows
         # the longest first, so that no core is left alone with a long one at the end
         return cls(declared, columns, [Task(tuple(tasks[number])) for number, _ in rows.most_common()])
@@ -258,10 +289,18 @@ class RunOutput:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def tasks(self) -> Iterator[Callable[[], TaskRows]]:
-        """One function per task that reads its rows."""
+    def parts(self) -> Iterator[Callable[[], TaskRows]]:
+        """Functions that each read a part of a task with all columns."""
         for task in self._tasks:
-            yield lambda task=task: task.read(self._dictionaries)  # type: ignore[misc]
+            for part in task.parts():
+                yield partial(part.read, self._dictionaries)
+
+    def tasks(self, columns: Iterable[str]) -> Iterator[Callable[[], TaskRows]]:
+        """One function per task that reads all its rows, with at least these columns where the files have them."""
+        wanted = set(columns)
+        names = [name for name in self.columns.names if name in wanted]
+        for task in self._tasks:
+            yield partial(task.read, [name for name in self._dictionaries if name in wanted], names)
 
 
 def _in_order_of_writing(file: str) -> tuple[str, int, str]:
@@ -287,9 +326,9 @@ def _only_task(footer: pq.FileMetaData) -> int | None:
 
 def _by_task(table: pa.Table) -> list[Task]:
     if PARTITION not in table.column_names:
-        return [Task(rows=table)]
+        return [Task(table=table)]
     numbers = table[PARTITION].combine_chunks()
     return [
-        Task(rows=table.filter(numbers.is_null() if number is None else pc.equal(numbers, number)))
+        Task(table=table.filter(numbers.is_null() if number is None else pc.equal(numbers, number)))
         for number in numbers.unique().to_pylist()
     ]

@@ -31,13 +31,14 @@ _ROW_EXPECTED = (
 
 @dataclass(frozen=True)
 class Answers:
-    """Of one task."""
+    """Of some rows."""
 
     rows: int
+    answered: int
     contradicted: Faults  # by the row's own columns about its answer
     other_keys: Faults  # than declared
     parts: Counter[str]  # rows by differing part of the key
-    groups: AnswerGroups
+    groups: AnswerGroups  # those that further rows can change
 
 
 class AnswersMatch(LookupCheck):
@@ -88,11 +89,13 @@ class AnswersMatch(LookupCheck):
         names = [part.name for part in there.field(self.key).type] if self.key in there.names else []
         self._absent = [part for part, _ in lasting(self.lookup) if len(day.output) and part not in names]
 
-    def of_task(self, rows: TaskRows, day: WrittenDay) -> Answers:
+    def of_rows(self, rows: TaskRows, day: WrittenDay) -> Answers:
         contradicted = self.faults(rows, self._contradicted(rows, day.facts), self.shown)
         other_keys, parts = self._other_keys(rows, day)
         places, answers, by_call = self._numbers(rows, self._answered(rows))
-        return Answers(len(rows), contradicted, other_keys, parts, AnswerGroups.of(places, answers, by_call))
+        groups = AnswerGroups.of(places, answers, by_call)
+        unsettled = groups.only(~self._stored.settled(groups))
+        return Answers(len(rows), len(places), contradicted, other_keys, parts, unsettled)
 
     def finding(self, parts: list[Answers], day: WrittenDay) -> Finding:
         return _together([self._by_answer(parts, day), self._by_row(parts), self._by_key(parts, day)])
@@ -166,7 +169,7 @@ class AnswersMatch(LookupCheck):
     def _by_answer(self, parts: list[Answers], day: WrittenDay) -> Finding:
         groups = AnswerGroups.together([part.groups for part in parts])
         unlike, gone = self._stored.unlike(groups)
-        count, count_gone = int(groups.rows.sum()), int(groups.rows[gone].sum())
+        count, count_gone = sum(part.answered for part in parts), int(groups.rows[gone].sum())
         expected = "each answer is the stored one of its key and time" if self._stored.known else _ALIKE
         if unlike.any():
             return self._named(groups.places[unlike], count, expected, day)
@@ -182,14 +185,14 @@ class AnswersMatch(LookupCheck):
     def _named(self, unlike: Numbers, count: int, expected: str, day: WrittenDay) -> Finding:
         """The rows whose answer differs from the stored one; without a stored one, from most of their group."""
         seen: Counter[tuple[int, int]] = Counter()
-        for read in day.output.tasks():
+        for read in day.output.parts():
             task = read()
             places, answers, _ = self._numbers(task, self._answered(task))
             among = np.isin(places, unlike)
             seen.update(zip(places[among].tolist(), answers[among].tolist(), strict=True))
         wrong = self._wrong_answers(seen)
         faults = []
-        for read in day.output.tasks():
+        for read in day.output.parts():
             task = read()
             answered = self._answered(task)
             places, answers, _ = self._numbers(task, answered)

@@ -26,7 +26,7 @@ class CallsReconciled(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return self.status, self.source
 
-    def of_task(self, rows: TaskRows, _day: WrittenDay) -> int:
+    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> int:
         return int((rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")).sum())
 
     def finding(self, parts: list[int], day: WrittenDay) -> Finding:

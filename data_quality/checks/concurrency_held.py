@@ -36,6 +36,7 @@ class Peak:
 
 class ConcurrencyHeld(LookupCheck):
     name = "concurrency_held"
+    whole_tasks = True
     red_when = (
         "a task had more calls in flight than its share at that moment, or the shares together exceeded the limit; "
         "for batches, more requests, as counted when they were sent"
@@ -55,7 +56,7 @@ class ConcurrencyHeld(LookupCheck):
         """Of the lookup."""
         return [one.name for one in self.declared.lookups].index(self.lookup.name)
 
-    def of_task(self, rows: TaskRows, day: WrittenDay) -> Peak | None:
+    def of_rows(self, rows: TaskRows, day: WrittenDay) -> Peak | None:
         if self.number >= len(day.facts.shares):
             return None
         calls = rows.calls(self.lookup.name)

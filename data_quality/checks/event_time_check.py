@@ -27,6 +27,8 @@ Part = TypeVar("Part", bound=Marked)
 class EventTimeCheck(Check):
     """A check of a declaration with an event time."""
 
+    whole_tasks = True
+
     @property
     def wanted(self) -> bool:
         return self.declared.event_time is not None
@@ -44,7 +46,7 @@ class EventTimeCheck(Check):
     def judged(self, rows: TaskRows, marks: TrueMarks) -> Marked:
         """Compares the rows of a task with the true marks."""
 
-    def of_task(self, rows: TaskRows, _day: WrittenDay) -> Marked:
+    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Marked:
         return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
 
     def with_lost_rows(self, parts: list[Part], day: WrittenDay) -> list[Part]:
@@ -52,7 +54,7 @@ class EventTimeCheck(Check):
         if not any(part.gaps for part in parts):
             return parts
         again = []
-        for read in day.output.tasks():
+        for read in day.output.tasks(self.reads):
             rows = read()
             task = int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1))
             again.append(self.judged(rows, true_marks(rows, self.event_time, day.lost.get(task, NONE_LOST))))

@@ -18,7 +18,7 @@ from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_ID
 
 @dataclass(frozen=True)
 class Runs:
-    """The row numbers of one input file in one task, as runs without a gap."""
+    """The row numbers of one input file in a part of a task, as runs without a gap."""
 
     firsts: Places
     lasts: Places
@@ -44,7 +44,7 @@ class EveryRowOnce(Check):
     expected = "each row of the input exactly once, by source file and row number"
     needs = SOURCE_IDENTITY
 
-    def of_task(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Runs]:
+    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Runs]:
         return {path_of(uri or ""): Runs.of(_numbers(rows)[at]) for uri, at in by_file(rows).items()}
 
     def finding(self, parts: list[dict[str, Runs]], day: WrittenDay) -> Finding:
@@ -98,7 +98,7 @@ def _numbers(rows: TaskRows) -> Places:
 def _gathered(day: WrittenDay, places: list[str]) -> dict[str, Floats]:
     """By input file: the number of each of its rows in the files, and the row's place from `places`."""
     found: dict[str, list[Floats]] = {}
-    for read in day.output.tasks():
+    for read in day.output.parts():
         task = read()
         columns = np.column_stack([_numbers(task), *(task.numbers(name) for name in places)])
         for uri, at in by_file(task).items():

@@ -41,7 +41,7 @@ class InputUnchanged(Check):
             else:
                 self._columns.append((given.name, written.name))
 
-    def of_task(self, rows: TaskRows, day: WrittenDay) -> tuple[Counter[str], Faults]:
+    def of_rows(self, rows: TaskRows, day: WrittenDay) -> tuple[Counter[str], Faults]:
         if self._differs:
             return Counter(), Faults(0)
         wrong = np.zeros(len(rows), np.bool_)

@@ -28,6 +28,7 @@ class Order:
 
 class OrderHeld(Check):
     name = "order_held"
+    whole_tasks = True
     red_when = (
         "`ordered`: the rows of a task do not follow the order of the input; `key_ordered`: the rows of one key in one"
         " segment do not; or `_output_seq` differs from the files"
@@ -52,7 +53,7 @@ class OrderHeld(Check):
     def needs(self) -> tuple[str, ...]:
         return (PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, *self.key)
 
-    def of_task(self, rows: TaskRows, _day: WrittenDay) -> Order:
+    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Order:
         among = self._among(rows)
         inverted, claimed = gone_back(rows.numbers(INPUT_SEQ), among), gone_back(rows.numbers(OUTPUT_SEQ))
         none = Faults(0)

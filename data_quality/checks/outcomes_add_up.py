@@ -31,7 +31,7 @@ class OutcomesAddUp(Check):
         columns = (schema.status, schema.source, schema.attempts)
         return tuple(column(lookup.name) for lookup in self.declared.lookups for column in columns)
 
-    def of_task(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, dict[str, Counter[Any]]]:
+    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, dict[str, Counter[Any]]]:
         wrong = np.zeros(len(rows), np.bool_)
         for lookup in self.declared.lookups:
             wrong |= _contradicted(rows, lookup)

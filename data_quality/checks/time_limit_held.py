@@ -17,7 +17,7 @@ TICK_MS = 1.0  # tolerance for two rounded readings of one clock
 
 @dataclass(frozen=True)
 class Times:
-    """The times of one task in ms; None if missing."""
+    """The times of some rows in ms; None if missing."""
 
     faults: Faults
     rows: int
@@ -52,7 +52,7 @@ class TimeLimitHeld(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return (*self.shown, self.source)
 
-    def of_task(self, rows: TaskRows, _day: WrittenDay) -> Times:
+    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Times:
         timed_out = rows.one_of(self.status, "timeout")
         latency = rows.numbers(schema.latency_ms(self.lookup.name))
         own = latency - self._paused(rows)

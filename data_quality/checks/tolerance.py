@@ -34,7 +34,7 @@ class ToleranceCheck(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return self.status, self.error
 
-    def of_task(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
+    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
         wrong = rows.one_of(self.status, *self.outcomes)
         shown = [name for name in (self.error, schema.latency_ms(self.lookup.name)) if name in rows.names]
         return outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
@@ -59,7 +59,7 @@ class ToleranceCheck(LookupCheck):
 def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
     """The commonest errors, without numbers and ids, so that '500 for key 1717' and '500 for key 1818' are one."""
     causes: Counter[str] = Counter()
-    for read in day.output.tasks():
+    for read in day.output.parts():
         task = read()
         of_rows = task.table[check.error].filter(task.one_of(check.status, *check.outcomes))
         for one in of_rows.value_counts().to_pylist():

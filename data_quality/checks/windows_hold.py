@@ -41,7 +41,7 @@ MILLIS = pa.timestamp("ms", "UTC")
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of one task. files: paths of the input, which the codes name."""
+    """Some rows of one task. files: paths of the input, which the codes name."""
 
     files: list[str]
     codes: Places
@@ -76,7 +76,7 @@ class WindowsHold(Check):
         assert self.declared.event_time is not None
         return (*SOURCE_IDENTITY, self.declared.event_time.column)
 
-    def of_task(self, rows: TaskRows, _day: WrittenDay) -> Part:
+    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Part:
         assert self.declared.event_time is not None
         files, codes = [], np.zeros(len(rows), np.int64)
         for number, (uri, at) in enumerate(by_file(rows).items()):

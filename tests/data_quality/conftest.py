@@ -3,7 +3,15 @@ from pathlib import Path
 
 import pytest
 
+from data_quality import run_output
+
 sys.path.insert(0, str(Path(__file__).parent))  # honest_day and planted_faults stand beside the tests that use them
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch):
+    """Days of few rows too are read in several parts of a task."""
+    monkeypatch.setattr(run_output, "ROWS_AT_ONCE", 40)
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ class Day:
         for folder, tables in ((raw, self.inputs), (run, self.outputs)):
             folder.mkdir(parents=True, exist_ok=True)
             for name, table in tables.items():
-                pq.write_table(table, folder / name, row_group_size=100_000)
+                pq.write_table(table, folder / name, row_group_size=max(10, min(100_000, len(table) // 3)))
         return self.facts(), self.figures()
 
     def _folders(self) -> tuple[Path, Path]:

@@ -45,7 +45,7 @@ def test_a_check_that_breaks_names_the_cause_and_stops_no_other(spark, tmp_path,
     def broken(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(OrderHeld, "of_task", broken)
+    monkeypatch.setattr(OrderHeld, "of_rows", broken)
     facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
     found = judge(spark, facts)
     order = found.pop("order_held")
