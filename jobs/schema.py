@@ -256,6 +256,7 @@ class WindowFacts(Facts):
     key: tuple[str, ...]
     sql: str  # aggregates, in Spark's SQL
     panes: Panes
+    zone: str = "UTC"  # of the day that a window starts on
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,8 @@ class DeclaredFacts(Facts):
     error_tolerance: float = 0.0
     miss_change: float | None = None  # largest change of the miss share in 28 days; None: not checked
     time_slack: float = 0.25  # s, allowed over a time limit before a row counts as too slow
-    publish_by: str | None = None  # "06:30", UTC, on the day after
+    publish_by: str | None = None  # "06:30", in `zone`, on the day after
+    zone: str = "UTC"  # whose days the input's are
     severities: dict[str, Severity] = field(default_factory=dict)  # check name -> severity, against its default
     expectations: tuple[ExpectationFacts, ...] = ()
     ledger: str | None = None  # where answers are stored; None: nowhere

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import importlib
 import re
+import zoneinfo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -196,8 +198,9 @@ class Enrichment:
         key: The key columns of mode key_ordered.
         event_time: Enables watermarks and late rows; None disables both.
         tolerance: The tolerated failures of a published day.
-        schedule: Cron in UTC; each run enriches the day before.
-        publish_by: "HH:MM" in UTC, on the day after: until then a stopped day is restarted.
+        schedule: Cron in `zone`; each run enriches the day before.
+        publish_by: "HH:MM" in `zone`, on the day after: until then a stopped day is restarted.
+        zone: Time zone of schedule, publish_by and the input's days, as "Europe/Berlin".
         start: First day, for backfills.
         end: The day after the last one; None for no end.
         owners: Owners of the Dagster asset: mail addresses, or team:name.
@@ -222,6 +225,7 @@ class Enrichment:
     tolerance: Tolerance = field(default_factory=Tolerance)
     schedule: str | None = None
     publish_by: str | None = None
+    zone: str = field(default="UTC", metadata=WHERE_DECLARED)
     start: str = "2020-01-01"
     end: str | None = None
     owners: Sequence[str] = ()
@@ -323,7 +327,8 @@ class Enrichment:
         if self.schedule is not None and not is_cron(self.schedule):
             raise DeclarationError(f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'.")
         if self.publish_by is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", self.publish_by):
-            raise DeclarationError(f"publish_by is {self.publish_by!r}; it must be a time of day in UTC, as '06:30'.")
+            raise DeclarationError(f"publish_by is {self.publish_by!r}; it must be a time of day, as '06:30'.")
+        require_zone(self.zone)
         for name in ("start", "end"):
             if getattr(self, name) is not None:
                 require_day(getattr(self, name), name)
@@ -379,12 +384,13 @@ class Enrichment:
             error_tolerance=self.tolerance.error,
             miss_change=self.tolerance.miss_change,
             publish_by=self.publish_by,
+            zone=self.zone,
             severities=dict(self.severities),
             expectations=tuple(expectation.facts for expectation in self.expectations),
             ledger=None if self.ledger is None else self.ledger.path,
             fingerprint=self.fingerprint,
             fields=fields(self),
-            windows=tuple(window.facts() for window in self.windows),
+            windows=tuple(replace(window.facts(), zone=self.zone) for window in self.windows),
         )
 
 
@@ -416,6 +422,16 @@ def require_folder(where: str, path: str) -> None:
             f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: "
             "publishing needs a lock, which object stores lack. Only the ledger may be at a URL."
         )
+
+
+def require_zone(zone: str) -> None:
+    """Raises DeclarationError unless the text is the name of a time zone."""
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as error:
+        close = difflib.get_close_matches(zone, zoneinfo.available_timezones(), n=1)
+        meant = f" There is {close[0]!r}." if close else ""
+        raise DeclarationError(f"zone is {zone!r}; it must name a time zone, as 'Europe/Berlin'.{meant}") from error
 
 
 def require_day(day: str, where: str = "day") -> str:

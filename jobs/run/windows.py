@@ -236,12 +236,13 @@ def aggregated(rows: DataFrame, window: WindowFacts, partition: str, more: Seque
     spark, view = rows.sparkSession, "__tidegate_windows"
     keys = "".join(f"`{name}`, " for name in window.key)
     others = "".join(f", {name}" for name in more)
+    local_start = f"from_utc_timestamp(timestamp_millis({START}), '{window.zone}')"
     rows.createOrReplaceTempView(view)
     try:
         return spark.sql(
             f"SELECT timestamp_millis({START}) AS {schema.WINDOW_START}, timestamp_millis({END}) AS "  # noqa: S608
             f"{schema.WINDOW_END}, {keys}{window.sql}\n, count(*) AS {schema.WINDOW_ROWS}{others}, "
-            f"CAST(timestamp_millis({START}) AS DATE) AS `{partition}` FROM {view} "
+            f"CAST({local_start} AS DATE) AS `{partition}` FROM {view} "
             f"GROUP BY {keys}{START}, {END}{others}"
         )
     finally:

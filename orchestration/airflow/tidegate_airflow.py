@@ -20,6 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import (
@@ -222,8 +223,9 @@ class TidegateDay(BaseOperator):
         publish_by = self.enrichment["publish_by"]
         if publish_by is None:
             return False
-        until = at_time(began.astimezone(dt.UTC).date(), publish_by)
-        until += DAY_LONG if until <= began else dt.timedelta(0)
+        zone = self.enrichment["zone"]
+        today = began.astimezone(ZoneInfo(zone)).date()
+        until = next(at for at in (at_time(today + n * DAY_LONG, publish_by, zone) for n in range(3)) if at > began)
         return dt.datetime.now(dt.UTC) + self.again_after < until
 
 
@@ -257,21 +259,21 @@ class Crashes:
 
 @deadline_reference
 class PublishBy(BaseDeadlineReference):
-    """publish_by (UTC) on the day after the partition's. None where that has passed when the run is made, as for a
+    """publish_by on the day after the partition's. None where that has passed when the run is made, as for a
     backfill: nobody waits for that day.
     """
 
     required_kwargs = frozenset({"dag_id", "run_id"})
 
-    def __init__(self, publish_by: str = "00:00") -> None:
-        self.publish_by = publish_by
+    def __init__(self, publish_by: str = "00:00", zone: str = "UTC") -> None:
+        self.publish_by, self.zone = publish_by, zone
 
     def serialize_reference(self) -> dict[str, Any]:
-        return {**super().serialize_reference(), "publish_by": self.publish_by}
+        return {**super().serialize_reference(), "publish_by": self.publish_by, "zone": self.zone}
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> "PublishBy":
-        return cls(reference_data["publish_by"])
+        return cls(reference_data["publish_by"], reference_data["zone"])
 
     def _evaluate_with(self, *, session: Any, dag_id: str, run_id: str) -> dt.datetime | None:
         from airflow.models import DagRun  # the scheduler has it; a task need not
@@ -281,7 +283,7 @@ class PublishBy(BaseDeadlineReference):
         day = session.scalar(of_run)
         if not day:
             return None
-        until = at_time(dt.date.fromisoformat(day) + DAY_LONG, self.publish_by)
+        until = at_time(dt.date.fromisoformat(day) + DAY_LONG, self.publish_by, self.zone)
         return until if until > dt.datetime.now(dt.UTC) else None
 
 
@@ -334,12 +336,12 @@ def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
     """What is declared of an enrichment, as its DAG has it."""
     deadline = None
     if on_late is not None and entry["publish_by"] is not None:
-        deadline = DeadlineAlert(PublishBy(entry["publish_by"]), dt.timedelta(0), on_late)
+        deadline = DeadlineAlert(PublishBy(entry["publish_by"], entry["zone"]), dt.timedelta(0), on_late)
     runbook = f"\n\n[Runbook]({entry['runbook']})" if entry["runbook"] else ""
     return {
-        "start_date": at_time(dt.date.fromisoformat(entry["start"]), "00:00"),
+        "start_date": at_time(dt.date.fromisoformat(entry["start"]), "00:00", entry["zone"]),
         # the last day's run is on `end`, a day later
-        "end_date": entry["end"] and at_time(dt.date.fromisoformat(entry["end"]) + DAY_LONG, "00:00"),
+        "end_date": entry["end"] and at_time(dt.date.fromisoformat(entry["end"]) + DAY_LONG, "00:00", entry["zone"]),
         "catchup": False,
         "description": entry["description"],
         "doc_md": f"{entry['description']}{runbook}",
@@ -362,7 +364,7 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
             f"{entry['name']}: schedule is {cron!r}; Airflow names a run's day by the run before it, so it must be one "
             "time a day, as '15 2 * * *'. A day that a service stopped is tried again without another time."
         )
-    return CronPartitionTimetable(cron, timezone="UTC", run_offset=-1, key_format="%Y-%m-%d")
+    return CronPartitionTimetable(cron, timezone=entry["zone"], run_offset=-1, key_format="%Y-%m-%d")
 
 
 def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
@@ -378,9 +380,9 @@ def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
     }
 
 
-def at_time(day: dt.date, time: str) -> dt.datetime:
-    """HH:MM of a day, UTC."""
-    return dt.datetime.combine(day, dt.time.fromisoformat(time), dt.UTC)
+def at_time(day: dt.date, time: str, zone: str) -> dt.datetime:
+    """HH:MM of a day in the time zone, in UTC."""
+    return dt.datetime.combine(day, dt.time.fromisoformat(time), ZoneInfo(zone)).astimezone(dt.UTC)
 
 
 def _sentence(result: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The deadline of a day, and the restart of a day that a service stopped."""
 
 import datetime as dt
+from zoneinfo import ZoneInfo
 
 from jobs.declare.enrichment import Enrichment
 
@@ -13,11 +14,24 @@ def has_day(enrichment: Enrichment, day: str) -> bool:
 
 
 def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
-    """publish_by, UTC, on the day after; None if the enrichment declares none."""
+    """publish_by on the day after, in UTC; None if the enrichment declares none. A time that the change to summer time
+    leaves out is an hour later.
+    """
     if enrichment.publish_by is None:
         return None
     after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
-    return dt.datetime.combine(after, dt.time.fromisoformat(enrichment.publish_by), dt.UTC)
+    time = dt.time.fromisoformat(enrichment.publish_by)
+    return dt.datetime.combine(after, time, ZoneInfo(enrichment.zone)).astimezone(dt.UTC)
+
+
+def yesterday(enrichment: Enrichment, now: dt.datetime) -> str:
+    """The day before `now` in the enrichment's time zone."""
+    return (now.astimezone(ZoneInfo(enrichment.zone)).date() - dt.timedelta(days=1)).isoformat()
+
+
+def local_time(enrichment: Enrichment, at: dt.datetime, form: str = "%H:%M") -> str:
+    """A moment for people, in the enrichment's time zone and with its name: 06:30 UTC."""
+    return f"{at.astimezone(ZoneInfo(enrichment.zone)):{form}} {enrichment.zone}"
 
 
 def next_start(enrichment: Enrichment, day: str, stopped_at: dt.datetime) -> dt.datetime | None:
@@ -29,14 +43,14 @@ def next_start(enrichment: Enrichment, day: str, stopped_at: dt.datetime) -> dt.
 
 def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
     """Yesterday, until its deadline; else None."""
-    day = (now.astimezone(dt.UTC).date() - dt.timedelta(days=1)).isoformat()
+    day = yesterday(enrichment, now)
     until = deadline(enrichment, day)
     return day if until is not None and now < until and has_day(enrichment, day) else None
 
 
 def day_due(enrichment: Enrichment, now: dt.datetime) -> str | None:
     """The last day whose deadline has passed; None before the first declared day and after the last one."""
-    latest = now.astimezone(dt.UTC).date() - dt.timedelta(days=1)
+    latest = dt.date.fromisoformat(yesterday(enrichment, now))
     for day in (latest.isoformat(), (latest - dt.timedelta(days=1)).isoformat()):
         until = deadline(enrichment, day)
         if until is not None and until <= now:

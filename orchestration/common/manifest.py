@@ -47,6 +47,7 @@ def _entry(one: Discovered) -> dict[str, Any]:
         "runbook": enrichment.runbook,
         "schedule": enrichment.schedule,
         "publish_by": enrichment.publish_by,
+        "zone": enrichment.zone,
         "start": enrichment.start,
         "end": enrichment.end,
         "modes": ["nightly"] if enrichment.ledger is None else ["nightly", "replay", "remap", "refresh"],

@@ -4,7 +4,7 @@ import datetime as dt
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
-from orchestration.common.deadlines import next_start
+from orchestration.common.deadlines import local_time, next_start
 from orchestration.common.states import NOT_STARTED
 
 KILLED_RUN = "Nothing: the run is restarted automatically, once."
@@ -33,5 +33,5 @@ def after(enrichment: Enrichment, day: str, state: str) -> str:
             f"Once the service answers again, {run_again(enrichment)} "
             "It is not restarted automatically: its deadline has passed, or it has none."
         )
-    until = f"{enrichment.publish_by} UTC"
-    return f"Nothing: it is restarted automatically about {start:%H:%M} UTC, and again until {until}."
+    until = f"{enrichment.publish_by} {enrichment.zone}"
+    return f"Nothing: it is restarted automatically about {local_time(enrichment, start)}, and again until {until}."

@@ -75,8 +75,10 @@ class Declared:
 
     @property
     def days(self) -> dg.DailyPartitionsDefinition:
-        """One partition per day, UTC; the days of an enrichment without an end go on."""
-        return dg.DailyPartitionsDefinition(start_date=self.enrichment.start, end_date=self.enrichment.end)
+        """One partition per day of its time zone; the days of an enrichment without an end go on."""
+        return dg.DailyPartitionsDefinition(
+            start_date=self.enrichment.start, end_date=self.enrichment.end, timezone=self.enrichment.zone
+        )
 
     @property
     def job_name(self) -> str:

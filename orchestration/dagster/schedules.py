@@ -5,6 +5,7 @@ import datetime as dt
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from orchestration.common.deadlines import yesterday
 from orchestration.common.modes import NIGHTLY, OTHERS, TAG
 from orchestration.dagster.assets.day_status import ENRICHMENT
 from orchestration.dagster.declared import Declared
@@ -31,13 +32,13 @@ def day_job(declared: Declared) -> Job:
 
 
 def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefinition:
-    """Asks for yesterday at the times of `cron`, UTC."""
+    """Asks for yesterday at the times of `cron`, in the enrichment's time zone."""
 
     @dg.schedule(
         name=f"{declared.job_name}_schedule",
         job=job,
         cron_schedule=cron,
-        execution_timezone="UTC",
+        execution_timezone=declared.enrichment.zone,
         description=f"Asks for yesterday's {declared.name}.",
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -47,9 +48,9 @@ def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefi
 
 
 def request_for_yesterday(declared: Declared, now: dt.datetime) -> dg.RunRequest | dg.SkipReason:
-    """The run of the day before `now` (UTC), once however often it is asked for; a reason when there is no such day."""
-    yesterday = (now.astimezone(dt.UTC) - dt.timedelta(days=1)).date().isoformat()
-    if declared.days.has_partition_key(yesterday):
-        return dg.RunRequest(run_key=yesterday, partition_key=yesterday, tags=NIGHT_FIRST)
+    """The run of the day before `now`, once however often it is asked for; a reason when there is no such day."""
+    day = yesterday(declared.enrichment, now)
+    if declared.days.has_partition_key(day):
+        return dg.RunRequest(run_key=day, partition_key=day, tags=NIGHT_FIRST)
     until = f" until before {declared.enrichment.end}" if declared.enrichment.end else ""
-    return dg.SkipReason(f"{declared.name} has the days from {declared.enrichment.start}{until}: {yesterday} is none.")
+    return dg.SkipReason(f"{declared.name} has the days from {declared.enrichment.start}{until}: {day} is none.")

@@ -42,7 +42,7 @@ def deadline(run, day):
     """By way of what is stored of the DAG, and of the plugin: the scheduler does not load the DAG's file."""
     import tidegate_airflow  # found once Airflow is loaded, which knows its folder of plugins
 
-    stored = json.loads(json.dumps(encode_deadline_reference(tidegate_airflow.PublishBy("06:30"))))
+    stored = json.loads(json.dumps(encode_deadline_reference(tidegate_airflow.PublishBy("06:30", "Etc/GMT+5"))))
     with create_session() as session:
         session.scalar(select(DagRun).where(DagRun.run_id == run.run_id)).partition_key = day
         session.flush()

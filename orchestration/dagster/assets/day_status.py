@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, EventLogRecord, RunsFilter
@@ -80,7 +81,7 @@ def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> 
 
 def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
     """The same that failed since the day began, the last one first."""
-    since = dt.datetime.combine(dt.date.fromisoformat(day), dt.time(), dt.UTC)
+    since = dt.datetime.combine(dt.date.fromisoformat(day), dt.time(), ZoneInfo(declared.enrichment.zone))
     return _runs(instance, declared, day, RunsFilter(statuses=[DagsterRunStatus.FAILURE], created_after=since))
 
 

@@ -108,7 +108,8 @@ def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
     if declared.enrichment.publish_by is None or declared.enrichment.end is not None:
         return None
     hour, minute = declared.enrichment.publish_by.split(":")[:2]
-    return dg.FreshnessPolicy.cron(f"{int(minute)} {int(hour)} * * *", dt.timedelta(days=1))
+    cron, zone = f"{int(minute)} {int(hour)} * * *", declared.enrichment.zone
+    return dg.FreshnessPolicy.cron(cron, dt.timedelta(days=1), timezone=zone)
 
 
 def dead_letters_asset(declared: Declared) -> dg.AssetSpec:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from orchestration.common.deadlines import day_due, deadline
+from orchestration.common.deadlines import day_due, deadline, local_time
 from orchestration.common.states import NO_ALARM
 from orchestration.dagster.assets.day_status import (
     StatusEvent,
@@ -149,7 +149,9 @@ def _missed(
         page, runs = _page(declared, day), "no run of it has failed"
         if failed := failed_runs(instance, declared, day):  # without a word, as where a declaration cannot be loaded
             page, runs = f"runs/{failed[0].run_id}", "a run of it failed, and its page says why"
-        text = f"{_who(declared)} {day} not published by {until:%H:%M} UTC, its deadline; {runs}."
+        text = (
+            f"{_who(declared)} {day} not published by {local_time(declared.enrichment, until)}, its deadline; {runs}."
+        )
         yield _message(text, "not published", cause, declared, day=day, page=page)
         reported.open[cause] = Open(_night(now), until.isoformat(), [[declared.name, day]])
     reported.missed[declared.name] = day
@@ -169,7 +171,9 @@ def _over(cause: str, by_name: dict[str, Declared], reported: AlertCursor) -> It
         )
         what = day if len(days) == 1 else f"{day}, the last of {len(days)} days of one cause,"
         late = _after_deadline(declared, day, at)
-        text = f"{_who(declared)} {what} published {at:%H:%M} UTC{late}. Over: {cause.rstrip('.')}."
+        text = (
+            f"{_who(declared)} {what} published {local_time(declared.enrichment, at)}{late}. Over: {cause.rstrip('.')}."
+        )
         yield _message(text, "published", cause, declared, day=day, page=_page(declared, day))
     del reported.open[cause]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from jobs.tables import run_records
-from orchestration.common.deadlines import day_due, deadline
+from orchestration.common.deadlines import day_due, deadline, local_time
 from orchestration.dagster.assets.day_status import published_times
 from orchestration.dagster.assets.metadata import checks_in_words
 from orchestration.dagster.declared import Declared
@@ -43,14 +43,12 @@ def freshness(declared: Declared, now: dt.datetime) -> FreshnessResult:
     if day is None or until is None:
         return FreshnessResult(True, f"No day of {declared.name} is due.")
     first = min(published_times(declared, day), default=None)
-    by = f"{until:%H:%M} UTC, its deadline"
+    by = f"{local_time(declared.enrichment, until)}, its deadline"
     if first is None:
         sentence = f"{day} is not published; {by}, has passed."
-    elif first > until:
-        late = (first - until) // dt.timedelta(minutes=1)
-        sentence = f"{day} was published at {first:%F %H:%M} UTC, {late} min after {by}."
     else:
-        sentence = f"{day} was published at {first:%F %H:%M} UTC, before {by}."
+        late = f"{(first - until) // dt.timedelta(minutes=1)} min after" if first > until else "before"
+        sentence = f"{day} was published at {local_time(declared.enrichment, first, '%F %H:%M')}, {late} {by}."
     written = run_records.load(declared.name, day)
     checks = checks_in_words(written[-1]) if written else "none ran"
     return FreshnessResult(
@@ -65,8 +63,9 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
         asset=declared.key,
         name=PUBLISHED_IN_TIME,
         description=(
-            f"The day that is due was published by {declared.enrichment.publish_by} UTC of the day after. Answered at "
-            "the deadline by the sensor tidegate_reports_days, and again when the day comes late."
+            f"The day that is due was published by {declared.enrichment.publish_by} of the day after, in "
+            f"{declared.enrichment.zone}. Answered at the deadline by the sensor tidegate_reports_days, and again when "
+            "the day comes late."
         ),
     )
     def check() -> dg.AssetCheckResult:

@@ -9,6 +9,7 @@ from dagster import RunsFilter
 
 from jobs.input.day import files_in
 from jobs.tables import run_records
+from orchestration.common.deadlines import yesterday
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 
@@ -57,8 +58,9 @@ class InputScan:
         self.requests: list[dg.RunRequest] = []
 
     def at_days(self) -> None:
-        for back in range(1, DAYS + 1):
-            day = (self._now.date() - dt.timedelta(days=back)).isoformat()
+        last = dt.date.fromisoformat(max(yesterday(one.enrichment, self._now) for one in self._readers))
+        for back in range(DAYS):
+            day = (last - dt.timedelta(days=back)).isoformat()
             readers = [one for one in self._readers if one.days.has_partition_key(day)]
             found = files_of(readers[0], day) if readers else None
             if found is None or self._is_new(readers, day, found):
@@ -98,8 +100,7 @@ class InputScan:
         read += [one.started_at for one in run_records.unwritten(reader.name, day)]  # it would fail on them again
         if any(dt.datetime.fromisoformat(at).timestamp() >= found.newest for at in read):
             return False
-        is_yesterday = day == (self._now.date() - dt.timedelta(days=1)).isoformat()
-        if reader.enrichment.schedule is None or not is_yesterday:
+        if reader.enrichment.schedule is None or day != yesterday(reader.enrichment, self._now):
             return True
         of_day = RunsFilter(job_name=reader.job_name, tags={"dagster/partition": day})
         return bool(self._instance.get_runs(of_day, limit=1))

@@ -9,8 +9,8 @@ import pytest
 
 from jobs import schema
 from jobs.run.arrival import arrival_of
-from jobs.run.windows import WindowedDay
-from jobs.schema import DeclaredFacts, EventTimeFacts
+from jobs.run.windows import END, START, WindowedDay, aggregated
+from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
 from tests.support.window_model import Model
 from tidegate import Session, Sliding, Tumbling, Window
 
@@ -130,3 +130,15 @@ def test_windows_are_those_of_the_plainest_model(spark, tmp_path, case):
     windows, dropped = made(day_of(spark, tmp_path, files, 200), facts)
     assert table_of(windows, facts.panes) == model.table()
     assert reasons_of(dropped) == {schema.TOO_LATE: len(model.dropped), schema.NO_EVENT_TIME: len(model.untimed)}
+
+
+@pytest.mark.spark
+def test_a_window_belongs_to_the_day_of_its_start_in_the_declared_zone(spark):
+    starts = [dt.datetime(2026, 10, 24, 21, 59, tzinfo=dt.UTC), dt.datetime(2026, 10, 24, 22, 0, tzinfo=dt.UTC)]
+    rows = spark.createDataFrame(
+        [(int(at.timestamp() * 1000), int(at.timestamp() * 1000) + 1) for at in starts], [START, END]
+    )
+    for zone, days in (("UTC", [24, 24]), ("Europe/Berlin", [24, 25])):
+        facts = WindowFacts("w", "tumbling", 1, 1, 0, (), "count(*) AS n", "last", zone)
+        found = aggregated(rows, facts, "date").orderBy(schema.WINDOW_START).collect()
+        assert [row["date"] for row in found] == [dt.date(2026, 10, day) for day in days]

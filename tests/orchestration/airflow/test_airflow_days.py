@@ -131,7 +131,7 @@ def test_the_deadline_is_publish_by_on_the_day_after_and_a_run_that_is_made_late
     today = dt.datetime.now(dt.UTC).date()
     assert ended[0]["deadlines"] == {
         day_of("published"): None,
-        str(today): f"{today + dt.timedelta(days=1)}T06:30:00+00:00",
+        str(today): f"{today + dt.timedelta(days=1)}T11:30:00+00:00",  # 06:30 in its zone, five hours behind
     }
 
 

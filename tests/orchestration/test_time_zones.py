@@ -1,0 +1,77 @@
+"""Days in a time zone of one's own: schedule, deadline and partitions follow it, when clocks change too."""
+
+import dataclasses
+import datetime as dt
+
+import dagster as dg
+import pytest
+
+from enrichments.flights import flights
+from jobs.errors import DeclarationError
+from orchestration.common.deadlines import day_awaited, day_due, deadline, local_time
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.schedules import day_job, nightly_schedule
+
+BERLIN = dataclasses.replace(flights, zone="Europe/Berlin", start="2026-10-01", end=None, publish_by="06:30")
+TOKYO = dataclasses.replace(BERLIN, zone="Asia/Tokyo")
+
+
+def utc(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(f"{text}:00+00:00")
+
+
+def asked_at(enrichment, moment: str) -> str:
+    """The day that the schedule asks for at a moment in UTC."""
+    declared = Declared("a:one", enrichment)
+    schedule = nightly_schedule(declared, "15 0 * * *", day_job(declared))
+    return schedule(dg.build_schedule_context(scheduled_execution_time=utc(moment))).partition_key
+
+
+def test_the_schedule_asks_for_the_day_before_in_its_zone():
+    assert asked_at(BERLIN, "2026-11-19T23:15") == "2026-11-19"  # 00:15 on the 20th in Berlin
+    assert asked_at(TOKYO, "2026-11-19T15:15") == "2026-11-19"
+    declared = Declared("a:one", BERLIN)
+    assert nightly_schedule(declared, "15 0 * * *", day_job(declared)).execution_timezone == "Europe/Berlin"
+
+
+def test_a_day_is_a_partition_as_soon_as_it_has_ended_in_its_zone():
+    days = Declared("a:one", TOKYO).days
+    assert days.get_partition_keys(current_time=utc("2026-11-20T14:59"))[-1] == "2026-11-19"
+    assert days.get_partition_keys(current_time=utc("2026-11-20T15:00"))[-1] == "2026-11-20"
+
+
+def test_the_nights_of_a_changed_clock_are_one_day_each():
+    days = Declared("a:one", BERLIN).days.get_partition_keys(current_time=utc("2027-04-01T00:00"))
+    assert [day for day in days if "2026-10-24" <= day <= "2026-10-26"] == ["2026-10-24", "2026-10-25", "2026-10-26"]
+    assert [day for day in days if "2027-03-27" <= day <= "2027-03-29"] == ["2027-03-27", "2027-03-28", "2027-03-29"]
+    hours = {
+        day: (deadline(BERLIN, day) - deadline(BERLIN, before)) // dt.timedelta(hours=1)
+        for before, day in (("2026-10-23", "2026-10-24"), ("2026-10-24", "2026-10-25"), ("2027-03-26", "2027-03-27"))
+    }
+    assert hours == {"2026-10-24": 25, "2026-10-25": 24, "2027-03-27": 23}  # each on the morning after
+
+
+def test_the_deadline_is_that_time_of_day_in_its_zone_in_summer_and_in_winter():
+    assert deadline(BERLIN, "2026-10-10") == utc("2026-10-11T04:30")
+    assert deadline(BERLIN, "2026-11-10") == utc("2026-11-11T05:30")
+    assert day_awaited(BERLIN, utc("2026-11-11T05:29")) == "2026-11-10"
+    assert day_awaited(BERLIN, utc("2026-11-11T05:30")) is None
+    assert day_due(BERLIN, utc("2026-11-11T05:30")) == "2026-11-10"
+    assert local_time(BERLIN, utc("2026-11-11T05:30")) == "06:30 Europe/Berlin"
+
+
+def test_a_deadline_that_the_clock_leaves_out_is_an_hour_later():
+    at_half_past_two = dataclasses.replace(BERLIN, publish_by="02:30")
+    assert deadline(at_half_past_two, "2027-03-27") == utc("2027-03-28T01:30")  # 03:30 in Berlin
+    assert deadline(at_half_past_two, "2026-10-24") == utc("2026-10-25T00:30")  # the first of two
+
+
+def test_a_zone_that_there_is_not_is_refused_with_the_one_that_was_meant():
+    with pytest.raises(
+        DeclarationError, match=r"zone is 'Europe/Berln'; it must name a time zone.* There is 'Europe/Berlin'"
+    ):
+        dataclasses.replace(flights, zone="Europe/Berln")
+
+
+def test_the_zone_leaves_fingerprints_as_they_were():
+    assert dataclasses.replace(flights, zone="UTC").fingerprint == flights.fingerprint != BERLIN.fingerprint
