@@ -51,7 +51,7 @@ def test_of_a_week_with_one_bad_day_six_are_published_and_the_bad_one_says_why_i
     assert reported["state"] == "held back"
     assert reported["reason"].startswith(f"plane__answers_in_range: {FOUND}")
     assert "seats 9999" in reported["reason"]
-    assert reported["next_step"].startswith("Open the report, mend the cause")
+    assert reported["next_step"].startswith("Fix the cause. The ledger keeps wrong answers")
     assert reported["readers_see"].startswith(f"nothing of {BAD}; newest day ")
     (failure,) = bad_week.events(red.run_id, DagsterEventType.STEP_FAILURE)
     assert failure.user_failure_data.description == f"Not published: {reported['reason']}"

@@ -41,7 +41,7 @@ def test_a_day_held_back_says_why_what_to_do_and_what_readers_see(page):
     page.goto("/assets/flights_enriched?view=events")
     page.get_by_text(HELD_BACK).first.click()
     shows(page, "Not published (held back): every_row_once: 0 rows lost, 1 duplicated")
-    shows(page, "Open the report, mend the cause")
+    shows(page, "Fix the cause, then run the day again")
     shows(page, f"nothing of {HELD_BACK}; newest day {PUBLISHED}, version 1, complete")
 
 

@@ -16,6 +16,7 @@ from tests.support.daemons import WORKSPACE
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 180.0  # s; Dagster starts five processes
+SHOWN_WITHIN = 45.0  # s; of what a page of a running Dagster shows
 SCREENSHOTS = "TIDEGATE_SCREENSHOTS"  # names a folder that gets what the tests saw, one file per page
 
 
@@ -62,7 +63,7 @@ def browser_page(address: str, name: str):
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = chromium.new_page(viewport={"width": 1500, "height": 1100}, base_url=address)
-        page.set_default_timeout(PATIENCE * 1e3)
+        page.set_default_timeout(SHOWN_WITHIN * 1e3)
         try:
             yield page
         finally:
