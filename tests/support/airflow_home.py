@@ -19,14 +19,15 @@ from tests.support.pages import free_port
 DAG_FILE = """
 from tidegate_airflow import dags_of  # Airflow's word, so that it looks in here
 
-globals().update(dags_of({manifest!r}, env={env!r}))
+globals().update(dags_of({manifest!r}, env={env!r}{arguments}))
 """
 
 
 class AirflowHome:
     """A folder of Airflow with the plugin, a manifest and a DAG file; SQLite."""
 
-    def __init__(self, folder: Path, manifest: dict, env: dict[str, str], more: str = "") -> None:
+    def __init__(self, folder: Path, manifest: dict, env: dict[str, str], more: str = "", arguments: str = "") -> None:
+        """more: of the DAG file, after its DAGs. arguments: of `dags_of`, as `, on_late=...`."""
         if not (BIN / "airflow").exists():
             pytest.skip("there is no .venv-airflow here: make airflow, make test and make proof set it up")
         self.folder = folder
@@ -36,7 +37,7 @@ class AirflowHome:
         copy_plugin(folder / "plugins")
         (folder / "dags").mkdir()
         (folder / "manifest.json").write_text(json.dumps(manifest))
-        text = DAG_FILE.format(manifest=str(folder / "manifest.json"), env=env)
+        text = DAG_FILE.format(manifest=str(folder / "manifest.json"), env=env, arguments=arguments)
         (folder / "dags" / "enrichments.py").write_text(text + more)
         self.airflow("db", "migrate")
 
