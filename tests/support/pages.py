@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,9 +22,9 @@ SCREENSHOTS = "TIDEGATE_SCREENSHOTS"  # names a folder that gets what the tests 
 
 
 @contextlib.contextmanager
-def web_page(module: str, folder: Path) -> Iterator[str]:
+def web_page(module: str, folder: Path, workspace: str | Path = WORKSPACE) -> Iterator[str]:
     """The address of Dagster's page while the body runs: `python -m module` in the folder, ended by Ctrl-C."""
-    shutil.copy(WORKSPACE, folder)
+    shutil.copy(workspace, folder / "workspace.yaml")
     ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS", "WEATHER")}
     with (folder / "ui.log").open("wb") as log:
         page = subprocess.Popen(
@@ -87,7 +88,7 @@ def materialize(page, days: str, mode: str = "") -> None:
     mode: with that tag of the run.
     """
     page.get_by_role("button", name="Materialize").first.click()
-    field = page.get_by_placeholder("ex: 2013-01-01")
+    field = page.get_by_placeholder(re.compile("^ex: |^No matching partitions"))
     field.fill(days)
     field.press("Tab")
     if mode:
