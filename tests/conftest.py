@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import secrets
 import sys
 
 import hypothesis
@@ -19,7 +20,17 @@ DAY = "2013-01-10"
 
 
 # fixtures that start Spark, a process or a server
-STARTING = {"spark", "service", "postgres", "weather_service", "dagster_project", "cluster", "new_cluster", "page"}
+STARTING = {
+    "spark",
+    "service",
+    "postgres",
+    "s3",
+    "weather_service",
+    "dagster_project",
+    "cluster",
+    "new_cluster",
+    "page",
+}
 STARTED_BY = {"subprocess.Popen": "a process", "os.fork": "a process", "socket.bind": "a server"}
 
 
@@ -90,6 +101,29 @@ def postgres():
 
     with PostgresServer.running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """A real HTTP server on loopback that speaks S3: tests/support/s3_server.py."""
+    from tests.support.s3_server import S3Server
+
+    with S3Server.running() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server, monkeypatch):
+    """The server with its variables set; `s3.bucket` is a new one: s3://name."""
+    from jobs import storage
+
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    storage._filesystem.cache_clear()
+    name = f"bucket-{secrets.token_hex(6)}"
+    s3_server.make_bucket(name)
+    s3_server.bucket = f"s3://{name}"
+    return s3_server
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from jobs.declare.budgets import Budget, check_budgets
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
+from jobs.declare.places import require_folder, require_place
 from jobs.declare.services import Service
 from jobs.declare.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.type_checks import require_type, require_types
@@ -36,7 +37,7 @@ class Input:
     version; the record of the run has its number.
 
     Attributes:
-        path: A folder, local or on a disk that driver and executors share.
+        path: A folder, local or on a disk that driver and executors share, or a URL of an object store.
         partition: Name in the folders' names, or the partition column of the Delta table; also of the day's column in
             the published table.
         row_id: Columns that identify a row in evidence; by default source file and row number.
@@ -59,7 +60,7 @@ class Input:
             known = ", ".join(get_args(InputFormat))
             raise DeclarationError(f"input: format is {self.format!r}; it must be one of: {known}.")
         self._check_schema()
-        require_folder("input", self.path)
+        require_place("input", self.path)
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
             raise DeclarationError(
                 f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
@@ -411,17 +412,6 @@ def written_columns(lookup: Lookup) -> list[str]:
     """The published columns of a lookup."""
     answers = [column.name for column in lookup.columns]
     return [*answers, schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
-
-
-def require_folder(where: str, path: str) -> None:
-    """Refuse a URL, which as a path would be a folder `s3:` in the current one. Raises DeclarationError."""
-    if not path:
-        raise DeclarationError(f"{where}: path is ''; it must be a folder.")
-    if "://" in path:
-        raise DeclarationError(
-            f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: "
-            "publishing needs a lock, which object stores lack. Only the ledger may be at a URL."
-        )
 
 
 def require_zone(zone: str) -> None:

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from datetime import timedelta
-from urllib.parse import unquote
 
+from jobs.declare.places import refuse_secrets
 from jobs.declare.type_checks import require_types
 from jobs.errors import DeclarationError
-
-SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key")
-
-
-def _holds_secret(path: str) -> bool:
-    """Whether a URL has a password or an S3 access key before its host, or a parameter that may be a secret."""
-    scheme, is_url, rest = path.partition("://")
-    if not is_url:
-        return False
-    user, has_user, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
-    if has_user and (":" in user or scheme.lower() == "s3"):
-        return True
-    names = (part.partition("=")[0] for part in re.split(r"[&;]", rest.partition("?")[2]))
-    return any(SECRETS.search(unquote(name).lower()) for name in names)
 
 
 @dataclass(frozen=True)
@@ -46,12 +31,7 @@ class Ledger:
         require_types(self, "ledger")
         if not isinstance(self.path, str) or not self.path:
             raise DeclarationError(f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL.")
-        if _holds_secret(self.path):
-            raise DeclarationError(
-                "ledger: path contains a secret, which messages would show; leave it out: pyarrow takes it from the "
-                "same places as the store's own tools, such as the environment (AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY) or the role of the instance."
-            )
+        refuse_secrets("ledger", self.path)
         whole = isinstance(self.flush_rows, int) and not isinstance(self.flush_rows, bool)
         if not whole or self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
             raise DeclarationError(

@@ -5,18 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs import storage
 from jobs.errors import DeclarationError, NoInput
+from jobs.input.staged_files import ENDINGS, staged
+from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.table_formats import refuse_table_formats
-from jobs.input.text_files import ENDINGS, as_parquet
-from jobs.input.text_files import FOLDER as CONVERTED
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment, Input
     from jobs.input.delta import DeltaInput
+    from jobs.storage import StoredFile
 
 
 @dataclass(frozen=True)
@@ -84,49 +86,55 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
     """Find the files of a day. Raises NoInput for a day without files, and DeclarationError for incompatible files,
     files of a table format that is not declared, and a Delta table that cannot be read.
     """
+    declared = enrichment.input
     try:
-        if enrichment.input.format == "delta":
-            return _of_table(enrichment.input, day)
-        files = _in_folder(enrichment.input, day)
-        if enrichment.input.format != "parquet":
-            folder = Path(enrichment.output.path, CONVERTED, f"{enrichment.input.partition}={day}")
-            files = as_parquet(files, enrichment.input, folder, hidden=bool(enrichment.pii))
-        return of_files(files)
+        table = _table(declared) if declared.format == "delta" else None
+        found = _in_folder(declared, day) if table is None else _of_table(table, day)
+        if storage.is_url(declared.path) or declared.format in ("csv", "json"):
+            folder = Path(enrichment.output.path, STAGED, f"{declared.partition}={day}")
+            files = staged(found, declared, folder, hidden=bool(enrichment.pii))
+        else:
+            files = [Path(file.place) for file in found]
+        return of_files(files) if table is None else _with_columns(files, table)
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
 
 
-def files_in(declared: Input, day: str) -> list[Path]:
+def files_in(declared: Input, day: str) -> list[StoredFile]:
     """The files of a day in the order of their names, maybe none; of a Delta table those of its last version. Raises
-    DeclarationError for a Delta table that cannot be read.
+    DeclarationError for a Delta table or an object store that cannot be read.
     """
     if declared.format == "delta":
         try:
             return _table(declared).files(day)
         except NoInput:
             return []
-    folder = Path(declared.folder(day))
-    if not folder.is_dir():
-        return []
-    return sorted(
-        path for path in folder.iterdir() if path.name.endswith(ENDINGS[declared.format]) and path.name[0] not in "._"
-    )
+    found = _listed(storage.files_in, declared.folder(day))
+    return [file for file in found if file.name.endswith(ENDINGS[declared.format]) and file.name[0] not in "._"]
 
 
 def last_day(declared: Input) -> str:
     """The last day of the input. Raises DeclarationError without any."""
-    prefix, root = f"{declared.partition}=", Path(declared.path)
+    prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
     if declared.format == "delta":
         days = _table(declared).days
     else:
-        days = [day for folder in root.glob(f"{prefix}*") if is_day(day := folder.name.removeprefix(prefix))]
+        names = _listed(storage.folders_in, root)
+        days = [day for name in names if name.startswith(prefix) and is_day(day := name.removeprefix(prefix))]
     if days:
         return max(days)
     if declared.format == "delta":
         raise DeclarationError(f"input: {root} has no rows of any day.")
     refuse_table_formats(root, root)
-    meant = nearest_to(root / f"{prefix}2013-01-10", "2013-01-10")
+    meant = nearest_to(declared, "2013-01-10")
     raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
+
+
+def _listed(names: Callable[[str], list[Any]], folder: str) -> list[Any]:
+    try:
+        return names(folder)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise DeclarationError(f"input: {folder} cannot be listed: {storage.error_text(error)}.") from error
 
 
 def _table(declared: Input) -> DeltaInput:
@@ -135,42 +143,46 @@ def _table(declared: Input) -> DeltaInput:
     return DeltaInput.at(declared.path, declared.partition)
 
 
-def _of_table(declared: Input, day: str) -> InputDay:
-    table = _table(declared)
+def _of_table(table: DeltaInput, day: str) -> list[StoredFile]:
     files = table.files(day)
     if not files:
         raise NoInput(f"input: {table.root} has no rows of {day} in version {table.version}; nothing can be enriched.")
+    return files
+
+
+def _with_columns(files: Sequence[Path], table: DeltaInput) -> InputDay:
+    """The day of these files, with the columns of their table."""
     footers = {file: _footer(file) for file in files}
     read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
     rows = sum(footer.num_rows for footer in footers.values())
     return InputDay(tuple(read), rows, table.columns(), alike=False, version=table.version)
 
 
-def _in_folder(declared: Input, day: str) -> list[Path]:
-    folder = Path(declared.folder(day))
-    refuse_table_formats(folder, Path(declared.path))
-    if not folder.is_dir():
-        raise NoInput(f"input: there is no {folder} for {day}; nothing can be enriched.{nearest_to(folder, day)}")
+def _in_folder(declared: Input, day: str) -> list[StoredFile]:
+    folder = declared.folder(day)
     files = files_in(declared, day)
+    refuse_table_formats(folder, declared.path)
     if not files:
-        raise NoInput(f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.")
-    if colon := next((path for path in files if ":" in path.name), None):
+        if not storage.is_url(folder) and Path(folder).is_dir():
+            raise NoInput(f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.")
+        raise NoInput(f"input: there is no {folder} for {day}; nothing can be enriched.{nearest_to(declared, day)}")
+    if colon := next((file for file in files if ":" in file.name), None):
         raise DeclarationError(
-            f"input: {colon} has a ':' in its name, which Spark takes for an address. Rename the file."
+            f"input: {colon.place} has a ':' in its name, which Spark takes for an address. Rename the file."
         )
     return files
 
 
-def nearest_to(folder: Path, day: str) -> str:
-    """A sentence, after a space, that names a folder similar to this one of a day; empty without one."""
-    prefix = folder.name.removesuffix(day)
-    there = sorted(one.name for one in folder.parent.glob("*=*") if one.is_dir())
+def nearest_to(declared: Input, day: str) -> str:
+    """A sentence, after a space, that names a folder similar to the one of this day; empty without one."""
+    prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
+    there = [name for name in _listed(storage.folders_in, root) if "=" in name]
     misnamed = [name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix)))]
     same_day = [name for name in misnamed if _digits(name.rpartition("=")[2]) == _digits(day)]
-    close = same_day or difflib.get_close_matches(folder.name, misnamed, n=1, cutoff=0.0)
+    close = same_day or difflib.get_close_matches(f"{prefix}{day}", misnamed, n=1, cutoff=0.0)
     if not close:
         return ""
-    return f" There is {folder.parent / close[0]}; the folder of a day is named {prefix}YYYY-MM-DD (Input.partition)."
+    return f" There is {root}/{close[0]}; the folder of a day is named {prefix}YYYY-MM-DD (Input.partition)."
 
 
 def is_day(text: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +15,7 @@ from deltalake.schema import PrimitiveType
 
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn
-from jobs.wording import one_line
+from jobs.storage import StoredFile, error_text, files_in, folders_in, is_url
 
 VECTORS = "deletionVectors"
 # what a table may need of its readers; any other feature changes which rows or values its files stand for
@@ -25,10 +26,10 @@ OTHERWISE = "or write the rows of each day to Parquet files in a folder of their
 
 @dataclass(frozen=True)
 class DeltaInput:
-    """One version of a Delta table, partitioned by the day. root: its folder. partition: the day's column."""
+    """One version of a Delta table, partitioned by the day. root: its folder or URL. partition: the day's column."""
 
     table: DeltaTable
-    root: Path
+    root: str
     partition: str
 
     @classmethod
@@ -39,10 +40,11 @@ class DeltaInput:
         for a table that is not partitioned by the day alone, and for one whose files Spark's Parquet reader would read
         otherwise than Delta does.
         """
-        root = Path(path)
+        root = path.rstrip("/")
         try:
             if not DeltaTable.is_deltatable(path):
-                if any(root.glob("*.parquet")) or any(root.glob("*=*")):
+                names = [file.name for file in files_in(root)] + folders_in(root)
+                if any(name.endswith(".parquet") or "=" in name for name in names):
                     raise DeclarationError(
                         f'input: {root} is not a Delta table, and Input(format="delta") says it is one.'
                     )
@@ -51,7 +53,7 @@ class DeltaInput:
             opened._refuse_what_is_not_read()
         except (DeltaError, OSError, ValueError) as error:
             named = f"version {version} of {root}" if version is not None else root
-            raise DeclarationError(f"input: {named} cannot be read: {one_line(str(error))}.") from error
+            raise DeclarationError(f"input: {named} cannot be read: {error_text(error)}.") from error
         return opened
 
     @property
@@ -63,15 +65,15 @@ class DeltaInput:
         """The days with files, sorted."""
         return sorted({str(one[self.partition]) for one in self.table.partitions() if one[self.partition] is not None})
 
-    def files(self, day: str) -> list[Path]:
+    def files(self, day: str) -> list[StoredFile]:
         """The live files of a day, by path. Raises DeclarationError if rows of one were deleted by a vector."""
         actions = pa.table(self.table.get_add_actions(flatten=True))
-        of_day = pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day)
-        files = sorted(self._path(path) for path in actions.filter(of_day)["path"].to_pylist())
+        of_day = actions.filter(pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day)).to_pylist()
+        files = sorted(map(self._file, of_day), key=lambda file: file.place)
         deleted = self._with_deleted_rows()
-        if marked := next((file for file in files if file.resolve() in deleted), None):
+        if marked := next((file for file in files if os.path.realpath(file.place) in deleted), None):
             raise DeclarationError(
-                f"input: {marked} has a deletion vector, which marks rows of the file as deleted; purge them "
+                f"input: {marked.place} has a deletion vector, which marks rows of the file as deleted; purge them "
                 f"(REORG TABLE ... APPLY (PURGE)), {OTHERWISE}"
             )
         return files
@@ -85,15 +87,20 @@ class DeltaInput:
             if field.name != self.partition
         )
 
-    def _path(self, name: str) -> Path:
-        """name: relative to the table, or a URL where a clone shares the files of another table."""
-        url = urlsplit(name)
-        return Path(unquote(url.path)) if url.scheme == "file" else self.root / unquote(name)
+    def _file(self, action: dict[str, Any]) -> StoredFile:
+        return StoredFile(self._place(action["path"]), action["size_bytes"], action["modification_time"] * 1_000_000)
 
-    def _with_deleted_rows(self) -> set[Path]:
+    def _place(self, name: str) -> str:
+        """name: relative to the table, or a URL where a clone shares the files of another table."""
+        name = unquote(name)
+        return name.removeprefix("file://") if is_url(name) else f"{self.root}/{name}"
+
+    def _with_deleted_rows(self) -> set[str]:
+        """By their absolute paths; of a URL a path of no meaning."""
         if VECTORS not in (self.table.protocol().reader_features or ()):
             return set()
-        return {self._path(uri).resolve() for uri in pa.table(self.table.deletion_vectors())["filepath"].to_pylist()}
+        marked = pa.table(self.table.deletion_vectors())["filepath"].to_pylist()
+        return {os.path.realpath(self._place(uri)) for uri in marked}
 
     def _refuse_what_is_not_read(self) -> None:
         mapping = self.table.metadata().configuration.get(MAPPING, "none")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from jobs.errors import DeclarationError
+from jobs.storage import files_in, folders_in, is_url
 
 
-def refuse_table_formats(folder: Path, root: Path) -> None:
+def refuse_table_formats(folder: str, root: str) -> None:
     """Raise DeclarationError if the files of a day belong to a Delta, Iceberg or Hudi table.
 
     Args:
         folder: The day's folder; it need not exist.
         root: The input's folder, which contains the days' folders.
     """
-    for start in (folder, folder.resolve(), root, root.resolve()):
-        for log, kind in _logs_above(start):
+    places = [folder]
+    if not is_url(folder):  # the walk up from a day passes its root, but not where a link leads
+        places += [os.path.realpath(folder), root, os.path.realpath(root)]
+    for place in dict.fromkeys(places):
+        for log, kind in _logs_above(place):
             declared = 'declare it by Input(format="delta"), or ' if kind == "a Delta" else ""
             raise DeclarationError(
                 f"input: {log} makes {root} part of {kind} table, whose files also hold deleted rows; {declared}write "
@@ -24,15 +28,17 @@ def refuse_table_formats(folder: Path, root: Path) -> None:
             )
 
 
-def _logs_above(place: Path) -> Iterator[tuple[Path, str]]:
+def _logs_above(place: str) -> Iterator[tuple[str, str]]:
     """The logs in a folder and in its parents up to a possible table root."""
     while True:
-        if (place / "_delta_log").is_dir():
-            yield place / "_delta_log", "a Delta"
-        if (place / ".hoodie").is_dir():
-            yield place / ".hoodie", "a Hudi"
-        if any(place.glob("metadata/*.metadata.json*")):
-            yield place / "metadata", "an Iceberg"
-        if "=" not in place.name and place.name != "data":  # partitions, and Iceberg's folder of files
+        folders = folders_in(place or ".")
+        if "_delta_log" in folders:
+            yield f"{place}/_delta_log", "a Delta"
+        if ".hoodie" in folders:
+            yield f"{place}/.hoodie", "a Hudi"
+        if "metadata" in folders and any(".metadata.json" in file.name for file in files_in(f"{place}/metadata")):
+            yield f"{place}/metadata", "an Iceberg"
+        above, _, name = place.rpartition("/")
+        if "=" not in name and name != "data":  # partitions, and Iceberg's folder of files
             return
-        place = place.parent
+        place = above

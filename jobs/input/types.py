@@ -38,7 +38,7 @@ REFUSED = {
 class InputColumn:
     name: str
     kind: pa.DataType  # the type that Spark passes to Arrow
-    file: Path  # a file with this type
+    file: Path | str  # one with this type, or the table
     untyped: bool  # the column, or a part of it, is null in the whole file and was written without a type
     spark_field: dict[str, Any] | None  # for a file by Spark: the field in Spark's JSON
 

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.store import NO_FOLDERS, one_line, open_root
+from jobs.ledger.store import NO_FOLDERS, one_line
+from jobs.storage import filesystem_of
 
 KEY, HASH = "key", "hash"
 COPY_BYTES = 1 << 24
@@ -29,7 +30,7 @@ def write_keyed(path: str, table: pa.Table) -> None:
     columns = {name: table[name].combine_chunks().take(pa.array(order)) for name in table.column_names}
     batch = pa.RecordBatch.from_pydict({HASH: pa.array(hashes[order]), **columns})
     try:
-        filesystem, inside = open_root(path)
+        filesystem, inside = filesystem_of(path)
         if filesystem.type_name not in NO_FOLDERS:
             filesystem.create_dir(inside.rpartition("/")[0], recursive=True)
         with (
@@ -55,7 +56,7 @@ class KeyedFile:
     def open(cls, path: str) -> Self:
         """Open the file, after a copy to local disk for a remote URL. Raises LedgerError if it is missing or torn."""
         try:
-            filesystem, inside = open_root(path)
+            filesystem, inside = filesystem_of(path)
             local = filesystem.type_name == "local"
             file = pa.ipc.open_file(pa.memory_map(inside) if local else _local_copy(filesystem, inside))
             return cls(file.get_batch(0))

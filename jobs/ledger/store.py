@@ -13,7 +13,6 @@ import builtins
 import contextlib
 import functools
 import logging
-import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from pyarrow import fs
 from jobs import durable
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, StoredAnswer, as_table
+from jobs.storage import filesystem_of
 
 FORMAT = 1
 FORMAT_KEY = b"tidegate.ledger"
@@ -56,7 +56,7 @@ class Foreign(ForeignFile):
 @dataclass(frozen=True)
 class LedgerFolder:
     """The folder of one lookup's answers. root: a folder (relative to the current one), or a URL of any filesystem.
-    storage: opens it; by default `open_root`.
+    storage: opens it; by default `filesystem_of`.
 
     Cheap to create and to send to executors; it opens nothing before its first use.
     """
@@ -69,7 +69,7 @@ class LedgerFolder:
     @functools.cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
         try:
-            filesystem, path = (self.storage or open_root)(self.root)
+            filesystem, path = (self.storage or filesystem_of)(self.root)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise LedgerError(f"ledger {self.root!r}: it cannot be opened: {one_line(error)}.") from error
         return filesystem, f"{path.rstrip('/')}/{self.lookup}/{self.fingerprint}"
@@ -289,14 +289,6 @@ class LedgerFolder:
     def warn(self, name: str, error: Exception) -> None:
         """Warn that a file is skipped."""
         _log.warning("ledger %s/%s is skipped: %s", self.path, name, one_line(error))
-
-
-def open_root(root: str) -> tuple[fs.FileSystem, str]:
-    """The pyarrow filesystem of a folder or URL, and the path in it."""
-    if "://" in root:
-        filesystem, path = fs.FileSystem.from_uri(root)
-        return filesystem, path
-    return fs.LocalFileSystem(), os.path.abspath(root)  # noqa: PTH100  # without following links, as from_uri
 
 
 def as_parquet(table: pa.Table, *, rows_per_group: int = ROWS_PER_GROUP) -> pa.Buffer:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import unquote
 
-from jobs.input.text_files import FOLDER as INPUTS
+from jobs.input.staged_files import FOLDER as INPUTS
 from jobs.tables.delta_log import table_at
 from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing

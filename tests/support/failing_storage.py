@@ -185,14 +185,16 @@ def put_under(root, storage, put=setattr):
 
     filesystem, root = Filesystem(storage), str(root)
     for module in (store, keyed_file):
-        usual = getattr(module.open_root, "usual", module.open_root)  # a worker of Spark takes one task after another
+        usual = getattr(
+            module.filesystem_of, "usual", module.filesystem_of
+        )  # a worker of Spark takes one task after another
 
         def opened(path, usual=usual):
             found, inside = usual(path)
             return (filesystem if inside.startswith(root) else found), inside
 
         opened.usual = usual
-        put(module, "open_root", opened)
+        put(module, "filesystem_of", opened)
     for name in ("write", "write_new"):
         usual_write = getattr(getattr(durable, name), "usual", getattr(durable, name))
 

@@ -98,8 +98,8 @@ def objects(monkeypatch):
     """The store behind every ledger whose root is "bucket"."""
     there = ObjectStore()
     filesystem = fs.PyFileSystem(there)
-    opened = store.open_root
-    monkeypatch.setattr(store, "open_root", lambda root: (filesystem, root) if root == "bucket" else opened(root))
+    opened = store.filesystem_of
+    monkeypatch.setattr(store, "filesystem_of", lambda root: (filesystem, root) if root == "bucket" else opened(root))
     return there
 
 

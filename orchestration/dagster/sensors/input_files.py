@@ -32,10 +32,10 @@ class DayFiles:
 
 def files_of(declared: Declared, day: str) -> DayFiles | None:
     """None while there are none."""
-    found = [path.stat() for path in files_in(declared.enrichment.input, day)]
+    found = files_in(declared.enrichment.input, day)
     if not found:
         return None
-    return DayFiles(len(found), sum(one.st_size for one in found), max(one.st_mtime for one in found))
+    return DayFiles(len(found), sum(one.size for one in found), max(one.changed_ns for one in found) / 1e9)
 
 
 class InputScan:

@@ -175,7 +175,7 @@ WRONG = {
     "a delay of 0": (lambda: Retry(initial_delay=0), "delays must be over 0"),
     "an endless delay": (lambda: Retry(max_delay=float("inf")), "delays must be over 0"),
     "an outage after 0 failures": (lambda: Outage(after=0), "after must be at least 1"),
-    "an input at a URL": (lambda: Input(path="s3://lake/raw"), "input: path is 's3://lake/raw'; it must be a folder"),
+    "an input at no place": (lambda: Input(path=""), "input: path is ''; it must be a folder or a URL."),
     "a table at a URL": (
         lambda: Output(path="file:///lake/table"),
         "output: path is 'file:///lake/table'; it must be a folder",

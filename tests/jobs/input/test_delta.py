@@ -145,8 +145,8 @@ def test_a_table_that_nobody_has_written_yet_is_a_day_without_input(lake):
 
 def test_a_file_that_vanished_after_the_log_was_read_is_named(lake):
     (file,) = files_in(MOODS.input, DAY)
-    file.unlink()
-    assert refusal(find_input, MOODS, DAY).startswith(f"moods: input: {file} is not a readable Parquet file")
+    Path(file.place).unlink()
+    assert refusal(find_input, MOODS, DAY).startswith(f"moods: input: {file.place} is not a readable Parquet file")
 
 
 # -- refused by name ---------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_a_torn_index_or_none_is_said(tmp_path, index):
 
 
 def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypatch):
-    monkeypatch.setattr(keyed_file, "open_root", lambda path: (store.open_root("bucket")[0], path))
+    monkeypatch.setattr(keyed_file, "filesystem_of", lambda path: (store.filesystem_of("bucket")[0], path))
     records = answers(10)
     write_index("bucket/index.arrow", as_table(records))
     one = AnswerIndex.open("bucket/index.arrow")

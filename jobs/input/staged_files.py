@@ -1,5 +1,5 @@
-"""CSV and JSON files of a day, converted once to Parquet files beside the output, which Spark and the checks read: row
-for row, in the same order, with the declared types.
+"""Copies of a day's input files beside the output, where Spark and the checks read them: of CSV and JSON files, as
+Parquet with the declared types, row for row; and of files on an object store.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from pyarrow import json as json_lines
 
 from jobs import durable
 from jobs.errors import DeclarationError
+from jobs.storage import StoredFile, error_text
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
@@ -32,25 +34,26 @@ OFFSET = r"(Z|:\d\d(\.\d+)?[+-]\d\d(:?\d\d)?)$"  # of a time that names its zone
 LONGEST = 200  # characters of a message
 
 
-def as_parquet(files: Sequence[Path], declared: Input, folder: Path, *, hidden: bool) -> list[Path]:
-    """The same files as Parquet, in their order. A file that did not change since it was converted is not read again.
+def staged(files: Sequence[StoredFile], declared: Input, folder: Path, *, hidden: bool) -> list[Path]:
+    """The same files as local Parquet, in their order. A file that did not change since it was staged is not read
+    again.
 
     Args:
         files: Of one day.
         declared: Their format and columns.
-        folder: For the converted files; driver and executors share it.
+        folder: For the copies; driver and executors share it.
         hidden: Whether values of the files are personal, and stay out of messages.
 
     Raises:
-        DeclarationError: A file does not hold the declared columns, or the folder cannot be written.
+        DeclarationError: A file is not there any more or changes, does not hold the declared columns, or the folder
+            cannot be written.
     """
-    return [_converted(file, declared, folder, hidden=hidden) for file in files]
+    return [_staged(file, declared, folder, hidden=hidden) for file in files]
 
 
-def _converted(file: Path, declared: Input, folder: Path, *, hidden: bool) -> Path:
+def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) -> Path:
     try:
-        before = _version(file)
-        facts = json.dumps([declared.format, declared.schema, *before])
+        facts = json.dumps([declared.format, declared.schema, file.size, file.changed_ns])
         target = folder / f"{file.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet"
         if target.exists():
             os.utime(target)  # vacuum goes by its last use
@@ -60,31 +63,33 @@ def _converted(file: Path, declared: Input, folder: Path, *, hidden: bool) -> Pa
         try:
             _write(file, declared, draft)
             durable.sync(draft)
-            if _version(file) != before:
-                raise DeclarationError(f"input: {file} changed while it was read; start again when it is complete.")
+            if declared.format != "delta" and StoredFile.at(file.place) != file:  # no file of Delta is changed
+                raise DeclarationError(
+                    f"input: {file.place} changed while it was read; start again when it is complete."
+                )
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
         durable.sync(folder)
     except (pa.ArrowInvalid, KeyError) as error:  # KeyError: a CSV file without a declared column
         raise DeclarationError(
-            f"input: {file} does not hold the declared columns, {declared.schema}: {_shown(error, hidden=hidden)}."
+            f"input: {file.place} does not hold the declared columns, {declared.schema}: "
+            f"{_shown(error, hidden=hidden)}."
         ) from error
     except OSError as error:
-        raise DeclarationError(f"input: {file} cannot be converted to Parquet in {folder}: {error}.") from error
+        raise DeclarationError(f"input: {file.place} cannot be copied to {folder}: {error_text(error)}.") from error
     return target
 
 
-def _version(file: Path) -> tuple[int, int]:
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns
-
-
-def _write(file: Path, declared: Input, target: Path) -> None:
+def _write(file: StoredFile, declared: Input, target: Path) -> None:
+    if declared.format in ("parquet", "delta"):
+        with file.open(compression=None) as source, target.open("xb") as copy:
+            shutil.copyfileobj(source, copy, BLOCK)
+        return
     types = pa.schema([(column.name, column.arrow_type) for column in declared.columns])
     as_text = pa.schema([(field.name, _in_text(field.type)) for field in types])
     times = {field.name for field in types if pa.types.is_timestamp(field.type)}
-    with pa.input_stream(str(file), compression="detect") as source, pq.ParquetWriter(target, types) as writer:
+    with file.open() as source, pq.ParquetWriter(target, types) as writer:
         for batch in (_csv if declared.format == "csv" else _json)(source, as_text):
             columns = [_zoned(batch[name]) if name in times else batch[name] for name in types.names]
             writer.write_table(pa.table(columns, types.names).cast(types))

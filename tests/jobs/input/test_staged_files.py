@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.errors import DeclarationError, NoInput
-from jobs.input import text_files
+from jobs.input import staged_files
 from jobs.input.day import files_in, find_input
 from jobs.run.day import run_day
 from jobs.tables.leases import leased
@@ -178,13 +178,13 @@ def test_personal_values_stay_out_of_the_message(raw):
 
 def test_a_file_that_changes_while_it_is_read_is_refused(raw, monkeypatch):
     (raw / "a.csv").write_text("id,k\n1,a\n")
-    write = text_files._write
+    write = staged_files._write
 
     def slowly(file, *more):
         write(file, *more)
-        file.write_text("id,k\n1,a\n2,b\n")
+        Path(file.place).write_text("id,k\n1,a\n2,b\n")
 
-    monkeypatch.setattr(text_files, "_write", slowly)
+    monkeypatch.setattr(staged_files, "_write", slowly)
     assert "a.csv changed while it was read" in refusal(find_input, declared("id INT, k STRING"), DAY)
     assert not [path for path in Path("out").rglob("*") if path.is_file()]
 

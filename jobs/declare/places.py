@@ -1,0 +1,59 @@
+"""The declared places of files: folders, and URLs of object stores, which contain no secret."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from jobs.errors import DeclarationError
+
+SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key")
+
+
+def require_folder(where: str, path: str) -> None:
+    """Refuse a URL, which as a path would be a folder `s3:` in the current one. Raises DeclarationError."""
+    if not path:
+        raise DeclarationError(f"{where}: path is ''; it must be a folder.")
+    if "://" in path:
+        raise DeclarationError(
+            f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: "
+            "publishing needs a lock, which object stores lack. Only the input and the ledger may be at a URL."
+        )
+
+
+def require_place(where: str, path: str) -> None:
+    """Refuse a path that is neither a folder nor a URL without options, such as s3://bucket/orders.
+
+    Raises DeclarationError.
+    """
+    if not path:
+        raise DeclarationError(f"{where}: path is ''; it must be a folder or a URL.")
+    refuse_secrets(where, path)
+    scheme, is_url, rest = path.partition("://")
+    if is_url and ("?" in rest or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)):
+        raise DeclarationError(
+            f"{where}: path is {path!r}; a URL has a scheme, a bucket and a path, as s3://bucket/orders. "
+            "Options of the store, such as AWS_ENDPOINT_URL, go into the environment."
+        )
+
+
+def refuse_secrets(where: str, path: str) -> None:
+    """Raise DeclarationError for a URL with a secret in it."""
+    if _holds_secret(path):
+        raise DeclarationError(
+            f"{where}: path contains a secret, which messages would show; leave it out: pyarrow takes it from the "
+            "same places as the store's own tools, such as the environment (AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY) or the role of the instance."
+        )
+
+
+def _holds_secret(path: str) -> bool:
+    """Whether a URL has a password or an S3 access key before its host, or a parameter that may be a secret."""
+    scheme, is_url, rest = path.partition("://")
+    if not is_url:
+        return False
+    user, has_user, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    if has_user and (":" in user or scheme.lower() == "s3"):
+        return True
+    names = (part.partition("=")[0] for part in re.split(r"[&;]", rest.partition("?")[2]))
+    return any(SECRETS.search(unquote(name).lower()) for name in names)

@@ -1,0 +1,65 @@
+"""An S3 server of the tests' own on loopback: moto's, in a process of its own, since deltalake holds the interpreter's
+lock while it waits for an answer.
+"""
+
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.postgres_server import free_port
+
+STARTS_WITHIN = 60  # s, on a machine that does ten things at once
+REQUEST = re.compile(r'"[^"]*?(GET|PUT|POST|HEAD|DELETE) (\S+) HTTP')
+
+
+@dataclass
+class S3Server:
+    """Where it listens, and what it was asked."""
+
+    url: str
+    log: Path
+    bucket: str = ""
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls):
+        port = free_port()
+        with tempfile.NamedTemporaryFile(prefix="tidegate-s3-") as log:
+            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+            try:
+                server = cls(f"http://127.0.0.1:{port}", Path(log.name))
+                server.wait()
+                yield server
+            finally:
+                process.kill()
+                process.wait()
+
+    def wait(self):
+        until = time.monotonic() + STARTS_WITHIN
+        while True:
+            try:
+                return urllib.request.urlopen(self.url, timeout=5).close()
+            except (urllib.error.URLError, OSError):
+                assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.05)
+
+    def environment(self, **more):
+        """As a user sets it."""
+        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+        return keys | {"AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true"} | more
+
+    def make_bucket(self, name):
+        request = urllib.request.Request(f"{self.url}/{name}", method="PUT", data=b"")
+        urllib.request.urlopen(request, timeout=30).close()
+
+    def requests(self):
+        """(method, path) of every request so far."""
+        return REQUEST.findall(self.log.read_text())
