@@ -68,7 +68,11 @@ class _Connector(WatchedConnector):
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         connection = await super().connect(*arguments, **options)
         request = LEAVING.get()
-        request.leaves(connection.protocol)
+        try:
+            request.leaves(connection.protocol)
+        except TimeoutError:
+            connection.close()
+            raise
         connection.add_callback(request.frees_its_connection)
         return connection
 

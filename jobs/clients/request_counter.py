@@ -50,7 +50,10 @@ class Call(Protocol):
     """The call that a context belongs to, where its use is limited."""
 
     def request_left(self, items: int) -> None:
-        """One of its requests is on its way, with so many keys that no earlier one had."""
+        """One of its requests is about to leave, with so many keys that no earlier one had.
+
+        Raises TimeoutError after the end of the call.
+        """
 
     def bill(self, unit: str, many: int) -> None:
         """It reports so many units."""
@@ -83,17 +86,19 @@ class Request:
         self.connection: Any = None  # of HTTP: the connection in use
 
     def leaves(self, connection: Any = None) -> None:
+        """Count it as sent. Raises TimeoutError, and nothing may be sent, after the end of its call."""
+        items = self._unasked.taken()
+        if (call := IN_CALL.get()) is not None:
+            call.request_left(items)
         self.connection = connection
         counts = self._counts
         day = _today()
         counts.sent[day] += 1
-        counts.items[day] += (items := self._unasked.taken())
+        counts.items[day] += items
         counts.in_flight += 1
         counts.most_at_once = max(counts.most_at_once, counts.in_flight)
         self._in_flight = True
         self._left_at = self._clock()
-        if (call := IN_CALL.get()) is not None:
-            call.request_left(items)
 
     def frees_its_connection(self) -> None:
         """Note that its connection is free, because the next request may use it before this one's caller ends it."""

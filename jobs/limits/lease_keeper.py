@@ -111,10 +111,11 @@ class LeaseKeeper:
 
     def close_gate(self, seconds: float, reason: str) -> None:
         """Pause all calls for so many seconds, because a task was throttled or found the service down."""
-        if self.store is None:  # the coordinator pauses the tasks of one run at once
-            return
         with self._lock:
             now = self.clock()
+            if self.store is None:  # the coordinator pauses the tasks of one run at once; one of them probes
+                self.tasks.close_gate(seconds, reason, now=now)
+                return
             self.tasks.close_gate(math.inf, reason, now=now)  # the store decides when it ends and who probes
             if self._closed is None or now + seconds > self._closed[0]:
                 self._closed = now + seconds, reason

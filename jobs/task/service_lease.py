@@ -59,7 +59,7 @@ class ServiceLease:
         self._used_up_since: float | None = None  # a budget is, and no call of this task runs
         self._used_up = ""  # the budget that is
         self._counts_calls = CALLS in limits.limits  # otherwise only rates are leased
-        self._wakes = False  # a timer of what is free again of a window
+        self._wakes: asyncio.TimerHandle | None = None  # at what is free again of a window
         self._gate = gate
         self._ask_soon = ask_soon
         self._clock = asyncio.get_running_loop().time
@@ -95,9 +95,8 @@ class ServiceLease:
         self._probing = self._probing or probes
         self.running += 1
         answered = known = False
-        use = None
-        if self._windows:
-            IN_CALL.set(use := CallUse(self._windows.values(), self._clock))
+        use = CallUse(self._windows.values(), self._clock, self._clock() + self._longest_call)
+        IN_CALL.set(use)
         try:
             async with asyncio.timeout(self._longest_call):
                 yield
@@ -112,13 +111,14 @@ class ServiceLease:
             raise
         finally:
             self.running -= 1
-            if use is not None:
-                use.end(known=known)
+            use.end(known=known)
             if probes:
                 self._probing = False
                 self.probed = self.probed or answered
                 self._ask_soon()
             self._wake()
+            if self._wakes is not None:
+                self._wake_later()  # its use may end sooner than was known
 
     def _may_start(self) -> bool:
         now, holder = self._clock(), self._holder
@@ -148,13 +148,17 @@ class ServiceLease:
     def _wake_later(self) -> None:
         """Look again when some of a window is free."""
         free_at = [at for use in self._windows.values() if (at := use.next_free()) is not None]
-        if free_at and not self._wakes:
-            self._wakes = True
-            at = max(min(free_at), self._clock() + WAKE_EVERY)
-            asyncio.get_running_loop().call_at(at, self._look_again)
+        if not free_at:
+            return
+        at = max(min(free_at), self._clock() + WAKE_EVERY)
+        if self._wakes is not None:
+            if self._wakes.when() <= at:
+                return
+            self._wakes.cancel()
+        self._wakes = asyncio.get_running_loop().call_at(at, self._look_again)
 
     def _look_again(self) -> None:
-        self._wakes = False
+        self._wakes = None
         if not self._waiting:
             return
         if self._may_start():

@@ -6,6 +6,7 @@ python rated_run.py SERVICE_URL TASKS ROWS; the store is that of TIDEGATE_LIMITS
 import dataclasses
 import sys
 import threading
+import time
 import types
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ RATES = [Rate(PER_SECOND, per="second"), Rate(PER_MINUTE, per="minute", of="toke
 
 
 async def geo(row, http):
-    answer = await http.post("/geo", json={"k": row.k})
+    answer = await http.post("/geo", json={"k": row.k, "sent_at": time.monotonic()})
     http.bill(tokens=answer["tokens"])
     return {"first_x": answer["x"]}
 

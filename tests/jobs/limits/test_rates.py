@@ -79,10 +79,13 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window)
             if unit == "request":
                 calls[-1]["use"].request_left(1)
                 calls[-1]["left"] = now + min(arrives_within(window), pause)
+                calls[-1]["used"] = len(used)
                 used.append((calls[-1]["left"], 1))
         elif what == "end" and calls:
             call = calls.pop(0)
             call["use"]._clock = lambda moment=now: moment
+            if unit == "request":  # it has arrived before its answer
+                used[call["used"]] = (min(call["left"], now), 1)
             if unit == "token":
                 call["use"].bill("token", billed)
                 used.append((now, billed))  # the service counts it no later than at the end of the call
@@ -108,6 +111,21 @@ def test_what_a_task_has_at_its_end_is_out_of_use_until_the_window_has_passed():
     assert book.heartbeat("b", {"r": Claim(rate, 0, 6)}, now=12.0, ttl=100.0).shares["r"].has == 2
     assert book.heartbeat("b", {"r": Claim(rate, 2, 6)}, now=69.9, ttl=100.0).shares["r"].has == 2
     assert book.heartbeat("b", {"r": Claim(rate, 2, 6)}, now=70.0, ttl=100.0).shares["r"].has == 6
+
+
+def test_a_request_counts_until_a_window_after_its_answer_or_after_the_time_in_which_it_arrives():
+    now = 0.0
+    use = WindowUse(1.0, "request", 1)
+    calls = [CallUse([use], lambda: now) for _ in range(3)]
+    for call in calls:
+        call.request_left(1)
+    now = 0.02
+    calls[0].end(known=True)
+    calls[1].end(known=False)
+    assert [use.in_use(at) for at in (1.01, 1.02, 1.24, 1.25)] == [3, 2, 2, 0]
+    now = 5.0
+    calls[2].end(known=True)
+    assert use.in_use(now) == 0
 
 
 # -- a fleet in virtual time ------------------------------------------------------------------------------------------

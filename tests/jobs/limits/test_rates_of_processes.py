@@ -24,11 +24,13 @@ class Geo:
     """Counts requests where they arrive, tokens where they are spent, and what is with it at once."""
 
     def __init__(self):
-        self.draw, self.arrivals, self.tokens = random.Random(1), [], []
+        self.draw, self.arrivals, self.tokens, self.slowest = random.Random(1), [], [], 0.0
 
     async def __call__(self, request):
-        self.arrivals.append((time.monotonic(), 1))
-        key = (await request.json())["k"]
+        self.arrivals.append((arrived := time.monotonic(), 1))
+        asked = await request.json()
+        self.slowest = max(self.slowest, arrived - asked["sent_at"])  # the clock of the machine
+        key = asked["k"]
         tokens = self.draw.randint(30, TOKENS)
         self.tokens.append((time.monotonic(), tokens))
         await asyncio.sleep(self.draw.uniform(0.05, 0.2))
@@ -76,6 +78,33 @@ def test_the_tasks_of_one_run_keep_a_rate_without_a_store(geo):
     assert arrivals[-1] - arrivals[0] < 9, "160 calls take 4 s at the full rate"
 
 
+class Throttling(Geo):
+    """Refuses its 60th request, with a pause of 3 s."""
+
+    def __init__(self):
+        super().__init__()
+        self.refused_at = None
+
+    async def __call__(self, request):
+        if self.refused_at is None and len(self.arrivals) == 60:
+            self.refused_at = time.monotonic()
+            return web.Response(status=429, headers={"Retry-After": "3"})
+        return await super().__call__(request)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("store", [True, False])
+def test_one_refusal_pauses_every_task_of_every_run_then_one_call_finds_out(service, tmp_path, wait_for, store):
+    service.answer = geo = Throttling()
+    count, url = (3, f"file://{tmp_path}/limits.sqlite") if store else (1, None)
+    with runs(service, count, tasks=4, rows=1000, url=url):
+        wait_for(lambda: geo.refused_at is not None and time.monotonic() > geo.refused_at + 5.0, seconds=60)
+    since = sorted(when - geo.refused_at for when, _ in geo.arrivals if when > geo.refused_at + 1.0)
+    assert since[0] >= 3.0, "none from 1 s after it until it ends"
+    assert since[1] >= since[0] + 0.05, "one, until its answer"
+    assert sum(when < since[1] + 1.0 for when in since) > 10, "then all"
+
+
 @pytest.mark.proof
 @pytest.mark.process
 @pytest.mark.parametrize("trouble", [False, True])
@@ -95,6 +124,7 @@ def test_three_runs_of_four_tasks_keep_three_limits_for_minutes(geo, tmp_path, t
         ended = time.monotonic()
     used = sum(tokens for when, tokens in geo.answer.tokens if when < ended)
     print(f"{len(geo.answer.arrivals)} requests, {used} tokens in {ended - begun:.0f} s")
+    print(f"the slowest request was on its way for {geo.answer.slowest:.2f} s")
     assert geo.highest_in_flight <= LIMIT
     assert most_in_a_window(geo.answer.arrivals, 1.0) <= PER_SECOND
     assert most_in_a_window(geo.answer.tokens, 60.0) <= PER_MINUTE

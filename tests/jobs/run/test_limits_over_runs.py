@@ -23,6 +23,7 @@ from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tests.support.task_threads import TaskThreads
 from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Rate, Service
+from tidegate import lookup as coroutine_lookup
 from tidegate.__main__ import main
 
 pytestmark = pytest.mark.slow
@@ -154,6 +155,28 @@ def test_one_refusal_stops_all_tasks_of_both_runs_until_the_pause_ends(url):
     after = sorted(one for one in began[at + 1 :] if one > paused + 1.0)
     assert after[0] >= paused + 2.0
     assert after[1] >= after[0] + 0.05, "one call probes"
+
+
+def test_a_call_whose_process_was_stopped_sends_nothing_after_its_end(url, service):
+    stopped = threading.Event()
+
+    @coroutine_lookup(
+        name="first", service=Service(name="geo", url=service.url, max_concurrency=LIMIT), keys={"k": "k"},
+        returns="first_x BIGINT", timeout=0.5,
+    )  # fmt: skip
+    async def geo(row, http):
+        if row.k == 7:
+            stopped.set()
+            time.sleep(1.0)  # noqa: ASYNC251  # the whole task, as with SIGSTOP: the call's timer is late
+        await http.get("/geo", params={"k": row.k})
+        return {"first_x": row.k}
+
+    run = Run(url, geo, tasks=1)
+    run.start(lambda: batches(40))
+    assert in_time(run.join) == 40
+    assert stopped.is_set()
+    assert "/geo?k=6" in service.log
+    assert "/geo?k=7" not in service.log
 
 
 def test_without_the_store_the_run_stops_in_one_sentence(url, monkeypatch):
