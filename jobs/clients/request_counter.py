@@ -24,7 +24,7 @@ class RequestCounts:
     units: dict[str, Counter[int]] = field(default_factory=dict)  # a coroutine's unit -> day -> number
     lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
     answered: int = 0  # requests that brought an answer or a miss
-    repeated: int = 0  # requests with a key that an earlier one got no answer for; only for batches
+    repeated: int = 0  # requests with a key that an earlier one got no answer for; of batches and second calls
     throttled: int = 0  # requests that the service throttled
     in_doubt: int = 0  # answers that may be another key's, after an extra response on their connection
     seconds: float = 0.0  # sum of the requests' times
@@ -39,6 +39,10 @@ class RequestCounts:
         self.units.setdefault(unit, Counter())[_today()] += many
         if (call := IN_CALL.get()) is not None:
             call.bill(unit, many)
+
+    def repeats(self) -> None:
+        """Count a second call for a key whose first one has no answer yet."""
+        self.repeated += 1
 
     def not_now(self) -> None:
         """Count an answer that throttles by its content."""

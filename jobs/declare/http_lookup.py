@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from jobs.declare.auth import ApiKey
@@ -58,6 +58,8 @@ class HttpLookup(Lookup):
         idempotency_header: Header, such as "Idempotency-Key", by which the service recognizes a repeated call: its
             value is the same in every attempt and run for one key and request. With it a lookup with idempotent=False
             is called again after its answer was lost, and its rows are never `unknown`.
+        hedge_after: Seconds without an answer after which a request is sent a second time, where no row needs its call
+            in flight, or "p95" of the latest answers; the first answer counts. Only for a service without prices.
     """
 
     service: Service
@@ -76,6 +78,7 @@ class HttpLookup(Lookup):
     finish_after_timeout: bool = False
     echo: Mapping[str, str] = field(default_factory=dict, metadata=WHERE_DECLARED)
     idempotency_header: str | None = field(default=None, metadata=WHERE_DECLARED)
+    hedge_after: float | Literal["p95"] | None = field(default=None, metadata=WHERE_DECLARED)  # type: ignore[misc]
 
     kind = "http"
 
@@ -85,6 +88,7 @@ class HttpLookup(Lookup):
         self._check_headers()
         self._check_answer()
         self._check_echo()
+        self._check_hedge()
         if self.batch is not None:
             self._check_batch(self.batch)
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
@@ -93,6 +97,18 @@ class HttpLookup(Lookup):
             raise DeclarationError(
                 "finish_after_timeout needs attempt_timeout, which bounds the request that goes on, and a cache, which "
                 "keeps its answer."
+            )
+
+    def _check_hedge(self) -> None:
+        after = self.hedge_after
+        if after is None:
+            return
+        if after != "p95" and not (isinstance(after, int | float) and 0 < after < math.inf):
+            raise DeclarationError(f'hedge_after is {after!r}; it must be seconds, over 0, or "p95".')
+        if not self.idempotent or self.prices or self.batch is not None:
+            has = "idempotent=False" if not self.idempotent else "a batch" if self.batch else "prices"
+            raise DeclarationError(
+                f"hedge_after sends a request a second time, and the lookup has {has}; leave one of them out."
             )
 
     def _check_request(self) -> None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import sqlglot
 from sqlglot import expressions as exp
@@ -76,6 +76,7 @@ class Lookup:
     kind = "lookup"
     bills = False  # whether it reports billed units of the service
     finish_after_timeout = False  # a call without a waiting row is cancelled
+    hedge_after: ClassVar[float | Literal["p95"] | None] = None  # nor is a slow one made a second time
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):

@@ -67,7 +67,7 @@ def _with_requests(
     requests = RequestMetrics(
         sent=sum(one.sent.total() for one in counts),
         # a request for one key asks again when the row's attempt is not its first
-        retried=sum(one.repeated for one in counts) if facts.batch_size > 1 else lookup.retried,
+        retried=sum(one.repeated for one in counts) + (lookup.retried if facts.batch_size == 1 else 0),
         throttled=sum(one.throttled for one in counts),
         answered=sum(one.answered for one in counts),
         items=sum(one.items.total() for one in counts),

@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction
 from jobs.clients.client import CallFailed, Client, Enclosing, Throttled
+from jobs.clients.request_counter import counts_of
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
 from jobs.task.call_table import CallTable
+from jobs.task.hedging import Hedging
 from jobs.task.lookup_state import LookupState, Row
 from jobs.task.replies import Replies, Reply
 from jobs.task.shared_calls import hashable
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from asyncio_core import Gate
+    from asyncio_core import Gate, OperatorStatistics
     from jobs.declare.lookup import Lookup
     from jobs.task.call_budget import CallBudget
     from jobs.task.circuit_breaker import CircuitBreaker
@@ -52,7 +55,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
     two rows have the same key (distinct).
     """
 
-    yield_slot: Callable[[], AbstractContextManager[None]]  # of its operator, for rows that join another's call
+    # of its operator: for rows that join another's call, and for second calls
+    yield_slot: Callable[[], AbstractContextManager[None]]
+    statistics: Callable[[], OperatorStatistics]
 
     def __init__(
         self,
@@ -87,6 +92,13 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._lease = None if requests_wait else lease
         limited = marks or allowance is not None or self._lease is not None
         self._ask = self._within_limits if limited else caller.call  # one attempt at the service
+        self._hedging = None
+        if lookup.hedge_after is not None and allowance is None:  # at a cap, a row's own call comes first
+            self._hedging = Hedging(
+                self._ask, lookup.hedge_after, has_slot=self._has_slot, on_second=counts_of(lookup.name).repeats,
+                on_throttled=partial(self._replies.failed, repeated=False),
+            )  # fmt: skip
+            self._ask = self._hedging.call
         # with distinct keys the table finds nothing, at a fifth of a row's CPU; it also ends calls that outlive their
         # rows, and refuses a second call that must not be made
         needs_table = not distinct or lookup.finish_after_timeout or not lookup.idempotent
@@ -108,6 +120,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
 
     async def close(self) -> None:
         self._gate.unsubscribe(self)
+        if self._hedging is not None:
+            await self._hedging.close()
         await self._caller.close()
 
     # -- the gate's listener: spares two reads per row of a gate that never closed
@@ -226,6 +240,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._ledger.expire(keys)
         if self._table is not None:
             self._table.drop(keys)
+
+    def _has_slot(self, second_calls: int) -> bool:
+        """Whether one more call may run, besides those of rows and so many second ones."""
+        operator = self.statistics()
+        is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
+        return is_free and operator.running + second_calls < operator.concurrency
 
     async def _within_limits(self, key: Key) -> Any | None:
         """Call within the run's lease and budget, with a mark before the call if it must not be repeated."""

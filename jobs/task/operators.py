@@ -178,7 +178,7 @@ def _operator(
             on_exception=needs_retry,
         ),
     )
-    asking.yield_slot = operator.yield_slot
+    asking.yield_slot, asking.statistics = operator.yield_slot, operator.statistics
     return operator, asking, caller
 
 

@@ -79,7 +79,7 @@ class ServiceLease:
     @asynccontextmanager
     async def call(self) -> AsyncIterator[None]:
         """Context of one call: wait until it may start, and end it with CallFailed before the lease could end."""
-        while not self._may_start():
+        while not self.may_start():
             if self._used_up and self._end is not None:
                 await self._end(self._used_up)
             self._hold_back()
@@ -120,7 +120,8 @@ class ServiceLease:
             if self._wakes is not None:
                 self._wake_later()  # its use may end sooner than was known
 
-    def _may_start(self) -> bool:
+    def may_start(self) -> bool:
+        """Whether a call may start now."""
         now, holder = self._clock(), self._holder
         if now + self._longest_call > holder.until or holder.gate == CLOSED:
             return False
@@ -161,7 +162,7 @@ class ServiceLease:
         self._wakes = None
         if not self._waiting:
             return
-        if self._may_start():
+        if self.may_start():
             self._open()
         else:
             self._hold_back()
@@ -188,7 +189,7 @@ class ServiceLease:
 
     def _startable(self) -> int:
         """How many calls may start now."""
-        if not self._may_start():
+        if not self.may_start():
             return 0
         now = self._clock()
         windows = [
@@ -212,7 +213,7 @@ class ServiceLease:
         """The driver's answer. asked_at: this task's clock before it asked."""
         self._holder.take(answer, asked_at=asked_at)
         self._note_used_up()
-        if self._may_start():
+        if self.may_start():
             self._open()
         elif self._waiting:
             self._hold_back()
