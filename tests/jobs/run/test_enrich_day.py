@@ -139,6 +139,7 @@ flights = dataclasses.replace(flights, lookups=[dataclasses.replace(weather, ser
 """)
     with weather.running(project / "data" / "demo", project / "calls.jsonl", scale=1.0) as service:
         monkeypatch.setenv("WEATHER_URL", service.url)
+        monkeypatch.setenv("PLANES_URL", f"sqlite+aiosqlite:///{project / 'data' / 'demo' / 'planes.db'}")
         for name in ("WEATHER_URL", "PLANES_URL"):
             monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
         ended = threading.Event()
