@@ -115,11 +115,11 @@ def s3_server():
 @pytest.fixture
 def s3(s3_server, monkeypatch):
     """The server with its variables set; `s3.bucket` is a new one: s3://name."""
-    from jobs import storage
+    from jobs.storage import stored_files
 
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
-    storage._filesystem.cache_clear()
+    stored_files._filesystem.cache_clear()
     name = f"bucket-{secrets.token_hex(6)}"
     s3_server.make_bucket(name)
     s3_server.bucket = f"s3://{name}"

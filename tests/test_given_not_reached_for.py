@@ -9,7 +9,7 @@ from tests.support.sources import ROOT, modules
 
 MODULES = {"random", "secrets"}
 SEEDED = {"random.Random"}
-PROVIDERS = {"jobs/durable.py"}  # names of drafts
+PROVIDERS = {"jobs/storage/durable.py"}  # names of drafts
 NAMES = {
     *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.sleep"),
     *("uuid.uuid4", "datetime.now", "dt.datetime.now"),

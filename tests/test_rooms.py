@@ -4,7 +4,8 @@ from tests.support.sources import PACKAGES, ROOT, imports, modules
 
 # bottom to top; rooms of one line do not know each other
 FLOORS = (
-    {"schema", "errors", "wording", "durable", "storage"},
+    {"schema", "errors", "wording"},
+    {"storage"},
     {"declare"},
     {"input", "ledger", "clients", "limits"},
     {"task", "tables"},
@@ -13,7 +14,7 @@ FLOORS = (
     {"commands"},
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-LOOSE_FILES = {"__init__", "schema", "errors", "wording", "durable", "storage"}
+LOOSE_FILES = {"__init__", "schema", "errors", "wording"}
 
 
 def room_of(name):

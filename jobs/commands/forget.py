@@ -14,7 +14,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs import durable
 from jobs.commands.forgotten_evidence import clean_records, delete_logs, rows_that_asked
 from jobs.commands.forgotten_keys import in_order, texts_of
 from jobs.commands.forgotten_windows import remake_windows
@@ -23,6 +22,7 @@ from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.erasure import forget as forget_in_ledger
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import render_report
+from jobs.storage import durable
 from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.asked_keys import KeysOf, files_of_days, names_keys
 from jobs.tables.erasing import without_rows

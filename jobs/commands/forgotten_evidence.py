@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs import durable
 from jobs.errors import TidegateError
+from jobs.storage import durable
 from jobs.tables import run_records
 from jobs.tables.asked_keys import asks, files_of_days
 from jobs.tables.published_runs import last_published

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import durable, schema
+from jobs import schema
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
+from jobs.storage import durable
 from jobs.tables.delta_log import table_at
 from jobs.tables.published_runs import last_published
 from jobs.wording import counted

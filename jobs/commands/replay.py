@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import durable, schema
+from jobs import schema
 from jobs.clients.registry import client_for
 from jobs.commands.condition import columns_of
 from jobs.commands.ledgers import kept_by
@@ -23,6 +23,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS, as_answers
 from jobs.ledger.selection import select
 from jobs.process.day_options import DayOptions
+from jobs.storage import durable
 from jobs.tables import dead_letters, run_records
 from jobs.tables.asked_keys import asked_texts, files_of_days, names_keys
 

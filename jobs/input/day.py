@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs import storage
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.staged_files import ENDINGS, staged
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.table_formats import refuse_table_formats
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
+from jobs.storage import stored_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment, Input
     from jobs.input.delta import DeltaInput
-    from jobs.storage import StoredFile
+    from jobs.storage.stored_files import StoredFile
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
     try:
         table = _table(declared) if declared.format == "delta" else None
         found = _in_folder(declared, day) if table is None else _of_table(table, day)
-        if storage.is_url(declared.path) or declared.format in ("csv", "json"):
+        if stored_files.is_url(declared.path) or declared.format in ("csv", "json"):
             folder = Path(enrichment.output.path, STAGED, f"{declared.partition}={day}")
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
@@ -109,7 +109,7 @@ def files_in(declared: Input, day: str) -> list[StoredFile]:
             return _table(declared).files(day)
         except NoInput:
             return []
-    found = _listed(storage.files_in, declared.folder(day))
+    found = _listed(stored_files.files_in, declared.folder(day))
     return [file for file in found if file.name.endswith(ENDINGS[declared.format]) and file.name[0] not in "._"]
 
 
@@ -119,7 +119,7 @@ def last_day(declared: Input) -> str:
     if declared.format == "delta":
         days = _table(declared).days
     else:
-        names = _listed(storage.folders_in, root)
+        names = _listed(stored_files.folders_in, root)
         days = [day for name in names if name.startswith(prefix) and is_day(day := name.removeprefix(prefix))]
     if days:
         return max(days)
@@ -134,7 +134,7 @@ def _listed(names: Callable[[str], list[Any]], folder: str) -> list[Any]:
     try:
         return names(folder)
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise DeclarationError(f"input: {folder} cannot be listed: {storage.error_text(error)}.") from error
+        raise DeclarationError(f"input: {folder} cannot be listed: {stored_files.error_text(error)}.") from error
 
 
 def _table(declared: Input) -> DeltaInput:
@@ -163,7 +163,7 @@ def _in_folder(declared: Input, day: str) -> list[StoredFile]:
     files = files_in(declared, day)
     refuse_table_formats(folder, declared.path)
     if not files:
-        if not storage.is_url(folder) and Path(folder).is_dir():
+        if not stored_files.is_url(folder) and Path(folder).is_dir():
             raise NoInput(f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.")
         raise NoInput(f"input: there is no {folder} for {day}; nothing can be enriched.{nearest_to(declared, day)}")
     if colon := next((file for file in files if ":" in file.name), None):
@@ -176,7 +176,7 @@ def _in_folder(declared: Input, day: str) -> list[StoredFile]:
 def nearest_to(declared: Input, day: str) -> str:
     """A sentence, after a space, that names a folder similar to the one of this day; empty without one."""
     prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
-    there = [name for name in _listed(storage.folders_in, root) if "=" in name]
+    there = [name for name in _listed(stored_files.folders_in, root) if "=" in name]
     misnamed = [name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix)))]
     same_day = [name for name in misnamed if _digits(name.rpartition("=")[2]) == _digits(day)]
     close = same_day or difflib.get_close_matches(f"{prefix}{day}", misnamed, n=1, cutoff=0.0)

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 from pyarrow import json as json_lines
 
-from jobs import durable
 from jobs.errors import DeclarationError
-from jobs.storage import StoredFile, error_text
+from jobs.storage import durable
+from jobs.storage.stored_files import StoredFile, error_text
 from jobs.wording import one_line
 
 if TYPE_CHECKING:

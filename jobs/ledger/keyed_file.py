@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from jobs.errors import LedgerError
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.store import NO_FOLDERS, one_line
-from jobs.storage import filesystem_of
+from jobs.storage.stored_files import filesystem_of
 
 KEY, HASH = "key", "hash"
 COPY_BYTES = 1 << 24

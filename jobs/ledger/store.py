@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from jobs import durable
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, StoredAnswer, as_table
-from jobs.storage import filesystem_of
+from jobs.storage import durable
+from jobs.storage.stored_files import filesystem_of
 
 FORMAT = 1
 FORMAT_KEY = b"tidegate.ledger"

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
-from jobs import durable
 from jobs.errors import TidegateError
+from jobs.storage import durable
 from jobs.tables.publishers import delta_errors
 
 LOG = "_delta_log"

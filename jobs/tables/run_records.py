@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import overload
 
-from jobs import durable
 from jobs.errors import TidegateError
 from jobs.schema import DayRecord, UnwrittenRun
+from jobs.storage import durable
 
 ROOT = Path("data/runs")
 UNWRITTEN = ".unwritten"  # suffix of the file of a run that wrote no files

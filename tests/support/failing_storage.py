@@ -180,8 +180,8 @@ def put_under(root, storage, put=setattr):
 
     put(object, name, value): sets an attribute, as monkeypatch.setattr does.
     """
-    from jobs import durable
     from jobs.ledger import keyed_file, store
+    from jobs.storage import durable
 
     filesystem, root = Filesystem(storage), str(root)
     for module in (store, keyed_file):

@@ -13,7 +13,6 @@ import pytest
 from deltalake import DeltaTable
 
 from data_quality import report, verdict_store
-from jobs import durable
 from jobs.commands import forget, forgotten_keys
 from jobs.commands.ledgers import kept_by
 from jobs.declare.ledger_settings import FOR_EVER
@@ -24,6 +23,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import write_request
 from jobs.schema import UnwrittenRun, Verdict
+from jobs.storage import durable
 from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_records
 from jobs.tables.leases import leased
 from jobs.tables.published_runs import last_published

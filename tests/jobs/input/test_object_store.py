@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from jobs import storage
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day
+from jobs.storage import stored_files
 from tests.support.s3_server import S3Server
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
@@ -33,7 +33,7 @@ def reading(path, **source):
 
 
 def put(place, data):
-    filesystem, path = storage.filesystem_of(place)
+    filesystem, path = stored_files.filesystem_of(place)
     with filesystem.open_output_stream(path, compression=None) as stream:
         stream.write(data)
 
@@ -131,7 +131,7 @@ def test_refused_credentials_and_a_store_that_throttles_are_named_in_one_sentenc
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for name, value in S3Server(f"http://127.0.0.1:{server.server_port}", Path()).environment().items():
             monkeypatch.setenv(name, value)
-        storage._filesystem.cache_clear()
+        stored_files._filesystem.cache_clear()
         with pytest.raises(DeclarationError) as refused:
             find_input(reading("s3://bucket/raw"), DAY)
         server.shutdown()
@@ -143,7 +143,7 @@ def test_refused_credentials_and_a_store_that_throttles_are_named_in_one_sentenc
 def test_an_object_that_vanished_after_the_listing_is_named(raw, monkeypatch):
     put(f"{raw}/date={DAY}/a.parquet", parquet([{"k": "a"}]))
     (file,) = files_in(reading(raw).input, DAY)
-    filesystem, path = storage.filesystem_of(file.place)
+    filesystem, path = stored_files.filesystem_of(file.place)
     filesystem.delete_file(path)
     monkeypatch.setattr("jobs.input.day.files_in", lambda *_: [file])
     with pytest.raises(DeclarationError, match=r"moods: input: s3://.*/a.parquet cannot be copied to .*"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import durable
+from jobs.storage import durable
 
 
 def test_whichever_sync_fails_readers_see_the_old_bytes_or_the_new_ones_and_no_draft_stays(tmp_path, monkeypatch):
