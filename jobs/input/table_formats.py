@@ -18,9 +18,10 @@ def refuse_table_formats(folder: str, root: str) -> None:
     """
     places = [folder]
     if not is_url(folder):  # the walk up from a day passes its root, but not where a link leads
-        places += [os.path.realpath(folder), root, os.path.realpath(root)]
-    for place in dict.fromkeys(places):
-        for log, kind in _logs_above(place):
+        places += [os.path.realpath(folder), os.path.realpath(root)]
+    listed: set[str] = set()
+    for place in places:
+        for log, kind in _logs_above(place, listed):
             declared = 'declare it by Input(format="delta"), or ' if kind == "a Delta" else ""
             raise DeclarationError(
                 f"input: {log} makes {root} part of {kind} table, whose files also hold deleted rows; {declared}write "
@@ -28,17 +29,20 @@ def refuse_table_formats(folder: str, root: str) -> None:
             )
 
 
-def _logs_above(place: str) -> Iterator[tuple[str, str]]:
-    """The logs in a folder and in its parents up to a possible table root."""
+def _logs_above(place: str, listed: set[str]) -> Iterator[tuple[str, str]]:
+    """The logs in a folder and in its parents up to a possible table root. listed: folders that need no second look."""
     while True:
-        folders = folders_in(place or ".")
+        real = os.path.realpath(place)
+        folders = [] if real in listed else folders_in(place or ".")
+        listed.add(real)
+        inside = f"{place.rstrip('/')}/" if place else ""
         if "_delta_log" in folders:
-            yield f"{place}/_delta_log", "a Delta"
+            yield f"{inside}_delta_log", "a Delta"
         if ".hoodie" in folders:
-            yield f"{place}/.hoodie", "a Hudi"
-        if "metadata" in folders and any(".metadata.json" in file.name for file in files_in(f"{place}/metadata")):
-            yield f"{place}/metadata", "an Iceberg"
-        above, _, name = place.rpartition("/")
+            yield f"{inside}.hoodie", "a Hudi"
+        if "metadata" in folders and any(".metadata.json" in file.name for file in files_in(f"{inside}metadata")):
+            yield f"{inside}metadata", "an Iceberg"
+        above, name = os.path.split(place)
         if "=" not in name and name != "data":  # partitions, and Iceberg's folder of files
             return
         place = above

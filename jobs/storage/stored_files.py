@@ -61,7 +61,7 @@ class StoredFile:
 
     @classmethod
     def at(cls, place: str) -> StoredFile:
-        """The file as it is now. Raises OSError, FileNotFoundError if there is none."""
+        """Look at the file anew. Raises FileNotFoundError if it is gone, and OSError if it cannot be looked at."""
         filesystem, path = filesystem_of(place)
         info = filesystem.get_file_info(path)
         if info.type != fs.FileType.File:
@@ -83,11 +83,10 @@ def files_in(folder: str) -> list[StoredFile]:
 
     Raises OSError if the folder cannot be listed, as without its bucket.
     """
-    found = [info for info in _children(folder) if info.type == fs.FileType.File]
-    places = {info.base_name: f"{folder.rstrip('/')}/{info.base_name}" for info in found}
-    return sorted(
-        (StoredFile(places[info.base_name], info.size, info.mtime_ns) for info in found), key=lambda one: one.place
+    found = sorted(
+        (info for info in _children(folder) if info.type == fs.FileType.File), key=lambda info: info.base_name
     )
+    return [StoredFile(f"{folder.rstrip('/')}/{info.base_name}", info.size, info.mtime_ns) for info in found]
 
 
 def folders_in(folder: str) -> list[str]:

@@ -9,6 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.errors import DeclarationError
 from jobs.input.day import find_input
+from jobs.input.table_formats import refuse_table_formats
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 from tidegate.__main__ import main
 
@@ -88,6 +89,12 @@ def test_a_table_that_is_not_of_these_files_harms_nothing(tmp_path, other):
     with_a_day(tmp_path / "lake" / "orders")
     with_file(tmp_path / "lake" / "orders" / other)
     assert find_input(reading(tmp_path / "lake" / "orders"), DAY).rows == 1
+
+
+def test_above_a_folder_at_the_top_lies_the_disk_and_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with_file(tmp_path / "_delta_log" / "0.json")
+    refuse_table_formats("/data/date=2013-01-10", "/data")
 
 
 @pytest.mark.parametrize(
