@@ -6,6 +6,7 @@ import re
 from urllib.parse import unquote
 
 from jobs.errors import DeclarationError
+from jobs.storage.urls import is_url
 
 SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key")
 
@@ -14,7 +15,7 @@ def require_folder(where: str, path: str) -> None:
     """Refuse a URL, which as a path would be a folder `s3:` in the current one. Raises DeclarationError."""
     if not path:
         raise DeclarationError(f"{where}: path is ''; it must be a folder.")
-    if "://" in path:
+    if is_url(path):
         raise DeclarationError(
             f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: "
             "publishing needs a lock, which object stores lack. Only the input and the ledger may be at a URL."
@@ -29,8 +30,8 @@ def require_place(where: str, path: str) -> None:
     if not path:
         raise DeclarationError(f"{where}: path is ''; it must be a folder or a URL.")
     refuse_secrets(where, path)
-    scheme, is_url, rest = path.partition("://")
-    if is_url and ("?" in rest or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)):
+    scheme, _, rest = path.partition("://")
+    if is_url(path) and ("?" in rest or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)):
         raise DeclarationError(
             f"{where}: path is {path!r}; a URL has a scheme, a bucket and a path, as s3://bucket/orders. "
             "Options of the store, such as AWS_ENDPOINT_URL, go into the environment."
@@ -49,9 +50,9 @@ def refuse_secrets(where: str, path: str) -> None:
 
 def _holds_secret(path: str) -> bool:
     """Whether a URL has a password or an S3 access key before its host, or a parameter that may be a secret."""
-    scheme, is_url, rest = path.partition("://")
-    if not is_url:
+    if not is_url(path):
         return False
+    scheme, _, rest = path.partition("://")
     user, has_user, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
     if has_user and (":" in user or scheme.lower() == "s3"):
         return True

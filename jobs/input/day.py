@@ -19,6 +19,7 @@ from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.table_formats import refuse_table_formats
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
 from jobs.storage import stored_files
+from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +91,7 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
     try:
         table = _table(declared) if declared.format == "delta" else None
         found = _in_folder(declared, day) if table is None else _of_table(table, day)
-        if stored_files.is_url(declared.path) or declared.format in ("csv", "json"):
+        if is_url(declared.path) or declared.format in ("csv", "json"):
             folder = Path(enrichment.output.path, STAGED, f"{declared.partition}={day}")
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
@@ -163,7 +164,7 @@ def _in_folder(declared: Input, day: str) -> list[StoredFile]:
     files = files_in(declared, day)
     refuse_table_formats(folder, declared.path)
     if not files:
-        if not stored_files.is_url(folder) and Path(folder).is_dir():
+        if not is_url(folder) and Path(folder).is_dir():
             raise NoInput(f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.")
         raise NoInput(f"input: there is no {folder} for {day}; nothing can be enriched.{nearest_to(declared, day)}")
     if colon := next((file for file in files if ":" in file.name), None):

@@ -15,7 +15,8 @@ from deltalake.schema import PrimitiveType
 
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn
-from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in, is_url
+from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in
+from jobs.storage.urls import is_url
 
 VECTORS = "deletionVectors"
 # what a table may need of its readers; any other feature changes which rows or values its files stand for

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 
 from jobs.errors import DeclarationError
-from jobs.storage.stored_files import files_in, folders_in, is_url
+from jobs.storage.stored_files import files_in, folders_in
+from jobs.storage.urls import is_url
 
 
 def refuse_table_formats(folder: str, root: str) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
-from jobs.ledger.store import one_line
+from jobs.storage.stored_files import error_text
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -44,4 +44,4 @@ def _delete_dir(folder: LedgerFolder, name: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise LedgerError(f"ledger {folder.root!r}: {name} cannot be deleted: {one_line(error)}.") from error
+        raise LedgerError(f"ledger {folder.root!r}: {name} cannot be deleted: {error_text(error)}.") from error

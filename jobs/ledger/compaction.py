@@ -35,7 +35,8 @@ from jobs.ledger.generations import (
 )
 from jobs.ledger.merging import SortedFile, in_order, merged
 from jobs.ledger.scan import read_parts
-from jobs.ledger.store import PARTS, ForeignFile, as_parquet, one_line
+from jobs.ledger.store import PARTS, ForeignFile, as_parquet
+from jobs.storage.stored_files import error_text
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -85,7 +86,7 @@ def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | Non
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
-                f"ledger {folder.root!r}: its compacted files cannot be read: {one_line(error)}. Nothing was changed."
+                f"ledger {folder.root!r}: its compacted files cannot be read: {error_text(error)}. Nothing was changed."
             ) from error
     return done if done.given_up else replace(done, deleted=sweep(folder, grace, now_us))
 
@@ -144,7 +145,7 @@ class _SortedParts:
             path.write_bytes(as_parquet(rows))
         except OSError as error:
             raise LedgerError(
-                f"ledger {folder.root!r}: answers cannot be sorted in {path.parent.parent}: {one_line(error)}. Make "
+                f"ledger {folder.root!r}: answers cannot be sorted in {path.parent.parent}: {error_text(error)}. Make "
                 "room there, or set TMPDIR to a larger disk."
             ) from error
         self.files.append(path)

@@ -24,7 +24,8 @@ from jobs.ledger.generations import (
     name_after,
 )
 from jobs.ledger.scan import KeySet
-from jobs.ledger.store import PARTS, ForeignFile, as_parquet, one_line
+from jobs.ledger.store import PARTS, ForeignFile, as_parquet
+from jobs.storage.stored_files import error_text
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -65,7 +66,7 @@ def forget(
             continue
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
-                f"ledger {folder.root!r}: its files cannot be read: {one_line(error)}. The keys are not forgotten."
+                f"ledger {folder.root!r}: its files cannot be read: {error_text(error)}. The keys are not forgotten."
             ) from error
     raise LedgerError(f"ledger {folder.root!r}: compactions run all the time; stop them, then forget the keys.")
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import LedgerError
-from jobs.ledger.store import FORMAT, LIST_TRIES, one_line
+from jobs.ledger.store import FORMAT, LIST_TRIES
+from jobs.storage.stored_files import error_text
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -162,7 +163,7 @@ def _read(folder: LedgerFolder, name: str) -> Generation:
             return Generation(name.split("/")[1], facts["completed_at"], files, dict(facts["taken_in"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise TornGeneration(
-            f"ledger {folder.root!r}: {name} is damaged: {one_line(error)}. Nothing was called and nothing deleted. "
+            f"ledger {folder.root!r}: {name} is damaged: {error_text(error)}. Nothing was called and nothing deleted. "
             "Restore it from a copy. Without one delete it; calls for the answers of its generation are then paid "
             "again."
         ) from error

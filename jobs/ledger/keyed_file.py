@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.store import NO_FOLDERS, one_line
-from jobs.storage.stored_files import filesystem_of
+from jobs.ledger.store import NO_FOLDERS
+from jobs.storage.stored_files import error_text, filesystem_of
 
 KEY, HASH = "key", "hash"
 COPY_BYTES = 1 << 24
@@ -40,7 +40,7 @@ def write_keyed(path: str, table: pa.Table) -> None:
             file.write_batch(batch)
     except (pa.ArrowException, OSError) as error:
         raise LedgerError(
-            f"ledger: a file of this run cannot be written to {path!r}: {one_line(error)}. Free some space "
+            f"ledger: a file of this run cannot be written to {path!r}: {error_text(error)}. Free some space "
             "there and start again."
         ) from error
 
@@ -61,7 +61,9 @@ class KeyedFile:
             file = pa.ipc.open_file(pa.memory_map(inside) if local else _local_copy(filesystem, inside))
             return cls(file.get_batch(0))
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise LedgerError(f"ledger: a file of this run cannot be read from {path!r}: {one_line(error)}.") from error
+            raise LedgerError(
+                f"ledger: a file of this run cannot be read from {path!r}: {error_text(error)}."
+            ) from error
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)

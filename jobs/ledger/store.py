@@ -25,7 +25,7 @@ from pyarrow import fs
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, StoredAnswer, as_table
 from jobs.storage import durable
-from jobs.storage.stored_files import filesystem_of
+from jobs.storage.stored_files import error_text, filesystem_of
 
 FORMAT = 1
 FORMAT_KEY = b"tidegate.ledger"
@@ -71,7 +71,7 @@ class LedgerFolder:
         try:
             filesystem, path = (self.storage or filesystem_of)(self.root)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise LedgerError(f"ledger {self.root!r}: it cannot be opened: {one_line(error)}.") from error
+            raise LedgerError(f"ledger {self.root!r}: it cannot be opened: {error_text(error)}.") from error
         return filesystem, f"{path.rstrip('/')}/{self.lookup}/{self.fingerprint}"
 
     @property
@@ -148,7 +148,7 @@ class LedgerFolder:
 
     def _not_stored(self, error: Exception) -> LedgerError:
         return LedgerError(
-            f"ledger {self.root!r}: answers cannot be stored: {one_line(error)}. Free some space or fix the "
+            f"ledger {self.root!r}: answers cannot be stored: {error_text(error)}. Free some space or fix the "
             "permissions, then rerun: what was stored before is kept and used."
         )
 
@@ -159,7 +159,7 @@ class LedgerFolder:
         except FileNotFoundError:
             return
         except (pa.ArrowException, OSError) as error:
-            raise LedgerError(f"ledger {self.root!r}: {name} cannot be deleted: {one_line(error)}.") from error
+            raise LedgerError(f"ledger {self.root!r}: {name} cannot be deleted: {error_text(error)}.") from error
 
     # -- listing and reading -------------------------------------------------------------------------------------------
     def names(self, below: str = "") -> list[str]:
@@ -183,7 +183,7 @@ class LedgerFolder:
                     return self._listed(selector)
             return self._listed(selector)
         except (pa.ArrowException, OSError) as error:
-            raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {one_line(error)}.") from error
+            raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {error_text(error)}.") from error
 
     def _listed(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
         return [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
@@ -226,7 +226,7 @@ class LedgerFolder:
         except MemoryError as error:  # Arrow's own is an ArrowException too
             raise self.unreadable(name, error) from error
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise ForeignFile(one_line(error)) from error
+            raise ForeignFile(error_text(error)) from error
 
     def read_bytes(self, name: str) -> builtins.bytes:
         """The content of a small object. Raises FileNotFoundError if it does not exist, and LedgerError if it cannot be
@@ -262,7 +262,7 @@ class LedgerFolder:
         local = self.filesystem.type_name == "local"  # its filesystem errors have a number
         torn = isinstance(error, pa.ArrowInvalid) or (local and getattr(error, "errno", None) is None)
         return (
-            ForeignFile(one_line(error))
+            ForeignFile(error_text(error))
             if torn and not isinstance(error, MemoryError)
             else self.unreadable(name, error)
         )
@@ -270,7 +270,7 @@ class LedgerFolder:
     def unreadable(self, name: str, error: Exception) -> LedgerError:
         """The error for a failed read."""
         return LedgerError(
-            f"ledger {self.root!r}: {name} cannot be read: {one_line(error)}. Nothing was called for its answers; "
+            f"ledger {self.root!r}: {name} cannot be read: {error_text(error)}. Nothing was called for its answers; "
             "start again when it can be."
         )
 
@@ -288,7 +288,7 @@ class LedgerFolder:
 
     def warn(self, name: str, error: Exception) -> None:
         """Warn that a file is skipped."""
-        _log.warning("ledger %s/%s is skipped: %s", self.path, name, one_line(error))
+        _log.warning("ledger %s/%s is skipped: %s", self.path, name, error_text(error))
 
 
 def as_parquet(table: pa.Table, *, rows_per_group: int = ROWS_PER_GROUP) -> pa.Buffer:
@@ -307,8 +307,3 @@ def as_parquet(table: pa.Table, *, rows_per_group: int = ROWS_PER_GROUP) -> pa.B
         writer.write_table(table, row_group_size=rows_per_group)
         writer.add_key_value_metadata({FORMAT_KEY: str(FORMAT)})
     return sink.getvalue()
-
-
-def one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text.rstrip(".") or type(error).__name__

@@ -11,7 +11,7 @@ from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.requests import request_facts
-from jobs.ledger.store import one_line
+from jobs.storage.stored_files import error_text
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
@@ -49,7 +49,7 @@ def versions(folder: LedgerFolder) -> list[LedgerFolder]:
             info.base_name for info in folder.filesystem.get_file_info(selector) if info.type == fs.FileType.Directory
         )
     except (pa.ArrowException, OSError) as error:
-        raise LedgerError(f"ledger {folder.root!r}: it cannot be listed: {one_line(error)}.") from error
+        raise LedgerError(f"ledger {folder.root!r}: it cannot be listed: {error_text(error)}.") from error
     return [replace(folder, fingerprint=name) for name in found]
 
 

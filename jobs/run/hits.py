@@ -27,6 +27,7 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.judged_answers import without_old_errors
 from jobs.run.key_columns import ROWS, TEXT
+from jobs.storage.urls import is_url
 from jobs.task.task_ledger import without_expired
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def with_own_answers(hits: Hits) -> pa.Table:
 
 def file_of_run(plan: LedgerPlan, name: str) -> str:
     """The file as an executor opens it; a URL's options, as ?endpoint_override=..., stay behind its path."""
-    root, mark, options = plan.root.partition("?") if "://" in plan.root else (plan.root, "", "")
+    root, mark, options = plan.root.partition("?") if is_url(plan.root) else (plan.root, "", "")
     return f"{root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}{mark}{options}"
 
 

@@ -11,6 +11,7 @@ from jobs.declare.prices import read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.requests import request_fingerprint
+from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -46,7 +47,7 @@ def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOpt
     if declared is None:
         return None
     return LedgerPlan(
-        root=declared.path if "://" in declared.path else str(Path(declared.path).resolve()),
+        root=declared.path if is_url(declared.path) else str(Path(declared.path).resolve()),
         lookup=lookup.name,
         fingerprint=request_fingerprint(lookup),
         run_id=run_id,

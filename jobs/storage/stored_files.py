@@ -14,13 +14,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import fs
 
+from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
 REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error; no two are equal
-
-
-def is_url(place: str) -> bool:
-    return "://" in place
 
 
 def filesystem_of(place: str) -> tuple[fs.FileSystem, str]:
