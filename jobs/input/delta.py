@@ -97,7 +97,7 @@ class DeltaInput:
         return name.removeprefix("file://") if is_url(name) else f"{self.root}/{name}"
 
     def _with_deleted_rows(self) -> set[str]:
-        """By their absolute paths; of a URL a path of no meaning."""
+        """The real paths of the files. A URL is taken for a path here, as where `files` compares with it."""
         if VECTORS not in (self.table.protocol().reader_features or ()):
             return set()
         marked = pa.table(self.table.deletion_vectors())["filepath"].to_pylist()

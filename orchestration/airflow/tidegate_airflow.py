@@ -225,7 +225,9 @@ class TidegateDay(BaseOperator):
             return False
         zone = self.enrichment["zone"]
         today = began.astimezone(ZoneInfo(zone)).date()
-        until = next(at for at in (at_time(today + n * DAY_LONG, publish_by, zone) for n in range(3)) if at > began)
+        until = at_time(today, publish_by, zone)
+        if until <= began:
+            until = at_time(today + DAY_LONG, publish_by, zone)
         return dt.datetime.now(dt.UTC) + self.again_after < until
 
 

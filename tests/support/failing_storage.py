@@ -185,9 +185,8 @@ def put_under(root, storage, put=setattr):
 
     filesystem, root = Filesystem(storage), str(root)
     for module in (store, keyed_file):
-        usual = getattr(
-            module.filesystem_of, "usual", module.filesystem_of
-        )  # a worker of Spark takes one task after another
+        # the storage may be there already: a worker of Spark takes one task after another
+        usual = getattr(module.filesystem_of, "usual", module.filesystem_of)
 
         def opened(path, usual=usual):
             found, inside = usual(path)
