@@ -102,6 +102,29 @@ class MemoryWatch:
         self._thread.join()
 
 
+class Stages:
+    """Prints what each stage took: wall, and CPU of the driver's Python."""
+
+    def __init__(self):
+        self._began, self._cpu = time.monotonic(), time.process_time()
+        self._seen = set()
+
+    def tell(self, what):
+        now, used = time.monotonic(), time.process_time()
+        print(f"{now - self._began:8.1f} s, {used - self._cpu:6.1f} s of the driver's CPU  {what}", flush=True)
+        self._began, self._cpu = now, used
+
+    def report(self, event):
+        """Of a day's run: its events, and the first progress of each stage."""
+        if event["kind"] == "progress":
+            stage = event.get("unit", "rows")
+            if stage not in self._seen:
+                self._seen.add(stage)
+                self.tell(f"until the first progress of {stage}")
+        elif event["kind"] != "started":
+            self.tell(event["kind"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
@@ -118,36 +141,18 @@ def main():
         declared = enrichment(root)
         lookup = declared.lookups[0]
         ledger = LedgerFolder(str(root / "ledger"), lookup.name, request_fingerprint(lookup))
-        began, cpu = time.monotonic(), time.process_time()
-
-        def tell(what):
-            nonlocal began, cpu
-            now, used = time.monotonic(), time.process_time()
-            print(f"{now - began:8.1f} s, {used - cpu:6.1f} s of the driver's CPU  {what}", flush=True)
-            began, cpu = now, used
-
+        stages = Stages()
         store(ledger, stored, "at random")
         compact(ledger, grace=timedelta(0))
         compact(ledger, grace=timedelta(0))
-        tell(f"{stored:,} answers stored and compacted")
+        stages.tell(f"{stored:,} answers stored and compacted")
         write_day(root / "in" / f"date={DAY}", rows=rows, keys=keys, stored=stored)
-        tell(f"{rows:,} rows over {keys:,} keys written")
+        stages.tell(f"{rows:,} rows over {keys:,} keys written")
         spark = session("large")
         spark.sparkContext.setLogLevel("ERROR")
-        tell("Spark started")
+        stages.tell("Spark started")
         watch = MemoryWatch()
-        asked = set()
-
-        def report(event):
-            if event["kind"] == "progress":
-                stage = event.get("unit", "rows")
-                if stage not in asked:
-                    asked.add(stage)
-                    tell(f"until the first progress of {stage}")
-            elif event["kind"] != "started":
-                tell(event["kind"])
-
-        record = run_day(declared, DAY, "r1", checks="data_quality.day:check", report=report)
+        record = run_day(declared, DAY, "r1", checks="data_quality.day:check", report=stages.report)
         watch.end()
         (counted,) = record.figures.lookups
         print(
