@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from jobs.declare.enrichment import require_day
+from jobs.declare.calendar import require_day
 from jobs.errors import DeclarationError
 
 

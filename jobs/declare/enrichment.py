@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import importlib
 import re
-import zoneinfo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -14,6 +12,7 @@ from typing import Any, Literal, get_args
 from jobs import schema
 from jobs.declare.answer_types import AnswerColumn, read_ddl
 from jobs.declare.budgets import Budget, check_budgets
+from jobs.declare.calendar import is_cron, require_day, require_zone
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
@@ -395,43 +394,10 @@ class Enrichment:
         )
 
 
-CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-
-
-def is_cron(schedule: str) -> bool:
-    """Whether the text is five cron fields with numbers in their ranges."""
-    fields = schedule.split()
-    return len(fields) == 5 and all(
-        re.fullmatch(r"[0-9A-Za-z*,/#-]+", written) is not None
-        and all(low <= int(number) <= high for number in re.findall(r"(?<![/#\d])\d+", written))
-        for written, (low, high) in zip(fields, CRON_RANGES, strict=True)
-    )
-
-
 def written_columns(lookup: Lookup) -> list[str]:
     """The published columns of a lookup."""
     answers = [column.name for column in lookup.columns]
     return [*answers, schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
-
-
-def require_zone(zone: str) -> None:
-    """Raises DeclarationError unless the text is the name of a time zone."""
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as error:
-        close = difflib.get_close_matches(zone, zoneinfo.available_timezones(), n=1)
-        meant = f" There is {close[0]!r}." if close else ""
-        raise DeclarationError(f"zone is {zone!r}; it must name a time zone, as 'Europe/Berlin'.{meant}") from error
-
-
-def require_day(day: str, where: str = "day") -> str:
-    """Return a `day` of the form 2013-01-10. Raises DeclarationError for any other text."""
-    try:
-        if dt.date.fromisoformat(day).isoformat() == day:
-            return day
-    except ValueError:
-        pass
-    raise DeclarationError(f"{where} is {day!r}; it must be a date, as 2013-01-10.")
 
 
 def load(reference: str) -> Enrichment:

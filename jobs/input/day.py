@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import difflib
 import re
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.declare.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.staged_files import ENDINGS, staged
 from jobs.input.staged_files import FOLDER as STAGED
@@ -184,14 +184,6 @@ def nearest_to(declared: Input, day: str) -> str:
     if not close:
         return ""
     return f" There is {root}/{close[0]}; the folder of a day is named {prefix}YYYY-MM-DD (Input.partition)."
-
-
-def is_day(text: str) -> bool:
-    """Whether the text is a day in the form of folder names, 2013-01-10; no other date format counts."""
-    try:
-        return dt.date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False
 
 
 def _digits(text: str) -> str:

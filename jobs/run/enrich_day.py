@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jobs.declare.enrichment import require_day
+from jobs.declare.calendar import require_day
 from jobs.declare.loading import load
 from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
 from jobs.run.day import Report, run_day

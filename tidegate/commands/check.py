@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jobs.declare.enrichment import require_day
+from jobs.declare.calendar import require_day
 from tidegate.commands.command import RIGHT, WRONG, Command
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from jobs.declare.calendar import require_day
 from jobs.declare.discovery import discover
-from jobs.declare.enrichment import Enrichment, require_day
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package

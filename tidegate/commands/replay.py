@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from jobs.declare.enrichment import require_day
+from jobs.declare.calendar import require_day
 from tidegate.commands.command import RIGHT, Command, add_enrichment
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged
 from tidegate.commands.days import add_wait, pipeline_of
