@@ -44,6 +44,19 @@ def as_another_user():
     return [setpriv, f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups", "--pdeathsig", "INT"]
 
 
+def entered_by_others(folder):
+    """Whether users other than its owner may enter a folder, and all above it."""
+    return all(one.stat().st_mode & 0o001 for one in (folder, *folder.parents))
+
+
+def copied(bin_folder, target):
+    """The wheel's binaries, with their libraries at the same places beside them."""
+    package = bin_folder.parent.parent
+    for name in (package.name, f"{package.name}.libs"):
+        shutil.copytree(package.parent / name, target / name)
+    return target / bin_folder.relative_to(package.parent)
+
+
 def owner_of_data():
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     return names.get("postgres") or names["nobody"]
@@ -84,6 +97,8 @@ class PostgresServer:
             owner = owner_of_data()
             for path in (self.folder, password):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
+            if not entered_by_others(self._bin):  # as in a checkout in a private folder
+                self._bin = copied(self._bin, self.folder / "binaries")
         data = self.folder / "data"
         subprocess.run(
             [*as_another_user(), self._bin / "initdb", "-D", data, "-U", USER, "--pwfile", password,
