@@ -15,7 +15,7 @@ from jobs.clients.http_session import ServiceSession
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.clients.session_client import SessionClient
 from jobs.declare.addresses import is_below, leads_elsewhere
-from jobs.declare.answer_types import cast_all
+from jobs.declare.answer_casts import cast_all
 from jobs.declare.coroutine_lookup import Row
 from jobs.declare.lookup import Key
 from jobs.declare.prices import SENT

@@ -10,7 +10,7 @@ from asyncio_core import AsyncFunction
 from jobs.clients.client import CallFailed, Throttled, failed_by_cancel
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.clients.request_counter import IN_CALL
-from jobs.declare.answer_types import cast_all
+from jobs.declare.answer_casts import cast_all
 from jobs.declare.lookup import Key
 from jobs.errors import DeclarationError, TidegateError
 

@@ -19,7 +19,7 @@ from jobs.clients.pages import PageReader
 from jobs.clients.request_counter import counts_of
 from jobs.clients.session_client import SessionClient
 from jobs.declare.addresses import leads_elsewhere
-from jobs.declare.answer_types import cast_all
+from jobs.declare.answer_casts import cast_all
 from jobs.declare.batch import Batch
 from jobs.declare.conditions import Conditions
 from jobs.declare.fingerprint import fingerprint

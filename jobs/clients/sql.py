@@ -15,7 +15,7 @@ from jobs.clients.exchanges import trace
 from jobs.clients.request_counter import counts_of
 from jobs.clients.sql_engine import dispose, engine_for, failure, is_about_a_value, left_at_once
 from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
-from jobs.declare.answer_types import cast_all
+from jobs.declare.answer_casts import cast_all
 from jobs.declare.lookup import Key
 from jobs.declare.sql_lookup import BATCHING
 from jobs.errors import DeclarationError, TidegateError

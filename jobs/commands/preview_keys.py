@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jobs.declare.lookup import named_column
+from jobs.declare.key_expressions import named_column
 from jobs.errors import SparkFailed
 from jobs.wording import one_line
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from jobs import schema
-from jobs.declare.answer_types import AnswerColumn, read_ddl
+from jobs.declare.answer_casts import AnswerColumn
+from jobs.declare.answer_types import read_ddl
 from jobs.declare.budgets import Budget, check_budgets
 from jobs.declare.calendar import is_cron, require_day, require_zone
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint

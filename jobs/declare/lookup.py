@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-import sqlglot
-from sqlglot import expressions as exp
-
-from jobs.declare.answer_types import AnswerColumn, read_ddl
 from jobs.declare.budgets import Budget
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.prices import SENT
@@ -22,6 +19,7 @@ from jobs.errors import DeclarationError
 from jobs.schema import LookupFacts, PriceFacts
 
 if TYPE_CHECKING:
+    from jobs.declare.answer_casts import AnswerColumn
     from jobs.declare.env import Env
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -140,6 +138,8 @@ class Lookup:
         if not self.keys:
             raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
         by_lower_name: dict[str, str] = {}
+        from jobs.declare.key_expressions import columns_in  # not above: a worker needs no SQL parser, and it is 40 MB
+
         for name, expression in self.keys.items():
             columns_in(f"keys.{name}", expression)
             if by_lower_name.setdefault(name.lower(), name) != name:  # keys are fields of one struct
@@ -154,13 +154,18 @@ class Lookup:
         Args:
             columns: Names of columns of the input.
         """
+        from jobs.declare.key_expressions import columns_in
+
         wanted = {column.lower() for column in columns}
         return any(
             name.lower() in wanted for key, text in self.keys.items() for name in columns_in(f"keys.{key}", text)
         )
 
-    @property
+    @functools.cached_property
     def columns(self) -> tuple[AnswerColumn, ...]:
+        """Of an answer. They travel to the workers with the lookup."""
+        from jobs.declare.answer_types import read_ddl
+
         return read_ddl(self.returns)
 
     @property
@@ -267,31 +272,6 @@ class Lookup:
         policies = {"miss": self.on_miss, "timeout": self.on_timeout, "error": self.on_error}
         policies |= dict.fromkeys(("unknown", "not_asked"), self.on_error)
         return tuple(outcome for outcome, policy in policies.items() if policy == "dead_letter")
-
-
-def columns_in(where: str, expression: str) -> set[str]:
-    """The columns that a Spark SQL expression reads. Raises DeclarationError for an unreadable expression."""
-    try:
-        tree = sqlglot.parse_one(expression, read="spark")
-    except sqlglot.errors.SqlglotError as error:
-        raise DeclarationError(f"{where}: cannot read {expression!r} as a Spark SQL expression.") from error
-    if not isinstance(tree, exp.Expression) or isinstance(tree, exp.Alias | exp.Query | exp.Command | exp.Block):
-        raise DeclarationError(f"{where}: {expression!r} is not one Spark SQL expression without an alias.")
-    if tree.find(exp.UDTF):
-        raise DeclarationError(
-            f"{where}: {expression!r} makes any number of rows from one; a key is one value, as in element_at(tags, 1)."
-        )
-    if tree.find(exp.Window, exp.AggFunc, exp.Star):
-        raise DeclarationError(f"{where}: {expression!r} reads other rows; a key may read only its own row.")
-    return {column.parts[0].name for column in tree.find_all(exp.Column)}
-
-
-def named_column(expression: str) -> str | None:
-    """The column of a Spark SQL expression that is only a column name; None for any other, such as a field of a
-    struct.
-    """
-    tree = sqlglot.parse_one(expression, read="spark")
-    return tree.name if isinstance(tree, exp.Column) and len(tree.parts) == 1 else None
 
 
 def service_of(lookup: Lookup) -> str:

@@ -13,11 +13,12 @@ from jobs.declare.fingerprint import NOT_IN_FINGERPRINT
 from jobs.declare.lookup import Lookup
 from jobs.declare.rates import Rate, check_rates
 from jobs.declare.services import Outage, require_concurrency
-from jobs.declare.sql_text import Statement, TableName, read_select, read_table
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
+
+    from jobs.declare.sql_text import Statement, TableName
 
 LARGEST_BATCH = 32_000  # values in one query: SQLite takes 32,766, and PostgreSQL's protocol 32,767
 # databases whose query for many keys is known to equal one query per key
@@ -65,10 +66,10 @@ class SqlLookup(Lookup):
             raise DeclarationError("declare either a table or a select.")
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
             raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
-        if self.table is not None:
-            read_table(self.table)
-        else:
+        if self.table is None:
             self._check_select(self.statement)
+        else:
+            _ = self.table_name
         self._check_batch()
 
     def _check_select(self, statement: Statement) -> None:
@@ -117,11 +118,15 @@ class SqlLookup(Lookup):
 
     @property
     def table_name(self) -> TableName:
+        from jobs.declare.sql_text import read_table  # not above: a worker that asks another way needs no SQL parser
+
         assert self.table is not None
         return read_table(self.table)
 
     @property
     def statement(self) -> Statement:
+        from jobs.declare.sql_text import read_select
+
         assert self.select is not None
         return read_select(self.select, self.backend)
 

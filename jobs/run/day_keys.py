@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
-from jobs.declare.lookup import named_column
+from jobs.declare.key_expressions import named_column
 from jobs.run.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.schema import SOURCE_FILE, SOURCE_ROW

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from jobs.declare.lookup import named_column
+from jobs.declare.key_expressions import named_column
 from jobs.input.key_columns import read_key_columns
 from jobs.run.key_columns import ROWS, TEXT, key_texts
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.declare.env import Env, resolve
 from jobs.declare.http_lookup import HttpLookup
-from jobs.declare.lookup import Lookup, columns_in
+from jobs.declare.key_expressions import columns_in
+from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.errors import DeclarationError, RunStopped

@@ -14,7 +14,7 @@ from jobs.task.outcome_columns import ANSWER, outcome_schema, without_attempts
 if TYPE_CHECKING:
     from typing import Any
 
-    from jobs.declare.answer_types import AnswerColumn
+    from jobs.declare.answer_casts import AnswerColumn
     from jobs.declare.lookup import Key
 
 SKIPPED, NOT_ASKED = 1, 2  # lines of `_fixed`; line 0 has no outcome

@@ -16,7 +16,7 @@ from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.clients.client import Client
-    from jobs.declare.answer_types import AnswerColumn
+    from jobs.declare.answer_casts import AnswerColumn
     from jobs.ledger.answers import StoredAnswer
     from jobs.ledger.index import AnswerIndex
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from jobs import schema
 
 if TYPE_CHECKING:
-    from jobs.declare.answer_types import AnswerColumn
+    from jobs.declare.answer_casts import AnswerColumn
     from jobs.task.lookup_state import LookupState
 
 TIMESTAMP = schema.PUBLISHED_TABLE[1].arrow_type

@@ -420,6 +420,24 @@ def test_loading_a_declaration_imports_neither_spark_nor_great_expectations():
     assert ended.stdout.strip() == "[]"
 
 
+@pytest.mark.process
+def test_a_worker_that_gets_a_lookup_loads_no_sql_parser(tmp_path):
+    lookup = flights.lookups[0]
+    assert lookup.columns  # as the plan of a run has read them
+    (tmp_path / "lookup").write_bytes(pickle.dumps(lookup))
+    program = textwrap.dedent(f"""
+        import pickle, sys
+        from pathlib import Path
+        import jobs.task.runner
+        from jobs.clients.registry import client_for
+        lookup = pickle.loads(Path({str(tmp_path / "lookup")!r}).read_bytes())
+        client_for(lookup, 1)
+        print([column.cast(None) for column in lookup.columns], "sqlglot" in sys.modules)
+    """)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == f"{[None] * len(lookup.columns)} False"
+
+
 def test_the_facts_go_through_json_unchanged():
     assert schema.DeclaredFacts.from_json(flights.facts().to_json()) == flights.facts()
 

@@ -1,0 +1,221 @@
+"""The columns that a lookup returns, with one strict cast per value."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.declare.answer_json import dump, load
+
+Cast = Callable[[Any], Any]
+LARGEST_FLOAT = 3.4028235677973366e38  # the smallest number that FLOAT cannot hold
+
+
+@dataclass(frozen=True)
+class AnswerColumn:
+    """One column of an answer. `cast` returns the value for Arrow, or raises ValueError with a sentence."""
+
+    name: str
+    spark_type: str
+    arrow_type: pa.DataType
+    cast: Cast = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cast", cast_to(self.arrow_type))
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:  # a cast is a closure, which no pickle holds
+        return AnswerColumn, (self.name, self.spark_type, self.arrow_type)
+
+
+def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[Any, ...]:
+    """The values of an answer for Arrow, one per column. Raises ValueError with the column's name.
+
+    A value that does not fit is cast in the ledger's form (a UUID as its text, an Enum as its value, a set as a list),
+    so that the result does not depend on whether the answer was stored.
+    """
+    try:
+        return tuple([column.cast(value) for column, value in zip(columns, values)])  # noqa: B905  # a cost per row
+    except ValueError:
+        return tuple(_named_cast(column, value) for column, value in zip(columns, _as_kept(values), strict=True))
+
+
+def _as_kept(values: Sequence[Any]) -> Sequence[Any]:
+    try:
+        kept: list[Any] = load(dump(values))
+    except ValueError:  # the ledger cannot store them, so no run gets them in another form
+        return values
+    return kept
+
+
+def _named_cast(column: AnswerColumn, value: Any) -> Any:
+    try:
+        return column.cast(value)
+    except ValueError as error:
+        raise ValueError(f"{column.name}: {error}") from error
+
+
+def cast_to(kind: pa.DataType) -> Cast:
+    """The cast to an Arrow type of `answer_types`."""
+    if pa.types.is_decimal(kind):
+        return _decimal(kind.precision, kind.scale)
+    if pa.types.is_list(kind):
+        return _list_of(cast_to(kind.value_type))
+    if pa.types.is_struct(kind):
+        return _struct_of({one.name: cast_to(one.type) for one in kind})
+    return _SIMPLE[kind]
+
+
+def _refuse(type_name: str, value: Any) -> ValueError:
+    shown = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return ValueError(f"expected {type_name}, got {shown if len(shown) <= 60 else shown[:57] + '...'}")
+
+
+def _nullable(cast: Cast) -> Cast:
+    return lambda value: None if value is None else cast(value)
+
+
+def _whole_number(name: str, bits: int) -> Cast:
+    smallest, largest = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def cast(value: Any) -> Any:
+        if value is None or (type(value) is int and smallest <= value <= largest):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # JSON has one kind of number
+        if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
+            raise _refuse(name, value)
+        return value
+
+    return cast
+
+
+def _number(name: str, largest: float = math.inf) -> Cast:
+    def cast(value: Any) -> Any:
+        if value is None or (type(value) is float and -largest < value < largest):
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
+            raise _refuse(name, value)
+        try:
+            number = float(value)
+        except (OverflowError, ValueError) as error:  # an integer beyond all floats, or a signalling NaN
+            raise _refuse(name, value) from error
+        if largest <= abs(number) < math.inf:
+            raise _refuse(name, value)
+        return number
+
+    return cast
+
+
+def _text(value: Any) -> Any:
+    if value is None or (type(value) is str and value.isascii()):
+        return value
+    if not isinstance(value, str):
+        raise _refuse("STRING", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # a lone surrogate: JSON can escape it, but no file can hold it
+        raise _refuse("STRING", value) from error
+    return value
+
+
+def _boolean(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    raise _refuse("BOOLEAN", value)
+
+
+@_nullable
+def _bytes(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError) as error:
+        raise _refuse("BINARY (bytes, or base64 text)", value) from error
+
+
+@_nullable
+def _date(value: Any) -> Any:
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value
+    try:
+        return dt.date.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise _refuse("DATE (as 2013-01-10)", value) from error
+
+
+@_nullable
+def _timestamp(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value)
+        except ValueError as error:
+            raise _refuse("TIMESTAMP (ISO 8601)", value) from error
+    if not isinstance(value, dt.datetime):
+        raise _refuse("TIMESTAMP (ISO 8601)", value)
+    try:
+        return value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC)
+    except OverflowError as error:  # before the year 1 or after 9999, in UTC
+        raise _refuse("TIMESTAMP (ISO 8601)", value) from error
+
+
+def _decimal(precision: int, scale: int) -> Cast:
+    name = f"DECIMAL({precision},{scale})"
+    unit = decimal.Decimal(1).scaleb(-scale)
+    digits = decimal.Context(prec=precision)
+
+    @_nullable
+    def cast(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal):
+            raise _refuse(name, value)
+        try:
+            number = decimal.Decimal(str(value)).quantize(unit, context=digits)
+        except (decimal.InvalidOperation, ValueError) as error:  # too many digits, or not a number
+            raise _refuse(name, value) from error
+        if not number.is_finite():
+            raise _refuse(name, value)
+        return number
+
+    return cast
+
+
+def _list_of(inner: Cast) -> Cast:
+    @_nullable
+    def cast(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise _refuse("ARRAY", value)
+        return [inner(item) for item in value]
+
+    return cast
+
+
+def _struct_of(inner: dict[str, Cast]) -> Cast:
+    @_nullable
+    def cast(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _refuse("STRUCT", value)
+        return {name: cast(value.get(name)) for name, cast in inner.items()}
+
+    return cast
+
+
+_SIMPLE: dict[pa.DataType, Cast] = {
+    pa.int8(): _whole_number("TINYINT", 8),
+    pa.int16(): _whole_number("SMALLINT", 16),
+    pa.int32(): _whole_number("INT", 32),
+    pa.int64(): _whole_number("BIGINT", 64),
+    pa.float32(): _number("FLOAT", LARGEST_FLOAT),
+    pa.float64(): _number("DOUBLE"),
+    pa.bool_(): _boolean,
+    pa.date32(): _date,
+    pa.string(): _text,
+    pa.binary(): _bytes,
+    pa.timestamp("us", tz="UTC"): _timestamp,
+}
