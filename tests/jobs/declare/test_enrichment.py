@@ -429,9 +429,8 @@ def test_a_worker_that_gets_a_lookup_loads_no_sql_parser(tmp_path):
         import pickle, sys
         from pathlib import Path
         import jobs.task.runner
-        from jobs.clients.registry import client_for
+        import jobs.clients.http
         lookup = pickle.loads(Path({str(tmp_path / "lookup")!r}).read_bytes())
-        client_for(lookup, 1)
         print([column.cast(None) for column in lookup.columns], "sqlglot" in sys.modules)
     """)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
