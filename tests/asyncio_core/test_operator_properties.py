@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from asyncio_core import (
@@ -24,6 +24,7 @@ from asyncio_core import (
     fixed_delay,
 )
 from asyncio_core.testing import Fail, Hang, Reply, ScriptedFunction, run_virtual
+from tests.support.examples import examples
 
 TIMEOUT = 2.03  # no sum of the latencies and delays below
 DELAY = 0.5
@@ -236,7 +237,7 @@ def records_of(elements):
     return [element for element in elements if isinstance(element, StreamRecord)]
 
 
-PROFILE = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PROFILE = examples(120, suppress_health_check=[HealthCheck.too_slow])
 
 
 @PROFILE

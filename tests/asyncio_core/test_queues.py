@@ -1,7 +1,7 @@
 """The promises of the three queues beyond the recorded traces: KEY_ORDERED against the plainest model, and misuse."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncio_core import (
@@ -11,6 +11,7 @@ from asyncio_core import (
     UnorderedStreamElementQueue,
     Watermark,
 )
+from tests.support.examples import examples
 
 QUEUES = [
     OrderedStreamElementQueue,
@@ -112,7 +113,7 @@ OPERATIONS = st.lists(
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key"])
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(operations=OPERATIONS, capacity=st.integers(1, 12))
 def test_queue_agrees_with_a_list_that_is_searched(mode, operations, capacity):
     queue = dict(zip(["ordered", "unordered", "key"], QUEUES, strict=True))[mode](capacity)
@@ -151,7 +152,7 @@ def test_queue_agrees_with_a_list_that_is_searched(mode, operations, capacity):
     assert one_by_one == at_once
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(operations=OPERATIONS)
 @pytest.mark.parametrize("make", QUEUES)
 def test_emitting_all_gives_what_emitting_one_by_one_gives(make, operations):

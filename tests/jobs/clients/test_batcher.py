@@ -5,13 +5,14 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching, BatchRefused
 from jobs.clients.client import CallFailed, Throttled
 from jobs.errors import RunStopped, TidegateError
+from tests.support.examples import examples
 
 
 class Service:
@@ -199,7 +200,7 @@ def test_closing_cancels_what_is_in_flight_and_whoever_waits():
 OUTCOMES = st.sampled_from(["answer", None, CallFailed("422 of this item", passing=False)])
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     kinds=st.dictionaries(st.integers(0, 12), OUTCOMES, max_size=13),
     bad=st.sets(st.integers(0, 12)),
@@ -220,7 +221,7 @@ def test_every_key_gets_the_outcome_it_would_get_alone(*, kinds, bad, keys, max_
         assert sum(len(batch) for _, batch in together.requests) == len(keys)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(seed=st.integers(0, 10_000), bad=st.sets(st.integers(0, 19)), max_items=st.integers(1, 8))
 def test_those_who_stay_get_their_outcome_whoever_leaves_and_when(seed, bad, max_items):
     draw = random.Random(seed)

@@ -7,12 +7,13 @@ from collections import Counter
 
 import pytest
 from aiohttp import web
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import HttpClient
 from jobs.errors import AccessRefused
+from tests.support.examples import examples
 from tidegate import Batch, HttpLookup, Retry, Service
 
 BATCH = {
@@ -298,7 +299,7 @@ KINDS = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     keys=st.lists(st.tuples(st.sampled_from([*KINDS, "refused"]), st.integers(0, 3)), max_size=30),
     max_items=st.integers(1, 40),

@@ -2,11 +2,12 @@
 
 import jsonpath
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.declare.json_paths import JsonPath
 from jobs.errors import DeclarationError
+from tests.support.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "0", "1", "a b", "é", ""])
 INDEXES = st.integers(-3, 3)
@@ -18,7 +19,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(steps=STEPS, document=JSON, lenient=st.booleans())
 def test_a_path_that_names_one_place_gives_what_the_library_gives(steps, document, lenient):
     text = "$" + "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in steps)

@@ -4,7 +4,7 @@ import tempfile
 from datetime import timedelta
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -14,6 +14,7 @@ from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import forget
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
+from tests.support.examples import examples
 
 KEYS = ["", "a", "b", "ä", "𝒳", '["x"]']
 US = timedelta(microseconds=1)
@@ -111,6 +112,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(
-    max_examples=25, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestLedger.settings = examples(25, stateful_step_count=12, suppress_health_check=[HealthCheck.too_slow])

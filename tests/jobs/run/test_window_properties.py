@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from data_quality.watermarks import NO_TIME
@@ -19,6 +19,7 @@ from jobs.run.windows import DROPPED, WATERMARK, marks_of
 from jobs.schema import WindowFacts
 from jobs.task.session_windows import SessionWindows
 from tests.jobs.run.test_windows import EPOCH, MS, day_of, made, reasons_of, table_of, written
+from tests.support.examples import examples
 from tests.support.window_model import Model, starts_of, watermarks_of
 
 NO_WATERMARK = -(2**60)
@@ -118,7 +119,7 @@ def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(window,
 
 
 @given(windows(), days, bounds)
-@settings(max_examples=40)
+@examples(40)
 @pytest.mark.proof
 def test_spark_makes_the_windows_of_the_plainest_model(spark, window, files, bound):
     model = Model(window, bound, in_order(files))

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncio_core import WatermarkStrategy
@@ -24,6 +24,7 @@ from jobs.task.outcome_columns import ATTEMPT
 from jobs.task.row_elements import RowElements
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batch, in_time, lookup, plan
+from tests.support.examples import examples
 from tidegate import Retry
 
 KEYS = st.none() | st.integers(0, 12)
@@ -137,7 +138,7 @@ def found(row, name):
     return row[f"{name}_status"], row[schema.source(name)], row[f"{name}_x"], answered_at, row[schema.attempts(name)]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(day=days())
 def test_every_row_leaves_as_what_is_known_of_its_keys_says_and_the_others_are_called(tmp_path_factory, day):
     rows, functions = run(tmp_path_factory.mktemp("day"), day)

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncio_core import AsyncFunction
@@ -25,6 +25,7 @@ from jobs.task.operators import CAPACITY_PER_CALL
 from jobs.task.plan import PartitionPlan
 from jobs.task.read_ahead import InputWindow
 from jobs.task.runner import PartitionRun
+from tests.support.examples import examples
 from tidegate import AsyncFunctionLookup, HttpLookup, Outage, Retry, Service, SqlLookup
 
 SECONDS = 60  # after which a run that has not ended is taken for hung; nothing here takes long
@@ -176,7 +177,7 @@ def test_rows_of_one_key_keep_their_order_and_others_may_overtake_them():
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@examples(15)
 @given(
     sizes=st.lists(st.integers(0, 40), max_size=8),
     mode=st.sampled_from(["ordered", "unordered"]),

@@ -1,0 +1,16 @@
+"""How many examples of a property are drawn: the profile decides for all of them together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+IN_MAKE_TEST = 100  # examples of Hypothesis's default, which the profile `same` keeps
+
+
+def examples(number: int, **others: Any) -> settings:
+    """Settings with this number of examples in `make test`, and a tenth of it in `make quick`: a number in @settings
+    would overrule the profile.
+    """
+    return settings(max_examples=max(1, number * settings.default.max_examples // IN_MAKE_TEST), **others)
