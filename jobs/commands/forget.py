@@ -23,12 +23,12 @@ from jobs.ledger.erasure import forget as forget_in_ledger
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import render_report
 from jobs.storage import durable
-from jobs.tables import audit, by_run, dead_letters, run_records
+from jobs.tables import run_records
 from jobs.tables.asked_keys import KeysOf, files_of_days, names_keys
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases import at_work, last_runs, leased
+from jobs.tables.leftovers import delete_what_crashes_left
 from jobs.tables.published_runs import last_published
-from jobs.tables.publishers import alone_with, storing
 from jobs.tables.summaries import summarize
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: di
         remake_windows(enrichment, day)
         for summary in enrichment.summaries:
             summarize(enrichment, summary, day)
-    _delete_what_crashes_left(enrichment)
+    delete_what_crashes_left(enrichment)
     removed = [one.removed for one in vacuum(enrichment, older_than=AT_ONCE)]
     render_report(quality, enrichment.name)
     _begun(enrichment).unlink(missing_ok=True)
@@ -180,12 +180,3 @@ def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) 
         assert record is not None  # checked before anything began
         files = [file for of, file in files_of_days(enrichment) if of == day]
         return without_rows(record, files, keys, run_id=run_id, lease=lease)
-
-
-def _delete_what_crashes_left(enrichment: Enrichment) -> None:
-    """Delete audit rows and dead letters of unpublished runs."""
-    table = enrichment.output.path
-    with storing(table), alone_with(table):
-        published = {(day, file.parent.name) for day, file in files_of_days(enrichment)}
-        for beside in (audit.table_of(table), dead_letters.table_of(table)):
-            by_run.keep_published(beside, enrichment.input.partition, published)

@@ -38,15 +38,18 @@ def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object],
     from jobs.tables import publishing  # loads Delta, which those who only name a day need not wait for
 
     record = kept(record, keep)
-    blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
     try:
-        if blocking:
-            return run_records.hold_back(
-                record, "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in blocking[:3])
-            )
+        if reason := held_back_by(record):
+            return run_records.hold_back(record, reason)
         return publishing.publish(record, lease)
     except PublishConflict as conflict:
         return run_records.hold_back(record, str(conflict))
+
+
+def held_back_by(record: DayRecord) -> str:
+    """What the first verdicts that hold the record back say; empty where none does."""
+    blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
+    return "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in blocking[:3])
 
 
 def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:

@@ -43,7 +43,8 @@ class ProgramResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSubmit:
-    """How `jobs/run/enrich_day.py` is started. master, conf: as spark-submit takes them; java_options: for the driver.
+    """How `jobs/run/enrich_day.py` is started, or another program. master, conf: as spark-submit takes them;
+    java_options: for the driver.
 
     environment: of the program, on top of ours. grace: s between SIGTERM and SIGKILL. Whatever ends the process that
     started it, Spark is ended too.
@@ -66,11 +67,20 @@ class SparkSubmit:
         options: Sequence[str] = (),
         leases: Sequence[Lease] = (),
     ) -> Iterator[WaitForEnd]:
-        """Start the program for these days; what it prints goes to the file `log`. Gives the function to wait for it.
+        """Start the program for these days, as `program_started` does. options: further ones of it, as --checks.
+        leases: of the days; Spark holds them too, so that none is free before Spark has ended.
+        """
+        arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
+        with self.program_started(PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases) as wait:
+            yield wait
 
-        It is waited for at the end, and ended first when the body raises, as for a cancel or Ctrl-C. options: further
-        ones of the program, as --checks. leases: of the days; Spark holds them too, so that none is free before Spark
-        has ended.
+    @contextlib.contextmanager
+    def program_started(
+        self, program: Path, arguments: Sequence[str], *, name: str, log: Path, leases: Sequence[Lease] = ()
+    ) -> Iterator[WaitForEnd]:
+        """Start a program; what it prints goes to the file `log`. Gives the function to wait for it.
+
+        It is waited for at the end, and ended first when the body raises, as for a cancel or Ctrl-C.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
@@ -80,7 +90,7 @@ class SparkSubmit:
                 yield lambda _seconds: FAILED
                 return
             process = subprocess.Popen(  # noqa: S603
-                command_under_guard([*self._command(reference, days, run_id), *options], grace=self.grace),
+                command_under_guard([*self._command(program, name), *arguments], grace=self.grace),
                 env=python_environment() | self._environment(log) | dict(self.environment),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True, pass_fds=[lease.file for lease in leases],
@@ -103,7 +113,7 @@ class SparkSubmit:
     def _environment(self, log: Path) -> dict[str, str]:
         return local_master.environment_of(self.master) | {LOG_VARIABLE: str(log)}
 
-    def _command(self, reference: str, days: Sequence[str], run_id: str) -> list[str]:
+    def _command(self, program: Path, name: str) -> list[str]:
         spark_submit = Path(sys.executable).parent / "spark-submit"
         logging = f"-Dlog4j2.configurationFile=file:{LOGGING}"
         conf = {
@@ -114,10 +124,7 @@ class SparkSubmit:
         if self.master.startswith(("yarn", "k8s://")):  # they make a secret per application; a standalone master cannot
             conf.setdefault("spark.authenticate", "true")
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-        return [
-            *(str(spark_submit), "--master", self.master, "--name", f"{reference} {days[0]}", *settings, str(PROGRAM)),
-            *("--enrichment", reference, "--day", *days, "--run-id", run_id),
-        ]
+        return [str(spark_submit), "--master", self.master, "--name", name, *settings, str(program)]
 
 
 def archived_classes() -> str:

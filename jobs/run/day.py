@@ -54,6 +54,23 @@ def run_day(
     """
     input_day = preflight(enrichment, day)
     require_new_run(enrichment, run_id)
+    return run_input(
+        enrichment, input_day, day, run_id, rules=rules, checks=checks, report=report, clock=clock
+    )  # fmt: skip
+
+
+def run_input(
+    enrichment: Enrichment,
+    input_day: InputDay,
+    day: str,
+    run_id: str,
+    *,
+    rules: RunOptions | None = None,
+    checks: str | None = None,
+    report: Report = lambda _event: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> DayRecord:
+    """Run these files of a day, all or some, as `run_day` does; their preflight has passed."""
     started_at = _now()
     from jobs.run.planner import RunOfDay, plan_day  # import Spark only after the declaration is checked
     from jobs.run.request_metrics import RequestMetricsCollector
@@ -116,7 +133,7 @@ def _judged(spark: SparkSession, plan: DayPlan, record: DayRecord, checks: str) 
     ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
     kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
     with stored_answers(spark, record.facts, kept) as stored:
-        judged = _named(checks)(spark, record.facts, record.figures, stored)
+        judged = named(checks)(spark, record.facts, record.figures, stored)
     return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
 
@@ -138,7 +155,7 @@ def _import(module: str) -> None:
         importlib.import_module(module)
 
 
-def _named(reference: str) -> Any:
+def named(reference: str) -> Any:
     """The object `module:name`. Raises DeclarationError if it does not exist."""
     module, _, name = reference.partition(":")
     try:

@@ -90,7 +90,7 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, b
         return status, isinstance(error, DeclarationError | RowFailed) and not options.until_red
     except Exception as error:
         logging.getLogger("tidegate").exception("unexpected error")
-        _all_of(reports)({"kind": "failed", "day": day, "reason": _with_log(sentence_of(error)), "next_step": AGAIN})
+        _all_of(reports)({"kind": "failed", "day": day, "reason": with_log(sentence_of(error)), "next_step": AGAIN})
         return FAILED, False
     return WROTE, state != "held back" or not options.until_red
 
@@ -119,7 +119,7 @@ def _spark_started_meanwhile(name: str) -> Iterator[None]:
         starting.join()  # before the reason is printed, which is the last line
 
 
-def _with_log(reason: str) -> str:
+def with_log(reason: str) -> str:
     """Add the path of the log, which has Spark's traces."""
     log = os.environ.get(LOG_VARIABLE)
     return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
@@ -182,10 +182,15 @@ def progress_to(path: Path) -> Report:
     return report
 
 
-if __name__ == "__main__":
+def tidy_path(program: str) -> None:
+    """Take from Python's path what a start as a program put there."""
     # Python puts the folder of a program first on its path, where our files would stand for libraries of their names
-    sys.path[:] = [path for path in sys.path if path != str(Path(__file__).resolve().parent)]
+    sys.path[:] = [path for path in sys.path if path != str(Path(program).resolve().parent)]
     if str((spark := Path(os.environ.get("SPARK_HOME", ""))).parent) in sys.path:
         # pip installed this Spark, and has compiled the modules that spark-submit takes from an archive
         sys.path[:] = [path for path in sys.path if path != str(spark / "python" / "lib" / "pyspark.zip")]
+
+
+if __name__ == "__main__":
+    tidy_path(__file__)
     sys.exit(main())

@@ -38,9 +38,14 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
     Raises DeclarationError, and RunStopped for a service that is down, which may recover before a restart.
     """
     input_day = find_input(enrichment, day)
+    check_input(enrichment, input_day, day)
+    return input_day
+
+
+def check_input(enrichment: Enrichment, input_day: InputDay, day: str) -> None:
+    """The preflight of files that are found already: all of a day, or those of a micro-batch."""
     for step in steps(enrichment, input_day, day):
         step()
-    return input_day
 
 
 def run_folder(enrichment: Enrichment, run_id: str) -> Path:

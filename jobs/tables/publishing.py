@@ -54,7 +54,7 @@ def publish(
         for file in map(Path, facts.files):
             to_disk(file, Path(facts.declared.table).resolve())
         with ExitStack() as until_named:
-            for table in (facts.declared.table, *_beside(facts)):
+            for table in (facts.declared.table, *beside(facts)):
                 until_named.enter_context(lasting(table))
             version = _committed(record)
         at = now().isoformat(timespec="seconds")
@@ -69,17 +69,17 @@ def _committed(record: DayRecord) -> int:
     audit.write(facts)
     dead_letters.write(facts)
     try:
-        version = replace_day(_table(facts), record)
+        version = replace_day(opened(facts), record)
     except PublishConflict:
-        for table in _beside(facts):
+        for table in beside(facts):
             by_run.remove(table, facts)
         raise
-    for table in _beside(facts):
+    for table in beside(facts):
         by_run.keep_only(table, facts)
     return version
 
 
-def _beside(facts: DayFacts) -> tuple[str, str]:
+def beside(facts: DayFacts) -> tuple[str, str]:
     """The tables with rows of the published run."""
     table = facts.declared.table
     return audit.table_of(table), dead_letters.table_of(table)
@@ -94,13 +94,13 @@ def published_columns(facts: DayFacts) -> list[str]:
     return columns
 
 
-def _table(facts: DayFacts) -> DeltaTable:
+def opened(facts: DayFacts) -> DeltaTable:
     """The published table, created empty if needed, because Delta may accept two first commits with files."""
     there = table_at(facts.declared.table)
     if there is not None:
         return there
     return DeltaTable.create(
-        facts.declared.table, _delta_schema(facts), mode="error",
+        facts.declared.table, delta_schema(facts), mode="error",
         partition_by=[facts.declared.partition], name=facts.declared.enrichment, commit_properties=saying_format(),
     )  # fmt: skip
 
@@ -113,20 +113,20 @@ def replace_day(table: DeltaTable, record: DayRecord) -> int:
     """
     facts = record.facts
     partition = facts.declared.partition
-    columns = _delta_schema(facts) if facts.files else table.schema()
-    _add_columns(table, columns)
-    before = table.transaction_version(_transaction(facts)) or 0
+    columns = delta_schema(facts) if facts.files else table.schema()
+    add_columns(table, columns)
+    before = table.transaction_version(transaction_of(facts)) or 0
     for _ in range(COMMIT_TRIES):
         try:
             table.create_write_transaction(
-                [*_add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
+                [*add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
                 partition_filters=[(partition, "=", facts.day)], commit_properties=_properties(record, before + 1),
             )  # fmt: skip
         except CommitFailedError:
             table.update_incremental()
-            if (table.transaction_version(_transaction(facts)) or 0) != before:
+            if (table.transaction_version(transaction_of(facts)) or 0) != before:
                 break
-            _add_columns(table, columns)
+            add_columns(table, columns)
         else:
             return DeltaTable(facts.declared.table).version()
     raise PublishConflict(
@@ -135,7 +135,7 @@ def replace_day(table: DeltaTable, record: DayRecord) -> int:
     )
 
 
-def _transaction(facts: DayFacts) -> str:
+def transaction_of(facts: DayFacts) -> str:
     return f"{facts.declared.partition}={facts.day}"
 
 
@@ -148,11 +148,11 @@ def _properties(record: DayRecord, version: int) -> CommitProperties:
     }
     # the day's transaction makes the second of two first commits fail, which would duplicate the day
     return CommitProperties(
-        custom_metadata=metadata, app_transactions=[Transaction(_transaction(record.facts), version)]
+        custom_metadata=metadata, app_transactions=[Transaction(transaction_of(record.facts), version)]
     )
 
 
-def _add_actions(facts: DayFacts) -> list[AddAction]:
+def add_actions(facts: DayFacts) -> list[AddAction]:
     root = Path(facts.declared.table).resolve()
     actions: list[AddAction] = []
     for file in map(Path, facts.files):
@@ -171,14 +171,14 @@ def _add_actions(facts: DayFacts) -> list[AddAction]:
     return actions
 
 
-def _delta_schema(facts: DayFacts) -> Schema:
+def delta_schema(facts: DayFacts) -> Schema:
     written = pq.read_schema(facts.files[0])
     columns = pa.schema([written.field(name).with_nullable(True) for name in published_columns(facts)])
     fields = Schema.from_arrow(columns).fields
     return Schema([*fields, Field(facts.declared.partition, PrimitiveType("date"))])
 
 
-def _add_columns(table: DeltaTable, wanted: Schema) -> None:
+def add_columns(table: DeltaTable, wanted: Schema) -> None:
     """Add new columns to the table, null before this day. Refuses a column whose type changed."""
     known = {field.name: field for field in table.schema().fields}
     new = []

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from jobs.process import spark_submit
-from jobs.process.spark_submit import SparkSubmit
+from jobs.process.spark_submit import PROGRAM, SparkSubmit
 
 JAVA = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else shutil.which("java")
 
 
 def command():
-    return " ".join(SparkSubmit()._command("module:name", ["2013-01-10"], "r1"))
+    return " ".join(SparkSubmit()._command(PROGRAM, "module:name"))
 
 
 def test_a_spark_program_uses_the_archive_that_was_made(monkeypatch, tmp_path):

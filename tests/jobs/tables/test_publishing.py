@@ -299,7 +299,7 @@ def test_a_run_that_is_refused_takes_its_audit_rows_out_again():
 
 def test_two_commits_that_both_saw_an_empty_table_do_not_double_its_first_day():
     first, second = run("a", FIRST, [1, 2]), run("b", FIRST, [1, 2])
-    loaded = [publishing._table(first.facts), publishing._table(second.facts)]
+    loaded = [publishing.opened(first.facts), publishing.opened(second.facts)]
     publishing.replace_day(loaded[0], first)
     with pytest.raises(PublishConflict, match="another run published 2013-01-10"):
         publishing.replace_day(loaded[1], second)

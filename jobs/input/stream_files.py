@@ -1,0 +1,84 @@
+"""The files of a micro-batch: what Spark's file source noted in the checkpoint of the stream.
+
+A frame of `foreachBatch` is cut off from its files, so that it has no `_metadata`. The checkpoint names them: a batch's
+offset is a number in the log of the source, and an entry of this log is a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from jobs.declare.calendar import is_day
+from jobs.errors import DeclarationError, TidegateError
+from jobs.storage.urls import is_url
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment, Input
+
+NONE_BEFORE = -1  # offset before the first batch
+
+
+def check_streamable(enrichment: Enrichment) -> None:
+    """Raise DeclarationError for an input that no stream reads."""
+    declared = enrichment.input
+    if declared.format != "parquet" or is_url(declared.path):
+        what = f"is {declared.format}" if declared.format != "parquet" else f"is at {declared.path}"
+        raise DeclarationError(
+            f"{enrichment.name}: input: a stream reads folders of Parquet files on a disk, and this one {what}. "
+            f"Run its days: `tidegate run {enrichment.name} --day ...`."
+        )
+
+
+def pattern_of(declared: Input) -> str:
+    """The folders of all days, as Spark's file source looks for them: their own files, and none of folders in them."""
+    return f"{Path(declared.path).absolute()}/{declared.partition}=*"
+
+
+def query_id(checkpoint: Path) -> str:
+    """Spark's id of the query; a new checkpoint gets a new one."""
+    return str(_json(checkpoint / "metadata")[-1]["id"])
+
+
+def files_of_batch(checkpoint: Path, batch: int) -> list[Path]:
+    """The files of a batch that has begun, by their names."""
+    first, last = (_offset(checkpoint, number) for number in (batch - 1, batch))
+    log = checkpoint / "sources" / "0"
+    entries = [entry for number in range(first + 1, last + 1) for entry in _entries(log, number)]
+    return sorted(Path(unquote(entry["path"].removeprefix("file://"))) for entry in entries)
+
+
+def by_day(files: Sequence[Path], declared: Input) -> dict[str, list[Path]]:
+    """The files of each day, by day. A folder that no day names is not of the input, as for `tidegate run`."""
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        name, _, day = file.parent.name.partition("=")
+        if name == declared.partition and is_day(day):
+            found.setdefault(day, []).append(file)
+    return dict(sorted(found.items()))
+
+
+def _offset(checkpoint: Path, batch: int) -> int:
+    if batch < 0:
+        return NONE_BEFORE
+    return int(_json(checkpoint / "offsets" / str(batch))[-1]["logOffset"])
+
+
+def _entries(log: Path, number: int) -> Iterator[dict[str, Any]]:
+    """The files of one entry of the source's log; Spark merges every tenth with all before it."""
+    alone, merged = log / str(number), log / f"{number}.compact"
+    return (entry for entry in _json(alone if alone.exists() else merged) if entry.get("batchId") == number)
+
+
+def _json(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of the checkpoint, one a line, after the line of its version."""
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+    except (OSError, ValueError) as error:
+        raise TidegateError(
+            f"{path}, of the stream's checkpoint, cannot be read: {error}. Restore it, or delete the checkpoint's "
+            "folder: a new one leaves out the files that the table has rows of."
+        ) from error

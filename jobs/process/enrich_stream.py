@@ -1,0 +1,164 @@
+"""The Spark program of a stream: each micro-batch is enriched, checked and published. spark-submit runs it.
+
+    spark-submit jobs/process/enrich_stream.py --enrichment enrichments.flights:flights --available-now \
+        --quality data_quality.day_quality:DayQuality
+
+Exit status as of jobs/run/enrich_day.py: 0 all that is new is published, 2 the declaration or its input is wrong, 3
+stopped because a service is down or denies access, 1 anything else, as a batch that is held back. The last line on
+stderr is the reason, in one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from jobs.declare.loading import load
+from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
+from jobs.input.stream_files import check_streamable, pattern_of, query_id
+from jobs.process import stream_state
+from jobs.process.micro_batches import BatchHeldBack, MicroBatches
+from jobs.process.stream_state import SHOWN, BatchDone, StreamState, now
+from jobs.run.day import named
+from jobs.run.enrich_day import FAILED, STOPPED, WRONG, WROTE, tidy_path, with_log
+from jobs.run.spark_failures import sentence_of
+from jobs.run.spark_session import session
+from jobs.tables.leases import WAIT
+from jobs.tables.leftovers import delete_what_crashes_left
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.schema import DayRecord
+
+BEAT = 5  # s between two signs of life in the health file
+FOR_EVER = "36500d"  # Spark passes over files that are a week older than the newest one: rows would be lost in silence
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When batches begin. every: s; None: at once, until nothing is new. most_files: in one batch; None: all."""
+
+    every: float | None = None
+    most_files: int | None = None
+
+    def of_writer(self) -> dict[str, Any]:
+        """As the arguments of Spark's `trigger`."""
+        return {"availableNow": True} if self.every is None else {"processingTime": f"{round(self.every * 1000)} ms"}
+
+    def of_reader(self) -> dict[str, Any]:
+        """As options of Spark's file source."""
+        return {} if self.most_files is None else {"maxFilesPerTrigger": self.most_files}
+
+
+class Stream:
+    """One stream, from its start to its end."""
+
+    def __init__(self, enrichment: Enrichment, quality: Any, *, wait: float) -> None:
+        self._enrichment = enrichment
+        self._checkpoint = stream_state.checkpoint_of(enrichment.output.path)
+        self._state = StreamState(enrichment.name, stream_state.RUNNING, now(), now())
+        self._batches = MicroBatches(
+            enrichment, self._checkpoint, quality, wait=wait, published=self._note
+        )  # fmt: skip
+
+    def run(self, trigger: Trigger) -> None:
+        """Run until nothing is new, or for ever. Raises the error of the batch that failed."""
+        stream_state.write(self._state)
+        try:
+            check_streamable(self._enrichment)
+            delete_what_crashes_left(self._enrichment)
+            self._follow(trigger)
+        except Exception as error:
+            self._save(state=state_of(error), reason=reason_of(error))
+            raise
+        self._save(state="published" if self._state.batches else "unchanged")
+
+    def _follow(self, trigger: Trigger) -> None:
+        spark = session(f"{self._enrichment.name} stream")
+        files = (
+            spark.readStream.schema(f"`{self._enrichment.input.partition}` STRING")  # only their names are read here
+            .option("pathGlobFilter", "*.parquet").option("maxFileAge", FOR_EVER).options(**trigger.of_reader())
+            .parquet(pattern_of(self._enrichment.input))
+        )  # fmt: skip
+        query = (
+            files.writeStream.queryName(self._enrichment.name).foreachBatch(self._batches)
+            .option("checkpointLocation", str(self._checkpoint)).trigger(**trigger.of_writer()).start()
+        )  # fmt: skip
+        try:
+            while not query.awaitTermination(BEAT):
+                self._save()
+        except Exception:
+            if self._batches.error is not None:
+                raise self._batches.error from None
+            raise
+        finally:
+            query.stop()
+
+    def _note(self, number: int, records: Sequence[DayRecord]) -> None:
+        done = [BatchDone(number, record.facts.day, record.facts.run_id) for record in records]
+        state = self._state
+        self._save(
+            query=query_id(self._checkpoint), batches=state.batches + 1, last_batch=number,
+            rows=state.rows + sum(record.figures.rows_out for record in records),
+            last=(*state.last, *done)[-SHOWN:],
+        )  # fmt: skip
+
+    def _save(self, **changed: Any) -> None:
+        self._state = replace(self._state, updated_at=now(), **changed)
+        stream_state.write(self._state)
+
+
+def state_of(error: Exception) -> str:
+    """The state of a stream that this error ended, as days have it."""
+    match error:
+        case RunStopped():
+            return error.state
+        case BatchHeldBack():
+            return "held back"
+        case DayTaken():
+            return "not started"
+        case DeclarationError():
+            return "wrong"
+    return "failed"
+
+
+def reason_of(error: Exception) -> str:
+    """The reason in one sentence, with the log where only that says more."""
+    return str(error) if isinstance(error, TidegateError) else with_log(sentence_of(error))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a stream from the command line. Never lets an exception of ours reach the user as a traceback."""
+    options = _options(arguments)
+    try:
+        stream = Stream(load(options.enrichment), named(options.quality)(), wait=options.wait)
+        stream.run(Trigger(options.trigger, options.most_files))
+    except Exception as error:
+        if not isinstance(error, TidegateError):
+            logging.getLogger("tidegate").exception("unexpected error")
+        print(reason_of(error), file=sys.stderr)
+        if isinstance(error, RunStopped | RowFailed):
+            return STOPPED
+        return WRONG if isinstance(error, DeclarationError) else FAILED
+    return WROTE
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="enrich_stream", description="Enrich what is new, check and publish it.")
+    parser.add_argument("--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights")
+    parser.add_argument("--quality", required=True, metavar="MODULE:CLASS", help="the checks and their verdicts")
+    when = parser.add_mutually_exclusive_group(required=True)
+    when.add_argument("--available-now", action="store_true", help="end when nothing is new")
+    when.add_argument("--trigger", type=float, metavar="S", help="between the beginnings of two batches, for ever")
+    parser.add_argument("--most-files", type=int, metavar="N", help="in one batch")
+    parser.add_argument("--wait", type=float, default=WAIT, metavar="S", help="for a run of a day that is ending")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    tidy_path(__file__)
+    sys.exit(main())

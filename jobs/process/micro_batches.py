@@ -1,0 +1,99 @@
+"""What a stream does with each micro-batch: enrich the new files of each day, check them, publish all in one commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.errors import TidegateError
+from jobs.input.day import of_files
+from jobs.input.stream_files import by_day, files_of_batch, query_id
+from jobs.process.publish_decision import Quality, held_back_by, kept
+from jobs.run.day import run_input
+from jobs.run.preflight import check_input
+from jobs.run.published_sources import PublishedSources
+from jobs.tables import run_records
+from jobs.tables.batch_publishing import MicroBatch, is_published, publish_batch
+from jobs.tables.leases import Lease, leased
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.schema import DayRecord
+
+Published = Callable[[int, Sequence["DayRecord"]], object]
+
+
+class MicroBatches:
+    """The function of `foreachBatch`.
+
+    Args:
+        enrichment: As declared.
+        checkpoint: Of the query.
+        quality: The checks.
+        wait: s, for a run that works on one of the days.
+        published: Told of each published batch.
+    """
+
+    def __init__(
+        self, enrichment: Enrichment, checkpoint: Path, quality: Quality, *, wait: float, published: Published
+    ) -> None:
+        self._enrichment, self._checkpoint, self._quality = enrichment, checkpoint, quality
+        self._wait, self._published = wait, published
+        self._sources = PublishedSources(enrichment)
+        self.error: Exception | None = None  # of the batch that failed, which Spark wraps
+
+    def __call__(self, _frame: DataFrame, number: int) -> None:
+        """Do one batch, unless it is published: then Spark was killed before it could note that."""
+        try:
+            batch = MicroBatch(query_id(self._checkpoint), number)
+            if not is_published(self._enrichment.output.path, batch):
+                self._do(batch)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _do(self, batch: MicroBatch) -> None:
+        files = by_day(files_of_batch(self._checkpoint, batch.number), self._enrichment.input)
+        records: list[DayRecord] = []
+        with ExitStack() as held:
+            leases: list[Lease] = []
+            for day, of_day in files.items():
+                run_id = f"batch-{batch.number}-{uuid.uuid4().hex}"  # a new one for each try: nothing of it is taken up
+                leases.append(held.enter_context(leased(self._enrichment.output.path, day, run_id, wait=self._wait)))
+                there = self._sources.of_day(day)
+                new = [file for file in of_day if str(file.resolve()) not in there]
+                if new and (record := self._enriched(new, day, run_id)) is not None:
+                    records.append(record)
+            self._refuse_red(batch, records)
+            if records:
+                records = publish_batch(records, batch, leases)
+        self._published(batch.number, records)
+
+    def _enriched(self, files: Sequence[Path], day: str, run_id: str) -> DayRecord | None:
+        """The record of the rows of a day, judged; None without a row."""
+        input_day = of_files(files)
+        if not input_day.rows:
+            return None
+        check_input(self._enrichment, input_day, day)
+        record = run_input(self._enrichment, input_day, day, run_id, checks=self._quality.checks)
+        return kept(record, self._quality.keep)
+
+    def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:
+        """Hold all days of the batch back if one of them is red: it is published in one commit, or not at all."""
+        reasons = [f"{record.facts.day}: {reason}" for record in records if (reason := held_back_by(record))]
+        if reasons:
+            for record in records:
+                run_records.hold_back(record, reasons[0])
+            raise BatchHeldBack(
+                f"batch {batch.number} is held back: {reasons[0].rstrip('.')}. Nothing of it is published; once that "
+                "is mended, start the stream again: it does this batch anew, with the ledger's answers."
+            )
+
+
+class BatchHeldBack(TidegateError):  # noqa: N818  # what happened
+    """A check holds a micro-batch back, and with it all that come after it."""

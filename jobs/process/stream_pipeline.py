@@ -1,0 +1,131 @@
+"""A stream as a process of its own, under a guard. What it does comes as events, batch by batch."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.errors import DayTaken, DeclarationError
+from jobs.process import stream_state
+from jobs.process.day_events import FAILED, DayOutcome
+from jobs.process.day_pipeline import DayPipeline
+from jobs.process.spark_submit import WaitForEnd, ended
+from jobs.process.stream_state import StreamState
+from jobs.tables import run_records
+from jobs.tables.leases import leased
+
+PROGRAM = Path(__file__).resolve().parent / "enrich_stream.py"
+LOOK_EVERY = 0.1  # s; between two looks at the health file
+RENDER_EVERY = 60.0  # s; between two drawings of the report while the stream goes on
+
+
+@dataclass(frozen=True)
+class StreamStarting:
+    """Spark starts, and logs to this file."""
+
+    log: Path
+
+
+@dataclass(frozen=True)
+class BatchPublished:
+    """The rows of one day in a batch: readers see them now."""
+
+    batch: int
+    outcome: DayOutcome
+
+
+@dataclass(frozen=True)
+class StreamEnded:
+    """The end of a stream.
+
+    Attributes:
+        state: As of a day; published where any batch is.
+        reason: One sentence; empty for a stream that did its work.
+        code: Exit status of its program.
+        batches: That were done.
+        rows: That were published.
+        crashed: It was killed or broke off.
+        warning: A sentence about the report, or empty.
+    """
+
+    state: str
+    reason: str
+    code: int
+    batches: int
+    rows: int
+    crashed: bool = False
+    warning: str = ""
+
+
+StreamEvent = StreamStarting | BatchPublished | StreamEnded
+
+
+def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[StreamEvent]:
+    """Run the stream of an enrichment to its end, one process of it at a time. Closing the iterator ends Spark.
+
+    Args:
+        pipeline: How Spark is started, and the checks.
+        options: Of the program, as --available-now.
+
+    Raises:
+        DeclarationError: The verdicts or the report could not be stored, or the table's folder is not writable.
+        DayTaken: The stream is running.
+    """
+    enrichment, name = pipeline.enrichment, pipeline.enrichment.name
+    if why := pipeline.quality.unready(name):
+        raise DeclarationError(f"{name}: {why} Nothing was called.")
+    quality = type(pipeline.quality)
+    given = ["--enrichment", pipeline.reference, "--quality", f"{quality.__module__}:{quality.__qualname__}"]
+    folder, log = str(stream_state.checkpoint_of(enrichment.output.path)), stream_state.spark_log(name)
+    try:
+        with leased(folder, "the stream", uuid.uuid4().hex, wait=pipeline.wait) as lease:
+            stream_state.health_file(name).unlink(missing_ok=True)  # that of an earlier process
+            yield StreamStarting(log)
+            with pipeline.submit.program_started(
+                PROGRAM, [*given, "--wait", str(pipeline.wait), *options],
+                name=f"{pipeline.reference} stream", log=log, leases=[lease],
+            ) as wait:  # fmt: skip
+                yield from _Follower(pipeline, log).events(wait)
+    except DayTaken as taken:
+        raise DayTaken(f"{name}: {taken}") from None
+
+
+class _Follower:
+    """Reads the health file until the program ends."""
+
+    def __init__(self, pipeline: DayPipeline, log: Path) -> None:
+        self._pipeline, self._log = pipeline, log
+        self._name = pipeline.enrichment.name
+        self._reported: set[str] = set()  # runs
+
+    def events(self, wait: WaitForEnd) -> Iterator[StreamEvent]:
+        code, rendered = None, time.monotonic()
+        while code is None:
+            code = wait(LOOK_EVERY)
+            state = stream_state.read(self._name)
+            new = [] if state is None else list(self._published(state))
+            yield from new
+            if new and code is None and time.monotonic() - rendered > RENDER_EVERY:
+                self._pipeline.render()
+                rendered = time.monotonic()
+        yield self._end(state, code)
+
+    def _published(self, state: StreamState) -> Iterator[BatchPublished]:
+        for done in state.last:
+            if done.run_id not in self._reported:
+                self._reported.add(done.run_id)
+                record = run_records.of_run(self._name, done.day, done.run_id)
+                if record is not None:
+                    outcome = DayOutcome(done.day, done.run_id, record.state, "", record, warnings=record.warnings)
+                    yield BatchPublished(done.batch, outcome)
+
+    def _end(self, state: StreamState | None, code: int) -> StreamEnded:
+        warning = self._pipeline.render()
+        batches, rows = (state.batches, state.rows) if state else (0, 0)
+        if state is None or state.state == stream_state.RUNNING:  # it could say nothing any more
+            result = ended(code, self._log)
+            return StreamEnded(FAILED, result.reason, code, batches, rows, result.crashed, warning)
+        return StreamEnded(state.state, state.reason, code, batches, rows, warning=warning)

@@ -1,0 +1,42 @@
+"""The input files whose rows readers of the table see already: a stream never enriches one twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs.run.arrival import path_of
+from jobs.schema import SOURCE_FILE
+from jobs.tables.asked_keys import files_of_days
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+
+class PublishedSources:
+    """Finds the input files by the rows themselves, whoever published them: batches of any stream, or a day's run.
+
+    Reads each file of the table once, and of it one column, which has few values.
+    """
+
+    def __init__(self, enrichment: Enrichment) -> None:
+        self._enrichment = enrichment
+        self._known: dict[Path, frozenset[str]] = {}
+
+    def of_day(self, day: str) -> set[str]:
+        """The paths of the files of a day."""
+        found: set[str] = set()
+        for of, file in files_of_days(self._enrichment):
+            if of == day:
+                if file not in self._known:
+                    self._known[file] = _sources(file)
+                found |= self._known[file]
+        return found
+
+
+def _sources(file: Path) -> frozenset[str]:
+    column = pq.read_table(file, columns=[SOURCE_FILE], read_dictionary=[SOURCE_FILE], partitioning=None)[SOURCE_FILE]
+    return frozenset(path_of(uri) for uri in pc.unique(column).to_pylist() if uri is not None)

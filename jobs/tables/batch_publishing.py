@@ -1,0 +1,113 @@
+"""Publishes a micro-batch of a stream: one Delta commit that adds its rows to their days.
+
+The commit has Spark's query id and batch number as its transaction, by which the batch is known if it comes again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+
+from jobs.errors import PublishConflict
+from jobs.schema import DayRecord
+from jobs.tables import audit, dead_letters, run_records
+from jobs.tables.delta_log import lasting, table_at, to_disk
+from jobs.tables.leases import Lease
+from jobs.tables.publishers import alone_with, storing
+from jobs.tables.publishing import COMMIT_TRIES, add_actions, add_columns, beside, delta_schema, opened, transaction_of
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """A batch of a query. query: Spark's id of it, never a name of ours: a new checkpoint begins at batch 0 again."""
+
+    query: str
+    number: int
+
+
+def is_published(table: str, batch: MicroBatch) -> bool:
+    """Whether the table has the batch."""
+    there = table_at(table)
+    return there is not None and _has(there, batch)
+
+
+def publish_batch(
+    records: Sequence[DayRecord],
+    batch: MicroBatch,
+    leases: Sequence[Lease],
+    *,
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+) -> list[DayRecord]:
+    """Publish a batch, which has a record for each of its days: first audit and dead letters, then one commit. Returns
+    the saved records, after everything was synced to disk.
+
+    leases: of its days. Raises PublishConflict if one of them is lost or the batch is published already, and
+    TidegateError for a disk error.
+    """
+    table = records[0].facts.declared.table
+    with storing(table), alone_with(table):
+        for lease in leases:
+            lease.confirm()
+        for file in (Path(file) for record in records for file in record.facts.files):
+            to_disk(file, Path(table).resolve())
+        with ExitStack() as until_named:
+            for written in (table, *beside(records[0].facts)):
+                until_named.enter_context(lasting(written))
+            for record in records:
+                audit.write(record.facts)
+                dead_letters.write(record.facts)
+            version = _append(opened(records[0].facts), records, batch)
+        at = now().isoformat(timespec="seconds")
+        return [
+            run_records.save(dataclasses.replace(record, state="published", published_version=version, published_at=at))
+            for record in records
+        ]
+
+
+def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:
+    """Commit the rows on top of the loaded `table`. Returns the version."""
+    declared = records[0].facts.declared
+    for _ in range(COMMIT_TRIES):
+        if _has(table, batch):
+            break
+        for record in records:
+            add_columns(table, delta_schema(record.facts))
+        actions = [action for record in records for action in add_actions(record.facts)]
+        try:
+            table.create_write_transaction(
+                [*actions], mode="append", schema=table.schema(), partition_by=[declared.partition],
+                commit_properties=_properties(table, records, batch),
+            )  # fmt: skip
+        except CommitFailedError:
+            table.update_incremental()
+        else:
+            return DeltaTable(declared.table).version()
+    raise PublishConflict(f"batch {batch.number} of {declared.enrichment} is published by another process meanwhile.")
+
+
+def _has(table: DeltaTable, batch: MicroBatch) -> bool:
+    version = table.transaction_version(batch.query)
+    return version is not None and version >= batch.number
+
+
+def _properties(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> CommitProperties:
+    days = [transaction_of(record.facts) for record in records]  # so that no run of a day publishes over it unseen
+    return CommitProperties(
+        custom_metadata={
+            "tidegate.batch": str(batch.number),
+            "tidegate.days": ", ".join(record.facts.day for record in records),
+            "tidegate.rows": str(sum(record.figures.rows_out for record in records)),
+            "tidegate.declaration": records[0].facts.declared.fingerprint,
+        },
+        app_transactions=[
+            Transaction(batch.query, batch.number),
+            *(Transaction(day, (table.transaction_version(day) or 0) + 1) for day in days),
+        ],
+    )

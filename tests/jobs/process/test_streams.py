@@ -1,0 +1,166 @@
+"""A stream by its command: files are enriched as they come, each row once, whatever happens in between."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+from deltalake import DeltaTable
+
+from data_quality.day_quality import CHECKS
+from jobs.declare.loading import load
+from jobs.process import stream_state
+from jobs.process.enrich_stream import main
+from jobs.run.day import run_day
+from jobs.tables import run_records
+from jobs.tables.leases import leased
+from jobs.tables.publishing import publish
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[3]
+TABLE = "data/published/towns"
+PROGRAM = ["--enrichment", "declared.towns:towns", "--quality", "data_quality.day_quality:DayQuality"]
+DAY, NEXT = "2013-01-10", "2013-01-11"
+DECLARATION = """
+from tidegate import *
+
+weather = HttpLookup(
+    name="weather", service=Service(name="weather_api", url="URL", max_concurrency=4), request="GET /v1/{town}",
+    keys={"town": "town"}, returns="temp_c DOUBLE", timeout=5.0, retry=Retry(retries=0),
+)
+towns = Enrichment(
+    name="towns", input=Input(path="data/raw/towns"), lookups=[weather], output=Output(path="data/published/towns"),
+)
+"""
+
+
+class Project:
+    """A project with a stream of towns; the calls are counted by their service."""
+
+    def __init__(self, service):
+        self._service = service
+        Path("declared").mkdir()
+        Path("declared/__init__.py").touch()
+        Path("declared/towns.py").write_text(DECLARATION.replace("URL", service.url))
+
+    def put(self, name, numbers, day=DAY):
+        """A file of input, there at once."""
+        folder = Path(f"data/raw/towns/date={day}")
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = {"number": pa.array(numbers, pa.int64()), "town": [f"town-{number}" for number in numbers]}
+        pq.write_table(pa.table(rows), folder / f".{name}")
+        (folder / f".{name}").rename(folder / f"{name}.parquet")
+
+    def run(self, *options, status=0):
+        """One pass in this process, by the Spark of the tests. Its state at the end."""
+        assert main([*PROGRAM, "--available-now", *options]) == status
+        return stream_state.read("towns")
+
+    def calls(self):
+        return Counter(self._service.log)
+
+    @staticmethod
+    def rows(day=None):
+        """The numbers that readers see, sorted."""
+        rows = DeltaTable(TABLE).to_pyarrow_table().to_pylist()
+        return sorted(row["number"] for row in rows if day in (None, str(row["date"])))
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, service):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("declared", "declared.towns"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return Project(service)
+
+
+def test_each_pass_publishes_what_is_new_in_one_commit_of_the_querys_transaction(project, spark):
+    project.put("a", range(5))
+    project.put("b", range(5, 8), day=NEXT)
+    state = project.run()
+    assert (state.state, state.batches, state.rows, state.last_batch) == ("published", 1, 8, 0)
+    first = run_records.load("towns")
+    assert [(record.facts.day, record.state, record.figures.rows_out) for record in first] == [
+        (DAY, "published", 5), (NEXT, "published", 3),
+    ]  # fmt: skip
+    assert {record.published_version for record in first} == {DeltaTable(TABLE).version()}
+
+    project.put("c", [3, 8])
+    state = project.run()
+    assert (state.batches, state.rows, state.last_batch) == (1, 2, 1)
+    assert project.rows() == sorted([*range(9), 3])
+    assert set(project.calls().values()) == {1}
+    assert DeltaTable(TABLE).transaction_version(state.query) == 1
+    assert project.run().state == "unchanged"
+
+
+def test_a_days_run_and_a_stream_leave_out_what_the_other_has_published(project, spark):
+    project.put("a", [1, 2])
+    project.run()
+    project.put("b", [3])
+    publish_day(DAY)
+    assert project.rows() == [1, 2, 3]
+    project.put("c", [4])
+    assert project.run().rows == 1
+    assert project.rows() == [1, 2, 3, 4]
+    shutil.rmtree(f"{TABLE}/_stream")
+    assert project.run().rows == 0
+    assert project.rows() == [1, 2, 3, 4]
+    assert set(project.calls().values()) == {1}
+
+
+def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(project, spark, service):
+    project.put("a", [1, 2])
+    service.answer = refuse
+    state = project.run(status=1)
+    assert state.state == "held back"
+    assert "batch 0 is held back: 2013-01-10: weather__errors_tolerated" in state.reason
+    assert not DeltaTable.is_deltatable(TABLE)
+    service.answer = service.weather
+    assert project.run().last_batch == 0
+    assert project.rows() == [1, 2]
+
+
+async def refuse(_request):
+    return web.Response(status=400)
+
+
+def publish_day(day):
+    record = run_day(load("declared.towns:towns"), day, f"run-{day}", checks=CHECKS)
+    with leased(TABLE, day, f"run-{day}") as lease:
+        publish(record, lease)
+
+
+@pytest.mark.proof
+def test_the_command_prints_an_object_per_day_of_a_batch_and_one_at_the_end(project):
+    project.put("a", range(5))
+    project.put("b", range(5, 8), day=NEXT)
+    command = [
+        sys.executable,
+        "-m",
+        "tidegate",
+        "stream",
+        "towns",
+        "--available-now",
+        "--json",
+        "--package",
+        "declared",
+    ]
+    ended = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    *days, end = map(json.loads, ended.stdout.splitlines())
+    assert [(one["batch"], one["day"], one["state"], one["figures"]["rows"]) for one in days] == [
+        (0, DAY, "published", 5), (0, NEXT, "published", 3),
+    ]  # fmt: skip
+    assert (end["state"], end["day"], end["batches"], end["rows"]) == ("published", None, 1, 8)
+    assert Path("data/reports/towns/index.html").exists()

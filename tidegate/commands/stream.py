@@ -1,0 +1,89 @@
+"""`tidegate stream`: enriches files as they come, each once: what is new now, or for ever."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+
+from jobs.errors import DeclarationError
+from jobs.process.stream_pipeline import BatchPublished, StreamEnded, StreamEvent, StreamStarting, run_stream
+from jobs.wording import counted
+from orchestration.common.day_results import EXIT_CODES, result, result_of
+from orchestration.common.states import CRASHED
+from tidegate.commands.command import Command, add_enrichment
+from tidegate.commands.days import add_wait, line, pipeline_of
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    when = parser.add_mutually_exclusive_group(required=True)
+    when.add_argument("--available-now", action="store_true", help="end when nothing is new, for schedules")
+    when.add_argument("--trigger", metavar="10s", help="look for new files so often, for ever")
+    parser.add_argument("--most-files", type=int, metavar="N", help="in one batch (all that are new)")
+    add_wait(parser)
+    parser.add_argument("--json", action="store_true", help="an object per batch and day on stdout, and one at the end")
+
+
+def _run(options: argparse.Namespace) -> int:
+    given = ["--available-now"] if options.available_now else ["--trigger", str(seconds(options.trigger))]
+    if options.most_files is not None:
+        if options.most_files < 1:
+            raise DeclarationError(f"--most-files is {options.most_files}; it must be at least 1.")
+        given += ["--most-files", str(options.most_files)]
+    pipeline = pipeline_of(options)
+    return _tell(pipeline.enrichment.name, run_stream(pipeline, given), as_json=options.json)
+
+
+def seconds(text: str) -> float:
+    """A time as 500ms, 10s or 2m, in seconds. Raises DeclarationError for another text."""
+    found = re.fullmatch(r"(\d+)(ms|s|m|h)", text)
+    if found is None or int(found[1]) == 0:
+        raise DeclarationError(f"--trigger is {text!r}; it must be a time, as 500ms, 10s or 2m.")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def _tell(enrichment: str, events: Iterator[StreamEvent], *, as_json: bool) -> int:
+    """Print a line or an object for each day of a batch, and one for the end. Returns the exit status."""
+    status = 0
+    for event in events:
+        match event:
+            case StreamStarting():
+                print(f"starting Spark, which logs to {event.log}", file=sys.stderr, flush=True)
+            case BatchPublished() if as_json:
+                message = result_of(enrichment, event.outcome)
+                print(json.dumps(message | {"batch": event.batch, "spark_log": None}), flush=True)
+            case BatchPublished():
+                print(f"batch {event.batch}  {line(event.outcome)}", flush=True)
+                for warning in event.outcome.warnings:
+                    print(f"batch {event.batch}  warning: {warning}", flush=True)
+            case StreamEnded():
+                status = _tell_end(enrichment, event, as_json=as_json)
+    return status
+
+
+def _tell_end(enrichment: str, end: StreamEnded, *, as_json: bool) -> int:
+    if end.warning:
+        print(f"warning: {end.warning}", file=sys.stderr, flush=True)
+    if as_json:
+        state = CRASHED if end.crashed else end.state
+        message = result(enrichment, None, state, end.reason) | {"batches": end.batches, "rows": end.rows}
+        print(json.dumps(message), flush=True)
+        return EXIT_CODES[state]
+    if end.reason:
+        print(end.reason, file=sys.stderr, flush=True)
+    print(f"{counted(end.batches, 'batch', 'batches')}, {counted(end.rows, 'row')}", flush=True)
+    return end.code
+
+
+COMMAND = Command(
+    "stream",
+    "enrich, check and publish files as they come, each once",
+    _add_arguments,
+    _run,
+    needs=("spark",),
+)
