@@ -13,4 +13,5 @@ def examples(number: int, **others: Any) -> settings:
     """Settings with this number of examples in `make test`, and a tenth of it in `make quick`: a number in @settings
     would overrule the profile.
     """
-    return settings(max_examples=max(1, number * settings.default.max_examples // IN_MAKE_TEST), **others)
+    of_profile = settings().max_examples
+    return settings(max_examples=max(1, number * of_profile // IN_MAKE_TEST), **others)
