@@ -274,7 +274,7 @@ class DeclaredFacts(Facts):
 
     enrichment: str
     table: str  # root of the published table
-    input_path: str  # root of the input
+    input_path: str  # root of the input, or the name of its table
     partition: str  # name of the day's partition column
     mode: Mode
     lookups: tuple[LookupFacts, ...]
@@ -336,7 +336,7 @@ class DayFacts(Facts):
     input_types: str = ""  # types of the input's columns, as Spark's JSON of a struct; empty: Spark infers them
     shares_given: tuple[ShareGiven, ...] = ()  # in the order of the changes
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
-    input_version: int | None = None  # of the input, where it is a Delta table
+    input_version: int | None = None  # of the input, where it is a Delta table; of an Iceberg table the snapshot
 
 
 @dataclass(frozen=True)

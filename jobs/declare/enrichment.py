@@ -25,34 +25,38 @@ from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
 
-InputFormat = Literal["parquet", "csv", "json", "delta"]
+InputFormat = Literal["parquet", "csv", "json", "delta", "iceberg"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """The files in one folder per day, `<path>/<partition>=<day>/`, or a Delta table partitioned by the day.
+    """The files in one folder per day, `<path>/<partition>=<day>/`, a Delta table partitioned by the day, or an Iceberg
+    table.
 
     The files of a day may differ: a column that a file lacks is null in its rows, and the wider of two compatible types
-    is read. Incompatible types in one column are refused before any call. Of a Delta table a run reads the last
-    version; the record of the run has its number.
+    is read. Incompatible types in one column are refused before any call. Of a table a run reads the last version or
+    snapshot; the record of the run has its number.
 
     Attributes:
-        path: A folder, local or on a disk that driver and executors share, or a URL of an object store.
-        partition: Name in the folders' names, or the partition column of the Delta table; also of the day's column in
-            the published table.
+        path: A folder, local or on a disk that driver and executors share, or a URL of an object store; none for an
+            Iceberg table.
+        partition: Name in the folders' names, the partition column of the Delta table, or the day's column or
+            partition field of the Iceberg table; also of the day's column in the published table.
         row_id: Columns that identify a row in evidence; by default source file and row number.
         asset_key: In Dagster, of the asset that writes these files, where there is one: `["raw", "orders"]`.
-        format: "parquet", "csv" (with a header), "json" (an object per line), or "delta"; the published table of
-            another enrichment is a Delta table.
+        format: "parquet", "csv" (with a header), "json" (an object per line), "delta" or "iceberg"; the published
+            table of another enrichment is a Delta table.
         schema: The columns to read from CSV or JSON, which do not name their types, in Spark's DDL.
+        table: Of format "iceberg": `catalog.namespace.table`; pyiceberg's configuration names the catalog.
     """
 
-    path: str
+    path: str = ""
     partition: str = "date"
     row_id: Sequence[str] = ()
     asset_key: Sequence[str] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     format: InputFormat = field(default="parquet", metadata=WHERE_DECLARED)
     schema: str = field(default="", metadata=WHERE_DECLARED)
+    table: str = field(default="", metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name
@@ -60,11 +64,20 @@ class Input:
             known = ", ".join(get_args(InputFormat))
             raise DeclarationError(f"input: format is {self.format!r}; it must be one of: {known}.")
         self._check_schema()
-        require_place("input", self.path)
+        self._check_place()
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
             raise DeclarationError(
                 f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
                 "and a column are named after it."
+            )
+
+    def _check_place(self) -> None:
+        if self.format != "iceberg" and not self.table:
+            require_place("input", self.path)
+        elif self.format != "iceberg" or self.path or not re.fullmatch(r"[^\s.:]+(\.[^\s.:]+){2,}", self.table):
+            raise DeclarationError(
+                f"input: format is {self.format!r}, and table {self.table!r}: an Iceberg table, and nothing else, is "
+                'declared by its name alone, as table="catalog.namespace.table", without a path.'
             )
 
     def _check_schema(self) -> None:
@@ -85,6 +98,11 @@ class Input:
     def columns(self) -> tuple[AnswerColumn, ...]:
         """The columns of `schema`; none for a format that has its own."""
         return read_ddl(self.schema, "input: schema") if self.schema else ()
+
+    @property
+    def place(self) -> str:
+        """The path, or the name of the table."""
+        return self.table or self.path
 
     def folder(self, day: str) -> str:
         return f"{self.path.rstrip('/')}/{self.partition}={day}"
@@ -372,7 +390,7 @@ class Enrichment:
         return DeclaredFacts(
             enrichment=self.name,
             table=self.output.path,
-            input_path=self.input.path,
+            input_path=self.input.place,
             partition=self.input.partition,
             mode=self.mode,
             lookups=tuple(replace(lookup.facts(), hidden_key=lookup.reads(self.pii)) for lookup in self.lookups),

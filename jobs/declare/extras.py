@@ -7,7 +7,10 @@ import importlib.util
 from jobs.errors import DeclarationError
 
 # extra -> its display name, and a module that only it installs
-EXTRAS = {"spark": ("Spark", "pyspark"), "dagster": ("Dagster", "dagster"), "postgres": ("PostgreSQL", "asyncpg")}
+EXTRAS = {
+    "spark": ("Spark", "pyspark"), "dagster": ("Dagster", "dagster"), "postgres": ("PostgreSQL", "asyncpg"),
+    "iceberg": ("pyiceberg", "pyiceberg"),
+}  # fmt: skip
 
 
 def require_extra(extra: str, asking: str, purpose: str = "") -> None:

@@ -49,10 +49,12 @@ def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]
 
 
 def find_own_conflict(input_path: str, tables: Sequence[TablePath]) -> str:
-    """One sentence why a table of an enrichment cannot be written; empty if all can."""
+    """One sentence why a table of an enrichment cannot be written; empty if all can. input_path: empty for a table that
+    a catalog places.
+    """
     read = TablePath(input_path, "input")
     for one in tables:
-        if one.holds(read):  # Delta's vacuum removes files that are not in the table
+        if input_path and one.holds(read):  # Delta's vacuum removes files that are not in the table
             return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
     for one, other in combinations(tables, 2):
         if one.holds(other):

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.declare.calendar import is_day
+from jobs.declare.extras import require_extra
 from jobs.errors import DeclarationError, NoInput
-from jobs.input.staged_files import ENDINGS, staged
+from jobs.input.staged_files import ENDINGS, TABLES, staged
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.table_formats import refuse_table_formats
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment, Input
     from jobs.input.delta import DeltaInput
+    from jobs.input.iceberg import IcebergInput
     from jobs.storage.stored_files import StoredFile
 
 
@@ -41,7 +43,7 @@ class InputDay:
     rows: int
     columns: tuple[InputColumn, ...]  # of all files, in the order of first occurrence
     alike: bool  # all files have these columns and types
-    version: int | None = None  # of the Delta table that they are of
+    version: int | None = None  # of the Delta table that they are of, or snapshot of the Iceberg table
 
     @property
     def names(self) -> list[str]:
@@ -85,27 +87,27 @@ class InputDay:
 
 def find_input(enrichment: Enrichment, day: str) -> InputDay:
     """Find the files of a day. Raises NoInput for a day without files, and DeclarationError for incompatible files,
-    files of a table format that is not declared, and a Delta table that cannot be read.
+    files of a table format that is not declared, and a table that cannot be read.
     """
     declared = enrichment.input
     try:
-        table = _table(declared) if declared.format == "delta" else None
+        table = _table(declared) if declared.format in TABLES else None
         found = _in_folder(declared, day) if table is None else _of_table(table, day)
-        if is_url(declared.path) or declared.format in ("csv", "json"):
+        if is_url(declared.path) or declared.format in ("csv", "json", "iceberg"):
             folder = Path(enrichment.output.path, STAGED, f"{declared.partition}={day}")
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
             files = [Path(file.place) for file in found]
-        return of_files(files) if table is None else _with_columns(files, table)
+        return of_files(files) if table is None else _with_columns(files, table, day)
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
 
 
 def files_in(declared: Input, day: str) -> list[StoredFile]:
-    """The files of a day in the order of their names, maybe none; of a Delta table those of its last version. Raises
-    DeclarationError for a Delta table or an object store that cannot be read.
+    """The files of a day in the order of their names, maybe none; of a table those of its last version. Raises
+    DeclarationError for a table or an object store that cannot be read.
     """
-    if declared.format == "delta":
+    if declared.format in TABLES:
         try:
             return _table(declared).files(day)
         except NoInput:
@@ -116,16 +118,15 @@ def files_in(declared: Input, day: str) -> list[StoredFile]:
 
 def last_day(declared: Input) -> str:
     """The last day of the input. Raises DeclarationError without any."""
+    if declared.format in TABLES:
+        if last := _table(declared).last_day:
+            return last
+        raise DeclarationError(f"input: {declared.place} has no rows of any day.")
     prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
-    if declared.format == "delta":
-        days = _table(declared).days
-    else:
-        names = _listed(stored_files.folders_in, root)
-        days = [day for name in names if name.startswith(prefix) and is_day(day := name.removeprefix(prefix))]
+    names = _listed(stored_files.folders_in, root)
+    days: list[str] = [day for name in names if name.startswith(prefix) and is_day(day := name.removeprefix(prefix))]
     if days:
         return max(days)
-    if declared.format == "delta":
-        raise DeclarationError(f"input: {root} has no rows of any day.")
     refuse_table_formats(root, root)
     meant = nearest_to(declared, "2013-01-10")
     raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
@@ -138,25 +139,37 @@ def _listed(names: Callable[[str], list[Any]], folder: str) -> list[Any]:
         raise DeclarationError(f"input: {folder} cannot be listed: {stored_files.error_text(error)}.") from error
 
 
-def _table(declared: Input) -> DeltaInput:
+def _table(declared: Input) -> DeltaInput | IcebergInput:
+    if declared.format == "iceberg":
+        require_extra("iceberg", 'Input(format="iceberg")')
+        from jobs.input.iceberg import IcebergInput
+
+        return IcebergInput.at(declared.table, declared.partition)
     from jobs.input.delta import DeltaInput  # deltalake, which definitions load without
 
     return DeltaInput.at(declared.path, declared.partition)
 
 
-def _of_table(table: DeltaInput, day: str) -> list[StoredFile]:
+def _of_table(table: DeltaInput | IcebergInput, day: str) -> list[StoredFile]:
     files = table.files(day)
     if not files:
-        raise NoInput(f"input: {table.root} has no rows of {day} in version {table.version}; nothing can be enriched.")
+        raise _without_rows(table, day)
     return files
 
 
-def _with_columns(files: Sequence[Path], table: DeltaInput) -> InputDay:
+def _with_columns(files: Sequence[Path], table: DeltaInput | IcebergInput, day: str) -> InputDay:
     """The day of these files, with the columns of their table."""
     footers = {file: _footer(file) for file in files}
-    read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
+    read = [file for file, footer in footers.items() if footer.num_rows]
+    if not read:
+        raise _without_rows(table, day)
     rows = sum(footer.num_rows for footer in footers.values())
     return InputDay(tuple(read), rows, table.columns(), alike=False, version=table.version)
+
+
+def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:
+    version = f"{table.version_name} {table.version}"
+    return NoInput(f"input: {table.root} has no rows of {day} in {version}; nothing can be enriched.")
 
 
 def _in_folder(declared: Input, day: str) -> list[StoredFile]:

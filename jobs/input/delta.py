@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ class DeltaInput:
     table: DeltaTable
     root: str
     partition: str
+    version_name: ClassVar = "version"
 
     @classmethod
     def at(cls, path: str, partition: str, version: int | None = None) -> DeltaInput:
@@ -62,9 +63,10 @@ class DeltaInput:
         return self.table.version()
 
     @property
-    def days(self) -> list[str]:
-        """The days with files, sorted."""
-        return sorted({str(one[self.partition]) for one in self.table.partitions() if one[self.partition] is not None})
+    def last_day(self) -> str | None:
+        """The last day with files; None without any."""
+        days = (one[self.partition] for one in self.table.partitions())
+        return max((str(day) for day in days if day is not None), default=None)
 
     def files(self, day: str) -> list[StoredFile]:
         """The live files of a day, by path. Raises DeclarationError if rows of one were deleted by a vector."""

@@ -1,5 +1,6 @@
 """Copies of a day's input files beside the output, where Spark and the checks read them: of CSV and JSON files, as
-Parquet with the declared types, row for row; and of files on an object store.
+Parquet with the declared types, row for row; of files on an object store; and of the rows that are live in the files
+of an Iceberg table.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +31,25 @@ if TYPE_CHECKING:
 
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
 ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz"), "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz")}
+TABLES = ("delta", "iceberg")
 BLOCK = 4 << 20  # bytes read at once; no row is longer
 OFFSET = r"(Z|:\d\d(\.\d+)?[+-]\d\d(:?\d\d)?)$"  # of a time that names its zone
 LONGEST = 200  # characters of a message
+
+
+@dataclass(frozen=True)
+class ScannedFile(StoredFile):
+    """A file whose rows and columns are decided by its table.
+
+    Attributes:
+        facts: What they depend on.
+        types: Of the columns.
+        rows: Reads those of the day, anew at each call.
+    """
+
+    facts: Sequence[str]
+    types: pa.Schema
+    rows: Callable[[], Iterable[pa.RecordBatch]]
 
 
 def staged(files: Sequence[StoredFile], declared: Input, folder: Path, *, hidden: bool) -> list[Path]:
@@ -53,7 +71,8 @@ def staged(files: Sequence[StoredFile], declared: Input, folder: Path, *, hidden
 
 def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) -> Path:
     try:
-        facts = json.dumps([declared.format, declared.schema, file.size, file.changed_ns])
+        of_table = [file.facts] if isinstance(file, ScannedFile) else []
+        facts = json.dumps([declared.format, declared.schema, file.size, file.changed_ns, *of_table])
         target = folder / f"{file.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet"
         if target.exists():
             os.utime(target)  # vacuum goes by its last use
@@ -63,7 +82,7 @@ def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) ->
         try:
             _write(file, declared, draft)
             durable.sync(draft)
-            if declared.format != "delta" and StoredFile.at(file.place) != file:  # no file of Delta is changed
+            if declared.format not in TABLES and StoredFile.at(file.place) != file:  # no table changes a file
                 raise DeclarationError(
                     f"input: {file.place} changed while it was read; start again when it is complete."
                 )
@@ -82,6 +101,11 @@ def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) ->
 
 
 def _write(file: StoredFile, declared: Input, target: Path) -> None:
+    if isinstance(file, ScannedFile):
+        with pq.ParquetWriter(target, file.types) as writer:
+            for batch in file.rows():
+                writer.write_batch(batch)
+        return
     if declared.format in ("parquet", "delta"):
         with file.open(compression=None) as source, target.open("xb") as copy:
             shutil.copyfileobj(source, copy, BLOCK)

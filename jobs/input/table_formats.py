@@ -9,6 +9,8 @@ from jobs.errors import DeclarationError
 from jobs.storage.stored_files import files_in, folders_in
 from jobs.storage.urls import is_url
 
+CURES = {"a Delta": 'Input(format="delta")', "an Iceberg": 'Input(format="iceberg", table="catalog.namespace.table")'}
+
 
 def refuse_table_formats(folder: str, root: str) -> None:
     """Raise DeclarationError if the files of a day belong to a Delta, Iceberg or Hudi table.
@@ -23,7 +25,7 @@ def refuse_table_formats(folder: str, root: str) -> None:
     listed: set[str] = set()
     for place in places:
         for log, kind in _logs_above(place, listed):
-            declared = 'declare it by Input(format="delta"), or ' if kind == "a Delta" else ""
+            declared = f"declare it by {CURES[kind]}, or " if kind in CURES else ""
             raise DeclarationError(
                 f"input: {log} makes {root} part of {kind} table, whose files also hold deleted rows; {declared}write "
                 "the rows of each day to Parquet files in a folder of their own, and name that folder in Input.path."

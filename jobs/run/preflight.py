@@ -108,7 +108,7 @@ def _missing_columns(enrichment: Enrichment, known: Mapping[str, str]) -> Iterat
         if column.lower() not in known:
             close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)
             hint = f"Did you mean {known[close[0]]!r}?" if close else f"It has: {', '.join(known.values())}."
-            yield f"{where}: no column {column!r} in {enrichment.input.path}. {hint}"
+            yield f"{where}: no column {column!r} in {enrichment.input.place}. {hint}"
 
 
 def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:

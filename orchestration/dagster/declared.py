@@ -50,7 +50,7 @@ class Declared:
     def raw_key(self) -> dg.AssetKey:
         if self.upstream is not None and not self.enrichment.input.asset_key:
             return self.upstream.key
-        return self.names.input(self.enrichment, self.input_name or folders_of(self.enrichment.input.path)[-1:])
+        return self.names.input(self.enrichment, self.input_name or input_folders(self.enrichment)[-1:])
 
     @property
     def input_is_foreign(self) -> bool:
@@ -90,11 +90,16 @@ def folders_of(path: str) -> tuple[str, ...]:
     return Path(os.path.abspath(path)).parts  # noqa: PTH100  # Path.absolute leaves `..` in
 
 
+def input_folders(enrichment: Enrichment) -> tuple[str, ...]:
+    """The folders of an input, or the names of catalog, namespace and Iceberg table."""
+    return tuple(enrichment.input.table.split(".")) if enrichment.input.table else folders_of(enrichment.input.path)
+
+
 def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
     """The same, each with the enrichment that publishes its input, if one does; the other inputs are named by as many
     of their last folders as tell them from each other: one where that does.
     """
-    folders = {declared.name: folders_of(declared.enrichment.input.path) for declared in all_declared}
+    folders = {declared.name: input_folders(declared.enrichment) for declared in all_declared}
     published = {folders_of(declared.enrichment.output.path): declared for declared in all_declared}
     paths = set(folders.values())
 

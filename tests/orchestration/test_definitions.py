@@ -19,6 +19,7 @@ from orchestration.dagster.definitions import definitions_of
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.definitions import defs
+from tidegate import Input
 
 HEAVY = ("pyspark", "great_expectations", "plotly", "pandas", "deltalake")
 REPOSITORY = defs.get_repository_def()
@@ -207,6 +208,19 @@ def test_inputs_of_two_paths_are_two_assets(paths, keys):
     graph = repository.asset_graph
     found = [next(iter(graph.get(dg.AssetKey(one.name)).parent_keys)).to_user_string() for one in both]
     assert found == keys
+
+
+def test_iceberg_tables_of_one_name_are_told_apart_by_their_namespace():
+    tables = [Input(format="iceberg", table=f"lake.{namespace}.orders") for namespace in ("shop", "web")]
+    both = [reading(f"of_{table.table.split('.')[1]}", "replaced") for table in tables]
+    both = [
+        dataclasses.replace(one, enrichment=dataclasses.replace(one.enrichment, input=table))
+        for one, table in zip(both, tables, strict=True)
+    ]
+    graph = definitions_of(both, SparkProgram()).get_repository_def().asset_graph
+    for one, key in zip(both, ("raw/shop/orders", "raw/web/orders"), strict=True):
+        (parent,) = graph.get(dg.AssetKey(one.name)).parent_keys
+        assert (parent.to_user_string(), graph.get(parent).kinds) == (key, {"iceberg"})
 
 
 def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_follows_it_without_a_sensor():

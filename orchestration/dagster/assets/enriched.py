@@ -58,15 +58,15 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
     """The input, written by somebody else; each run observes the day it read."""
     enrichment = declared.enrichment
     kind = enrichment.input.format
-    what = "The days of a Delta table" if kind == "delta" else f"Files by day ({kind})"
+    what = f"The days of the {kind.title()} table" if kind in ("delta", "iceberg") else f"Files by day ({kind}) at"
     return dg.AssetSpec(
         declared.raw_key,
-        description=f"{what} at {enrichment.input.path}, written by others; observed by each run.",
+        description=f"{what} {enrichment.input.place}, written by others; observed by each run.",
         group_name=declared.group,
         owners=list(enrichment.owners),
         kinds={kind},
         partitions_def=declared.days,
-        metadata={"path": enrichment.input.path},
+        metadata={"path": enrichment.input.place},
     )
 
 

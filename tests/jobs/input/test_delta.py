@@ -248,7 +248,7 @@ def test_what_is_no_table_and_a_version_that_is_not_there_are_refused(lake):
 
 def test_another_format_is_refused_and_the_default_leaves_the_fingerprint_as_it_was():
     assert refusal(lambda: Input(path="a", format="orc")) == (
-        "input: format is 'orc'; it must be one of: parquet, csv, json, delta."
+        "input: format is 'orc'; it must be one of: parquet, csv, json, delta, iceberg."
     )
     plain = dataclasses.replace(MOODS, input=Input(path="lake"))
     assert plain.fingerprint == dataclasses.replace(MOODS, input=Input(path="lake", format="parquet")).fingerprint

@@ -1,0 +1,186 @@
+"""A day of an Iceberg table that others write: the rows of its last snapshot, as pyiceberg reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import load_catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import DateType, NestedField, PrimitiveType, StringType, TimestampType, TimestamptzType
+from pyiceberg.utils.config import Config
+
+from jobs.declare.calendar import is_day
+from jobs.errors import DeclarationError, NoInput, TidegateError
+from jobs.input.staged_files import ScannedFile
+from jobs.input.types import InputColumn, columns_of
+from jobs.storage.stored_files import StoredFile, error_text
+
+TIMES = (TimestampType, TimestamptzType)
+
+
+@dataclass(frozen=True)
+class IcebergInput:
+    """The last snapshot of an Iceberg table, with the table's present columns.
+
+    root: its name, after that of its catalog. partition: a column of days, or a partition field, the day of a time.
+    """
+
+    table: Table
+    root: str
+    partition: str
+    version_name: ClassVar = "snapshot"
+
+    @classmethod
+    def at(cls, name: str, partition: str) -> IcebergInput:
+        """Open `catalog.namespace.table`.
+
+        Raises NoInput without a table or a snapshot of it, and DeclarationError for a catalog that is not configured or
+        does not answer, and for a table without a day.
+        """
+        catalog, _, table = name.partition(".")
+        configured = Config().get_catalog_config(catalog)
+        if configured is None:
+            raise DeclarationError(
+                f"input: {name} is in a catalog {catalog!r}, which is not configured here; set "
+                f"PYICEBERG_CATALOG__{catalog.upper()}__URI in the environment, or name it in .pyiceberg.yaml."
+            )
+        with _reading(name):
+            try:
+                opened = cls(load_catalog(catalog, **configured).load_table(table), name, partition)  # type: ignore[arg-type]
+            except NoSuchTableError as error:
+                raise NoInput(f"input: there is no Iceberg table {name}; nothing can be enriched.") from error
+        if opened.table.current_snapshot() is None:
+            raise NoInput(f"input: nobody has written a row to {name} yet; nothing can be enriched.")
+        return opened
+
+    @property
+    def version(self) -> int:
+        """The snapshot's number."""
+        return self.table.metadata.current_snapshot_id or 0  # opened only where there is one
+
+    @property
+    def last_day(self) -> str | None:
+        """The last day of a file, whose rows may be deleted since; None where no file names days."""
+        return max(filter(is_day, (self._last_day_in(task.file) for task in self._planned())), default=None)
+
+    def files(self, day: str) -> list[StoredFile]:
+        """The data files that may have rows of a day, by path. Raises DeclarationError where rows are deleted in a way
+        that pyiceberg does not read.
+        """
+        wanted, columns = self._rows_of(day), self.columns()
+        added = self._times_of_files()
+        types = pa.schema([(column.name, column.kind) for column in columns])
+        files = []
+        for task in self._planned(wanted):
+            place = task.file.file_path.removeprefix("file://")
+            read = [task.file.file_path, *sorted(deletes.file_path for deletes in task.delete_files)]
+            changed = max(added.get(path, 0) for path in read)
+            rows = functools.partial(self._live_rows, task, wanted, types)
+            facts = [*read, str(wanted), str(self.table.schema())]
+            files.append(ScannedFile(place, task.file.file_size_in_bytes, changed, facts, types, rows))
+        return sorted(files, key=lambda file: file.place)
+
+    def columns(self) -> tuple[InputColumn, ...]:
+        """The table's columns without the day's. Raises DeclarationError for one that cannot be enriched."""
+        empty = pa.BufferOutputStream()
+        names = [field.name for field in self.table.schema().fields if field.name != self.partition]
+        try:
+            pq.write_table(self.table.schema().select(*names).as_arrow().empty_table(), empty)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise DeclarationError(f"input: {self.root} has a type that is not read: {error_text(error)}.") from error
+        return tuple(columns_of(self.root, pq.read_metadata(pa.BufferReader(empty.getvalue()))))
+
+    @functools.cached_property
+    def _day_column(self) -> NestedField:
+        """The column that tells a row's day: a date, a text or a time."""
+        table = self.table.schema()
+        column = next((field for field in table.fields if field.name == self.partition), None)
+        if column is None:
+            days = (field for field in self.table.spec().fields if isinstance(field.transform, DayTransform))
+            source = next((field.source_id for field in days if field.name == self.partition), None)
+            if source is None:
+                raise DeclarationError(
+                    f"input: {self.root} has no column {self.partition}, the column of the day (Input.partition): it "
+                    f"must be a date, a string such as 2013-01-10, or a partition field, the day of a time; the table "
+                    f"has {', '.join(table.column_names)}."
+                )
+            return table.find_field(source)
+        if not isinstance(column.field_type, (DateType, StringType)):
+            raise DeclarationError(
+                f"input: {self.partition} in {self.root} is {column.field_type}; the column of the day must be a date, "
+                "or a string such as 2013-01-10."
+            )
+        return column
+
+    def _rows_of(self, day: str) -> BooleanExpression:
+        column = self._day_column
+        term = Reference(self.table.schema().find_column_name(column.field_id) or column.name)
+        if not isinstance(column.field_type, TIMES):
+            return EqualTo(term=term, value=literal(day))
+        after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
+        zone = "+00:00" if isinstance(column.field_type, TimestamptzType) else ""
+        first, end = (literal(f"{one}T00:00:00{zone}") for one in (day, after))
+        return And(GreaterThanOrEqual(term=term, value=first), LessThan(term=term, value=end))
+
+    def _planned(self, wanted: BooleanExpression | None = None) -> list[FileScanTask]:
+        with _reading(self.root):
+            scan = self.table.scan() if wanted is None else self.table.scan(wanted)
+            return list(scan.plan_files())
+
+    def _live_rows(self, task: FileScanTask, wanted: BooleanExpression, types: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of a data file that are of the day and not deleted, with the table's columns."""
+        with _reading(f"{task.file.file_path} of {self.root}"):
+            columns = self.table.schema().select(*types.names)
+            scan = ArrowScan(self.table.metadata, self.table.io, columns, wanted)
+            for batch in scan.to_record_batches([task]):
+                yield batch.cast(types)
+
+    def _times_of_files(self) -> dict[str, int]:
+        """When each live file was added, in ns since the epoch; without those whose snapshot has expired."""
+        snapshots = {one.snapshot_id: one.timestamp_ms * 1_000_000 for one in self.table.snapshots()}
+        last = self.table.current_snapshot()
+        with _reading(self.root):
+            return {
+                entry.data_file.file_path: snapshots[entry.snapshot_id]
+                for manifest in (last.manifests(self.table.io) if last else ())
+                for entry in manifest.fetch_manifest_entry(self.table.io)
+                if entry.snapshot_id in snapshots
+            }
+
+    def _last_day_in(self, file: DataFile) -> str:
+        """By its partition, else by its statistics; another text where neither names a day."""
+        column = self._day_column
+        for place, field in enumerate(self.table.specs()[file.spec_id].fields):
+            if field.source_id == column.field_id and isinstance(field.transform, (IdentityTransform, DayTransform)):
+                return field.transform.to_human_string(column.field_type, file.partition[place])[:10]
+        last = (file.upper_bounds or {}).get(column.field_id)
+        if last is None or not isinstance(column.field_type, PrimitiveType):
+            return ""
+        value: Any = from_bytes(column.field_type, last)
+        return IdentityTransform().to_human_string(column.field_type, value)[:10]
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Each store, catalog and table feature fails by an error of its own."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        cure = "; rewrite its data files, which applies the deletes" if "equality deletes" in str(error) else ""
+        raise DeclarationError(f"input: {what} cannot be read: {error_text(error)}{cure}.") from error
