@@ -390,9 +390,9 @@ class LookupMetrics(Facts):
     billed: Billed | None = None  # None: no price is declared
     throttled_s: float = 0.0  # time that the gate was closed by throttling; mean over the tasks
     down_s: float = 0.0  # the same, because the service was down
-    limited_by: str = (
-        ""  # outage, rate, cpu, concurrency, service, spark (jobs/run/limiting_factor.py); empty: nothing was called
-    )
+    adapted_s: float = 0.0  # time that calls waited because the service bears no more at once; likewise
+    # outage, rate, cpu, adaptive, concurrency, service, spark (jobs/run/limiting_factor.py); empty: nothing was called
+    limited_by: str = ""
 
     @property
     def known_share(self) -> float:

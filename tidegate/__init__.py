@@ -1,5 +1,6 @@
 """Tidegate: nightly tables enriched from slow or paid outside systems. Users import from here only."""
 
+from jobs.declare.adaptive import Adaptive
 from jobs.declare.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
 from jobs.declare.batch import Batch, Pages
 from jobs.declare.budgets import Budget
@@ -18,6 +19,7 @@ from jobs.declare.windows import Session, Sliding, Tumbling, Window
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 
 __all__ = [
+    "Adaptive",
     "ApiKey",
     "AsyncFunctionLookup",
     "Basic",

@@ -22,7 +22,7 @@ SECTIONS = (
     ("The enrichment", "Enrichment Input Output EventTime Tolerance Summary"),
     ("Windows", "Window Tumbling Sliding Session"),
     ("Lookups", "Lookup HttpLookup Batch Pages SqlLookup CoroutineLookup AsyncFunctionLookup"),
-    ("Services", "Service ApiKey Bearer Basic OAuth2ClientCredentials Price Rate Budget Outage Retry Env"),
+    ("Services", "Service ApiKey Bearer Basic OAuth2ClientCredentials Price Rate Adaptive Budget Outage Retry Env"),
     ("What is kept", "Ledger Ttl Cache"),
 )
 HEAD = """# Reference: every field of a declaration

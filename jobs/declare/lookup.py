@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from jobs.declare.adaptive import Adaptive
 from jobs.declare.budgets import Budget
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.prices import SENT
@@ -212,6 +213,11 @@ class Lookup:
     def rates(self) -> tuple[Rate, ...]:
         """The service's rates."""
         return () if self.http_service is None else tuple(self.http_service.rate)
+
+    @property
+    def adaptive(self) -> Adaptive | None:
+        """How the service's capacity is found; None where it is not."""
+        return None if self.http_service is None else self.http_service.adaptive
 
     @property
     def budgets(self) -> tuple[Budget, ...]:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from jobs.declare.adaptive import Adaptive, check_adaptive
 from jobs.declare.auth import Auth
 from jobs.declare.budgets import Budget, check_budgets
 from jobs.declare.env import Env, resolve
@@ -125,6 +126,8 @@ class Service:
         max_concurrency: Calls in flight over all tasks of a run; it is divided over the tasks that run at once.
         rate: At most so many requests, or units, in any period; a list of Rate. Like max_concurrency it holds within
             one run, and over runs where docs/limits.md is set up.
+        adaptive: Adaptive finds how many calls in flight the service bears, up to max_concurrency; None: always all of
+            them.
         outage: When the service counts as down.
         stop_on: HTTP statuses about the client, not about a key; they stop the run with one sentence.
         auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
@@ -148,6 +151,7 @@ class Service:
     prices: Sequence[Price] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     rate: Sequence[Rate] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     budget: Sequence[Budget] = field(default=(), metadata=NOT_IN_FINGERPRINT)
+    adaptive: Adaptive | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
     tenant: str | None = field(default=None, metadata=WHERE_DECLARED)
     proxy: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
     ca: str | Env | None = field(default=None, metadata=NOT_IN_FINGERPRINT)
@@ -166,6 +170,7 @@ class Service:
         check_prices(f"service {self.name}", self.prices)
         check_budgets(f"service {self.name}", self.budget, self.prices)
         require_concurrency(f"service {self.name}", self.max_concurrency)
+        check_adaptive(f"service {self.name}", self.adaptive, self.max_concurrency)
         if self.client_key is not None and self.client_certificate is None:
             raise DeclarationError(f"service {self.name}: client_key is declared without a client_certificate.")
         if isinstance(self.proxy, str) and "@" in self.proxy:

@@ -19,6 +19,7 @@ UNSAID = frozenset({"auth", "headers", "proxy", "token_url", "url"})  # the valu
 NAMES: dict[Any, str] = {bool: "True or False", float: "a number", int: "a whole number", str: "a string"}
 NAMES |= {types.NoneType: "None", Callable: "a function", Mapping: "a dict", Sequence: "a list", tuple: "a list"}
 EXAMPLES = {
+    "Adaptive": "Adaptive(at_least=4)",
     "ApiKey": 'ApiKey(Env("NAME"))',
     "Budget": 'Budget("100.00 USD", per="day")',
     "Cache": "Cache(max_entries=10_000)",

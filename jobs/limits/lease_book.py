@@ -80,6 +80,7 @@ class Answer:
         gate: Open, closed, or probe: this owner may make one call to test the service.
         closed_for: Seconds after which to ask about a closed gate again.
         reason: The reason for which a run closed the gate.
+        adapted: Whether the calls in flight are fewer than allowed, because the service bears no more.
     """
 
     shares: dict[str, Share]
@@ -87,6 +88,7 @@ class Answer:
     gate: str = OPEN
     closed_for: float = 0.0
     reason: str = ""
+    adapted: bool = False
 
 
 @dataclass

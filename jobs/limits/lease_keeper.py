@@ -14,8 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from jobs.limits.adaptive_limit import AdaptiveLimit, Seen
 from jobs.limits.lease_book import CLOSED, OPEN, Answer, Claim, LeaseBook
 from jobs.limits.lease_holder import NOTHING, LeaseHolder
+from jobs.limits.limits_plan import CALLS
 from jobs.limits.store import StoreLost
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ class LeaseKeeper:
         self.holder = LeaseHolder(self.declared.limits)
         amounts = {name: limit.amount if self.store is None else 0 for name, limit in self.declared.limits.items()}
         self.tasks = LeaseBook(amounts=amounts)
+        self._adaptive: AdaptiveLimit | None = None
+        if self.declared.at_least is not None:
+            self._adaptive = AdaptiveLimit(self.declared.at_least, self.declared.limits[CALLS].amount)
+            self._divide(self.clock())
         self._lock = threading.Lock()
         self._closed: tuple[float, str] | None = None  # end and reason of a pause that the store does not know yet
         self._opened = False  # a task's probe succeeded, which the store does not know yet
@@ -81,13 +87,22 @@ class LeaseKeeper:
                     self.tasks.amounts[name] = limits[name].amount if self.store is None else 0
             self.declared = replace(self.declared, longest_call=longest, limits=limits)
             self.holder.limits = limits
+            if self._adaptive is not None:
+                self._adaptive.at_most = limits[CALLS].amount
+                self._divide(self.clock())
 
     # -- the tasks' side -----------------------------------------------------------------------------------------------
 
-    def heartbeat(self, task: str, claims: Mapping[str, Claim]) -> Answer:
-        """Record a task's claims. Returns its parts, which are valid as long as the run's lease."""
+    def heartbeat(self, task: str, claims: Mapping[str, Claim], seen: Seen | None = None) -> Answer:
+        """Record a task's claims, and what its calls told.
+
+        Returns its parts, which are valid as long as the run's lease.
+        """
         with self._lock:
             now = self.clock()
+            if self._adaptive is not None and seen is not None:
+                self._adaptive.take(seen, now)
+                self._divide(now)
             ttl = max(TTL_OF_TASKS, self.ttl) if self.store is None else max(0.0, self.holder.until - now)
             answer = self.tasks.heartbeat(task, claims, now=now, ttl=ttl)
             if self.store is not None:
@@ -95,6 +110,8 @@ class LeaseKeeper:
                 free = {name: known.get(name, NOTHING).free for name in claims}
                 shares = {name: replace(one, free=one.free + free[name]) for name, one in answer.shares.items()}
                 answer = replace(answer, shares=shares)
+            if self._adaptive is not None:
+                answer = replace(answer, adapted=self._adaptive.limit < self._may_use(CALLS, now))
             urgent = self._is_urgent()
         if urgent:
             self.hurry()
@@ -136,7 +153,7 @@ class LeaseKeeper:
         """Whether there is something to return, or more to request."""
         for name, limit in self.declared.limits.items():
             share = self.holder.shares.get(name, NOTHING)
-            wanted = self.tasks.wanted(name)
+            wanted = self._wanted(name)
             enough = share.target if limit.window else min(share.target, wanted)  # of a window it moves all the time
             gives = share.has > max(enough, self.tasks.held(name))
             lacks = share.has < wanted and min(limit.amount, wanted) > min(limit.amount, self._asked.get(name, 0))
@@ -175,7 +192,7 @@ class LeaseKeeper:
             asked_at = self.clock()
             self.tasks.expire(asked_at)
             in_use = {name: self.tasks.held(name) for name in self.declared.limits}
-            self._asked = {name: self.tasks.wanted(name) for name in self.declared.limits}
+            self._asked = {name: self._wanted(name) for name in self.declared.limits}
             claims = self.holder.ask(in_use, self._asked)
             self._divide(asked_at)
             closed, opened = self._closed, self._opened
@@ -221,7 +238,17 @@ class LeaseKeeper:
 
     def _divide(self, now: float) -> None:
         for name in self.declared.limits:
-            self.tasks.amounts[name] = self.holder.may_use(name, now)
+            self.tasks.amounts[name] = self._at_most(name, self._may_use(name, now))
+
+    def _may_use(self, name: str, now: float) -> int:
+        return self.declared.limits[name].amount if self.store is None else self.holder.may_use(name, now)
+
+    def _wanted(self, name: str) -> int:
+        return self._at_most(name, self.tasks.wanted(name))
+
+    def _at_most(self, name: str, amount: int) -> int:
+        """As much of this amount as the service bears."""
+        return amount if self._adaptive is None or name != CALLS else min(amount, self._adaptive.limit)
 
     def hurry(self) -> None:
         """Send the next heartbeat at once. Callable from any thread."""

@@ -38,9 +38,11 @@ class ServiceLimits:
         limits: The limits, by name.
         longest_call: The longest time that one call may take, in seconds.
         reserved: What a call reserves, by limit per window.
+        at_least: The calls in flight with which a search for those that the service bears begins; None: no search.
     """
 
     service: str
     limits: Mapping[str, Limit]
     longest_call: float
     reserved: Mapping[str, Reserved] = field(default_factory=dict)
+    at_least: int | None = None

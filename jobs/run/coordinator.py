@@ -33,7 +33,7 @@ from jobs.task.link_protocol import (
     STOP,
     DriverAddress,
 )
-from jobs.task.service_lease import claims_of, message_of
+from jobs.task.service_lease import claims_of, message_of, seen_of
 
 if TYPE_CHECKING:
     from jobs.limits.lease_keeper import LeaseKeeper
@@ -203,7 +203,8 @@ class DriverCoordinator:
             keeper = task.frame.keepers[service]
             if claims["probed"]:
                 keeper.probed(task.name)
-            services[service] = message_of(keeper.heartbeat(task.name, claims_of(claims, keeper.declared)))
+            answer = keeper.heartbeat(task.name, claims_of(claims, keeper.declared), seen_of(claims))
+            services[service] = message_of(answer)
         self._send(task, LIMITS, number=int(message["number"]), share=share, services=services)
         self._ask_for_more(task.frame)
 

@@ -9,6 +9,7 @@ from typing import Any
 from jobs.schema import DayMetrics, LookupMetrics
 
 SHARE_OF_GATE = 0.2  # of the time: a gate that was closed for so long is the first thing to fix
+SHARE_OF_WAITS = 0.5  # of the time: calls waited because the service bears no more at once
 SHARE_OF_LOOP = 0.9  # busy; then a call's time is in part the time it waits for its turn in the loop
 SHARE_OF_SLOTS = 0.8  # in use on average
 SHARE_OF_REPEATS = 0.2  # of the calls
@@ -18,12 +19,14 @@ SHARE_OF_REPEATS = 0.2  # of the calls
 class TaskLoad:
     """The time use of a run's tasks per lookup, by each task's last message; a lost message costs 0.25 s.
 
-    throttled_s, down_s: s that the gate stood closed, mean over the tasks; loop_busy: CPU time of the tasks' event
+    throttled_s, down_s: s that the gate stood closed, mean over the tasks; adapted_s: s that calls waited for what the
+    service bears, likewise; loop_busy: CPU time of the tasks' event
     loops as a share of their time, where they called.
     """
 
     throttled_s: Mapping[str, float]
     down_s: Mapping[str, float]
+    adapted_s: Mapping[str, float]
     loop_busy: float | None  # None: no task has reported
 
     @classmethod
@@ -41,15 +44,17 @@ class TaskLoad:
             return {name: sum(task[cause].get(name, 0.0) for task in message) / partitions for name in names}
 
         busy = sum(task["loop_s"] for task in message) / seconds if seconds else None
-        return cls(mean("throttled_s"), mean("down_s"), busy)
+        return cls(mean("throttled_s"), mean("down_s"), mean("adapted_s"), busy)
 
 
 def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
     """The metrics with each lookup's limiting factor and its numbers."""
     lookups = []
     for lookup in figures.lookups:
-        throttled, down = (closed.get(lookup.name, 0.0) for closed in (load.throttled_s, load.down_s))
-        known = replace(lookup, throttled_s=round(throttled, 3), down_s=round(down, 3))
+        throttled, down, adapted = (
+            round(waited.get(lookup.name, 0.0), 3) for waited in (load.throttled_s, load.down_s, load.adapted_s)
+        )
+        known = replace(lookup, throttled_s=throttled, down_s=down, adapted_s=adapted)
         lookups.append(replace(known, limited_by=limited_by(known, load.loop_busy)))
     busy = None if load.loop_busy is None else round(load.loop_busy, 3)
     return replace(figures, lookups=tuple(lookups), loop_busy=busy)
@@ -58,19 +63,20 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
 def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
     """What to change first, to be faster at this lookup; empty when nothing was called.
 
-    outage: the service was down. rate: it throttled. cpu: the executors' Python was busy. concurrency: all slots
-    were in use, so more of them would help, if the service bears it. service: they were in use, and a fifth of the
-    calls or more were repeats. spark: slots stood empty; rows came, or were taken, more slowly than calls could be
-    made.
+    outage: the service was down. rate: it throttled. cpu: the executors' Python was busy. adaptive: its service bears
+    no more calls at once, as was found. service: all slots were in use, and a fifth of the calls or more were repeats.
+    concurrency: all slots were in use, so more of them would help, if the service bears it. spark: slots stood empty;
+    rows came, or were taken, more slowly than calls could be made.
     """
     if not lookup.calls or lookup.wall_s <= 0:
         return ""
-    if lookup.down_s >= SHARE_OF_GATE * lookup.wall_s:
-        return "outage"
-    if lookup.throttled_s >= SHARE_OF_GATE * lookup.wall_s:
-        return "rate"
-    if loop_busy is not None and loop_busy >= SHARE_OF_LOOP:
-        return "cpu"
-    if lookup.slots_in_use >= SHARE_OF_SLOTS:
-        return "service" if lookup.retried >= SHARE_OF_REPEATS * lookup.calls else "concurrency"
-    return "spark"
+    all_in_use = lookup.slots_in_use >= SHARE_OF_SLOTS
+    causes = {
+        "outage": lookup.down_s >= SHARE_OF_GATE * lookup.wall_s,
+        "rate": lookup.throttled_s >= SHARE_OF_GATE * lookup.wall_s,
+        "cpu": loop_busy is not None and loop_busy >= SHARE_OF_LOOP,
+        "adaptive": lookup.adapted_s >= SHARE_OF_WAITS * lookup.wall_s,
+        "service": all_in_use and lookup.retried >= SHARE_OF_REPEATS * lookup.calls,
+        "concurrency": all_in_use,
+    }
+    return next((cause for cause, holds in causes.items() if holds), "spark")

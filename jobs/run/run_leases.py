@@ -120,7 +120,8 @@ def limits_of(
 ) -> tuple[ServiceLimits | None, ...]:
     """Per lookup, the limits of its service that its run leases to its tasks; () where there are none.
 
-    Without a store these are its rates only: CallShares divides the calls in flight.
+    Without a store these are its rates, and its calls in flight where their number is found; otherwise CallShares
+    divides those.
 
     Args:
         lookups: Of one enrichment.
@@ -134,7 +135,7 @@ def limits_of(
     over_runs, today = bool(os.environ.get(LIMITS_URL)), now().date()
     by_service: dict[str, list[Lookup]] = {}
     for lookup in lookups:
-        if over_runs or lookup.rates or lookup.budgets or (budgets and lookup.prices):
+        if over_runs or lookup.rates or lookup.adaptive or lookup.budgets or (budgets and lookup.prices):
             by_service.setdefault(service_of(lookup), []).append(lookup)
     if not by_service:
         return ()
@@ -154,7 +155,7 @@ def _limits_of(
     longest = 0.0
     for lookup in lookups:
         if lookup.longest_call is None:
-            why = f"with {LIMITS_URL}" if over_runs else "with a rate"
+            why = f"with {LIMITS_URL}" if over_runs else "with a rate" if lookup.rates else "with adaptive"
             raise DeclarationError(
                 f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no call may outlive its "
                 "run's lease; declare one of them."
@@ -165,7 +166,7 @@ def _limits_of(
             f"lookup {first.name}: its service has a budget, which runs share in the store that {LIMITS_URL} names, "
             "and it names none; set it. For one run alone: --max-cost."
         )
-    limits = {CALLS: Limit(first.concurrency)} if over_runs else {}
+    limits = {CALLS: Limit(first.concurrency)} if over_runs or first.adaptive else {}
     limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in first.rates}
     reserved = {rate.name: Reserved(rate.unit, rate.of_a_call) for rate in first.rates}
     price, items = in_force(first.prices, today.isoformat()), max(lookup.batch_size for lookup in lookups)
@@ -178,7 +179,8 @@ def _limits_of(
         limits[name] = Limit(budget.parts, math.inf)
         subject = f"the budget of {whose}, {budget.amount} per {budget.per},"
         reserved[name] = Reserved(price.unit, of_a_call, each, subject)
-    return ServiceLimits(service_of(first), limits, longest, reserved)
+    at_least = None if first.adaptive is None else first.adaptive.at_least
+    return ServiceLimits(service_of(first), limits, longest, reserved, at_least)
 
 
 def keepers_of(

@@ -43,6 +43,7 @@ class TaskProgress:
     unit: str = "rows"  # what `rows` counts: keys during a prefetch
     throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service asked
     down_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service was down
+    adapted_s: dict[str, float] = field(default_factory=dict)  # per lookup: calls waited, as its service bears no more
 
     @classmethod
     def of_message(cls, message: Mapping[str, Any]) -> TaskProgress:
@@ -56,6 +57,7 @@ class TaskProgress:
             unit=str(message["unit"]),
             throttled_s={str(name): float(seconds) for name, seconds in dict(message["throttled_s"]).items()},
             down_s={str(name): float(seconds) for name, seconds in dict(message["down_s"]).items()},
+            adapted_s={str(name): float(seconds) for name, seconds in dict(message["adapted_s"]).items()},
         )
 
     def take(self, attempts: AttemptCounts) -> None:

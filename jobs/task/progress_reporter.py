@@ -37,6 +37,7 @@ class ProgressReporter:
         progress.take(self._attempts)
         progress.seconds = (self._now_us() - self._began[0]) / 1e6
         progress.loop_s = self._cpu_time() - self._began[1]
-        for lookup, watch in zip(self._lookups, self._chain.watches, strict=True):
+        for lookup, watch, lease in zip(self._lookups, self._chain.watches, self._chain.leases, strict=True):
             progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
+            progress.adapted_s[lookup.name] = 0.0 if lease is None else lease.adapted_s
         return progress

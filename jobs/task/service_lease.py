@@ -7,6 +7,7 @@ throttling. Meanwhile the service's gate is closed, so that no record's clock ru
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.request_counter import IN_CALL
+from jobs.limits.adaptive_limit import SOONEST, Seen
 from jobs.limits.lease_book import CLOSED, PROBE, Answer, Claim, Share
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS
@@ -58,6 +60,10 @@ class ServiceLease:
         self._end = end
         self._used_up_since: float | None = None  # a budget is, and no call of this task runs
         self._used_up = ""  # the budget that is
+        self._seen = None if limits.at_least is None else Seen()  # since the last heartbeat
+        self._reported_at = -math.inf
+        self._adapted = False  # the limit on calls is what the service bears
+        self.adapted_s = 0.0  # s for which that held calls back
         self._counts_calls = CALLS in limits.limits  # otherwise only rates are leased
         self._wakes: asyncio.TimerHandle | None = None  # at what is free again of a window
         self._gate = gate
@@ -95,7 +101,8 @@ class ServiceLease:
         self._probing = self._probing or probes
         self.running += 1
         answered = known = False
-        use = CallUse(self._windows.values(), self._clock, self._clock() + self._longest_call)
+        began = self._clock()
+        use = CallUse(self._windows.values(), self._clock, began + self._longest_call)
         IN_CALL.set(use)
         try:
             async with asyncio.timeout(self._longest_call):
@@ -112,6 +119,8 @@ class ServiceLease:
         finally:
             self.running -= 1
             use.end(known=known)
+            if self._seen is not None:
+                self._note(began, answered=answered, known=known)
             if probes:
                 self._probing = False
                 self.probed = self.probed or answered
@@ -119,6 +128,22 @@ class ServiceLease:
             self._wake()
             if self._wakes is not None:
                 self._wake_later()  # its use may end sooner than was known
+
+    def _note(self, began: float, *, answered: bool, known: bool) -> None:
+        """Note what a call that ended tells of the service, and report it after each round of calls."""
+        now, seen = self._clock(), self._seen
+        assert seen is not None
+        if answered:
+            seen.answered += 1
+            seen.seconds += now - began
+        elif known:
+            seen.refused += 1
+        else:
+            seen.failed += 1
+        if not answered:
+            seen.lost += now - began
+        if now >= self._reported_at + SOONEST and (seen.refused or seen.answered + seen.failed >= self.calls):
+            self._ask_soon()
 
     def may_start(self) -> bool:
         """Whether a call may start now."""
@@ -207,11 +232,18 @@ class ServiceLease:
         could_use = {CALLS: wants} | {name: use.wants(now, wants) for name, use in self._windows.items()}
         found = self._holder.ask(in_use, could_use)
         probed, self.probed = self.probed, False
-        return {"claims": {name: [one.keeps, one.wants] for name, one in found.items()}, "probed": probed}
+        message = {"claims": {name: [one.keeps, one.wants] for name, one in found.items()}, "probed": probed}
+        if self._seen is not None:
+            if self._adapted and wants > self.calls:
+                self.adapted_s += now - self._reported_at
+            message["seen"] = vars(self._seen)
+            self._seen, self._reported_at = Seen(), now
+        return message
 
     def take(self, answer: Answer, *, asked_at: float) -> None:
         """The driver's answer. asked_at: this task's clock before it asked."""
         self._holder.take(answer, asked_at=asked_at)
+        self._adapted = answer.adapted
         self._note_used_up()
         if self.may_start():
             self._open()
@@ -246,13 +278,29 @@ def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Cl
     return {name: Claim(limit, *map(int, claims[name])) for name, limit in limits.limits.items() if name in claims}
 
 
+def seen_of(message: Mapping[str, Any]) -> Seen | None:
+    """Parse what a task's calls told; None where that is not asked. Raises like claims_of."""
+    seen = message.get("seen")
+    if seen is None:
+        return None
+    answered, refused, failed = (int(seen[name]) for name in ("answered", "refused", "failed"))
+    return Seen(answered, float(seen["seconds"]), refused, failed, float(seen["lost"]))
+
+
 def message_of(answer: Answer) -> dict[str, Any]:
     """The book's answer for the driver link."""
     shares = {name: [share.has, share.target, share.free] for name, share in answer.shares.items()}
-    return {"shares": shares, "ttl": answer.ttl, "gate": answer.gate, "reason": answer.reason}
+    return {
+        "shares": shares,
+        "ttl": answer.ttl,
+        "gate": answer.gate,
+        "reason": answer.reason,
+        "adapted": answer.adapted,
+    }
 
 
 def answer_of(message: Mapping[str, Any]) -> Answer:
     """Parse the driver's answer. Raises KeyError, TypeError or ValueError for invalid data."""
     shares = {str(name): Share(*map(int, share)) for name, share in message["shares"].items()}
-    return Answer(shares, float(message["ttl"]), str(message["gate"]), reason=str(message["reason"]))
+    gate, reason, adapted = str(message["gate"]), str(message["reason"]), bool(message["adapted"])
+    return Answer(shares, float(message["ttl"]), gate, reason=reason, adapted=adapted)

@@ -24,6 +24,7 @@ SMOOTH = LookupMetrics(
         ({}, 0.3, "concurrency"),
         ({"retried": 300}, 0.3, "service"),
         ({}, 0.95, "cpu"),
+        ({"limit_s": 40.0, "adapted_s": 60.0}, 0.3, "adaptive"),
         ({"limit_s": 40.0}, 0.3, "spark"),
         ({"limit_s": 60.0, "throttled_s": 30.0}, 0.3, "rate"),
         ({"limit_s": 60.0, "throttled_s": 30.0, "down_s": 25.0}, 0.3, "outage"),
@@ -35,7 +36,7 @@ def test_the_limit_is_what_to_change_first(changes, loop_busy, limit):
 
 
 def message(partition, **fields):
-    return {"partition": partition, "attempt": 0} | fields
+    return {"partition": partition, "attempt": 0, "adapted_s": {}} | fields
 
 
 def test_the_tasks_last_words_become_the_figures():

@@ -18,11 +18,12 @@ from jobs.run import coordinator as coordinating
 from jobs.run import run_leases
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.enrich import enrich
-from jobs.run.run_leases import RunLeases, limits_of
+from jobs.run.limiting_factor import TaskLoad
+from jobs.run.run_leases import RunLeases, keepers_of, limits_of
 from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tests.support.task_threads import TaskThreads
-from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Rate, Service
+from tidegate import Adaptive, Cache, Enrichment, HttpLookup, Input, Output, Rate, Service
 from tidegate import lookup as coroutine_lookup
 from tidegate.__main__ import main
 
@@ -66,16 +67,20 @@ def hold(url, declared, calls):
 class Run(TaskThreads):
     """One run in threads of its own: a driver, two tasks."""
 
-    def __init__(self, url, declared, *, tasks=2, name="a run"):
-        limits, keepers = limits_of([declared]), {}
+    def __init__(self, url, declared, *, tasks=2, name="a run", share=LIMIT):
+        limits = limits_of([declared])
+        keepers = {} if url else keepers_of(limits, name)
         if url:
             leases = RunLeases(open_store(url), name)
             leases.check()
             keepers = leases.keepers(limits)
             (self.keeper,) = keepers.values()
         self.driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
-        address = self.driver.register(once=False, keepers=keepers)
-        super().__init__(dataclasses.replace(plan(declared, share=LIMIT), driver=address, limits=limits), tasks)
+        self.progress = {}  # the last one of each task
+        listener = self.driver.listen(lambda message: self.progress.update({message["partition"]: message}))
+        address = self.driver.register(once=False, keepers=keepers, progress=listener)
+        planned = plan(declared, share=share)
+        super().__init__(dataclasses.replace(planned, driver=address, limits=limits, progress=listener), tasks)
 
     def join(self):
         super().join()
@@ -231,6 +236,34 @@ def test_a_pause_of_one_task_is_that_of_all_tasks_of_its_run(monkeypatch):
     assert in_time(run.join) == 200
     (paused,) = [when for what, when in began if what == "refused"]
     assert next(when for what, when in began if when > paused + 0.2) >= paused + 0.99
+
+
+def test_the_calls_that_a_service_bears_are_found_and_said_to_hold_the_run_back(service, monkeypatch):
+    monkeypatch.delenv(LIMITS_URL, raising=False)
+    monkeypatch.setattr(run_leases, "_alone", {})
+    turns = []
+
+    async def answer(_request):
+        if not turns:
+            turns.append(asyncio.Semaphore(8))
+        async with turns[0]:
+            await asyncio.sleep(0.05)
+        return web.json_response({"x": 1})
+
+    service.answer = answer
+    declared = HttpLookup(
+        name="first", request="GET /{k}", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0,
+        paths={"first_x": "$.x"}, cache=None,
+        service=Service(name="geo", url=service.url, max_concurrency=64, adaptive=Adaptive()),
+    )  # fmt: skip
+    run = Run(None, declared, share=32)
+    run.start(lambda: batches(250))
+    assert in_time(run.join) == 500
+    assert not run.errors
+    assert 8 < service.highest_in_flight < 40
+    load = TaskLoad.of(run.progress.values())
+    assert load.adapted_s["first"] > 0.5 * 500 * 0.05 / 8
+    assert load.throttled_s["first"] < 0.5
 
 
 @pytest.mark.spark
