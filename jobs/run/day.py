@@ -132,7 +132,7 @@ def _judged(spark: SparkSession, plan: DayPlan, record: DayRecord, checks: str) 
 
     ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
     kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
-    with stored_answers(spark, record.facts, kept) as stored:
+    with stored_answers(record.facts, kept) as stored:
         judged = named(checks)(spark, record.facts, record.figures, stored)
     return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 

@@ -1,8 +1,7 @@
 """The stored answers behind those that a run has written, for the checks: read again, and mapped again.
 
-The keys and the times of the answers come to the driver, about 100 bytes each and the length of the key; what is stored
-of them goes from the ledger to a file beside the run's own, and is mapped to columns. For a small day the driver does
-all of it, sooner than Spark's jobs would start; for a large one, tasks find the keys and map the answers.
+The driver does all of it with Arrow. It holds each key and time of an answer once, about 100 bytes and the length of
+the key; what is stored of them goes from the ledger to a file beside the run's own, and is mapped to columns.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
-from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
 from jobs.clients.registry import client_for
@@ -32,15 +29,13 @@ from jobs.ledger.resolution import NEVER, times_of
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.run.hits import folder_of
-from jobs.run.key_columns import TEXT, key_texts, with_texts
+from jobs.run.key_columns import TEXT, key_texts
 from jobs.schema import GONE, NONE
 from jobs.tables.old_files import KEYS
 from jobs.task.ledger_hits import reply_of
 from jobs.task.outcome_columns import TIMESTAMP
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import LedgerPlan
     from jobs.ledger.resolution import Ints
@@ -49,12 +44,12 @@ if TYPE_CHECKING:
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
 AT, BY_LEDGER, PAIR = "__at", "__by_ledger", "__pair"
 OUTCOME, RESPONSE = "__outcome", "__response"
-ROWS_IN_DRIVER = 100_000  # 3 µs each; Spark takes 1 to 2 s for any day
+ROWS_AT_ONCE = 1_000_000  # in memory
 
 
 @contextmanager
 def stored_answers(
-    spark: SparkSession, facts: DayFacts, kept: Mapping[str, tuple[Lookup, LedgerPlan]]
+    facts: DayFacts, kept: Mapping[str, tuple[Lookup, LedgerPlan]]
 ) -> Iterator[Callable[[str], pa.Table | None]]:
     """For one `with`: by a lookup's name, what the ledger holds of the answers in the run's files.
 
@@ -72,10 +67,7 @@ def stored_answers(
             return None
         lookup, plan = kept[name]
         scratch.mkdir(parents=True, exist_ok=True)
-        path = scratch / f"{name}.parquet"
-        if sum(pq.read_metadata(file).num_rows for file in facts.files) <= ROWS_IN_DRIVER:
-            return SmallDay(lookup, plan, facts).stored(path)
-        return Written(spark.read.parquet(*facts.files), lookup, plan).stored(path, facts).toArrow()
+        return Written(lookup, plan, facts).stored(scratch / f"{name}.parquet")
 
     try:
         yield stored
@@ -84,112 +76,59 @@ def stored_answers(
 
 
 @dataclass(frozen=True)
-class SmallDay:
-    """The same without Spark."""
+class Written:
+    """The answers of one lookup in the files of a run."""
 
     lookup: Lookup
     plan: LedgerPlan
     facts: DayFacts
 
-    def stored(self, path: Path) -> pa.Table:
-        """What the ledger holds of the answers. path: of a file for the stored responses."""
-        pairs, called = self._pairs()
-        instead = _find(self.plan, pairs, self.facts, path)
-        parts = tuple(name for name in pairs.column_names if name not in (AT, BY_LEDGER, TEXT))
+    def stored(self, path: Path) -> pa.Table | None:
+        """What the ledger holds of them. path: of a file for the stored responses."""
+        called = tuple(
+            part.name for part in pq.read_schema(self.facts.files[0]).field(schema.key(self.lookup.name)).type
+        )
+        parts = tuple(f"__part_{number}" for number in range(len(called)))  # names that run into no other
+        instead = _find(self.plan, self._pairs(parts), self.facts, path)
         mapping = Mapped(self.lookup, parts, called, instead)
         with pq.ParquetFile(path) as file:
             mapped = list(mapping(file.iter_batches()))
         return pa.Table.from_batches(mapped) if mapped else None
 
-    def _pairs(self) -> tuple[pa.Table, tuple[str, ...]]:
-        """As Written._pairs; and the names of the key's parts."""
-        name = self.lookup.name
-        key, status = schema.key(name), schema.published_status(name)
-        at, source = schema.published_answered_at(name), schema.source(name)
-        files = [pq.read_table(file, columns=[key, status, at, source], partitioning=None) for file in self.facts.files]
-        rows = pa.concat_tables(files).combine_chunks()
-        answered = pc.and_(pc.is_in(rows[status], value_set=pa.array(ANSWERS)), pc.is_valid(rows[at]))
-        rows = rows.filter(answered).combine_chunks()
-        called = tuple(part.name for part in rows.schema.field(key).type)
-        parts = [f"__part_{number}" for number in range(len(called))]
-        columns = dict(zip(parts, pa.table({key: rows[key]}).flatten().columns, strict=True))
-        flat = pa.table(columns | {AT: rows[at], BY_LEDGER: pc.fill_null(pc.equal(rows[source], "ledger"), False)})
-        flat = flat.drop_null().combine_chunks()
-        texts = [key_texts(batch, parts, hidden=self.plan.hidden) for batch in flat.to_batches()]
-        flat = flat.append_column(TEXT, pa.chunked_array(texts, pa.string()))
-        flat = flat.append_column(PAIR, pa.array(range(flat.num_rows), pa.int64()))
-        once = flat.group_by([TEXT, AT]).aggregate([(BY_LEDGER, "all"), (PAIR, "min")])
-        pairs = flat.take(once[f"{PAIR}_min"]).drop_columns([PAIR])
-        return pairs.set_column(pairs.schema.get_field_index(BY_LEDGER), BY_LEDGER, once[f"{BY_LEDGER}_all"]), called
-
-
-@dataclass(frozen=True)
-class Written:
-    """The answers of one lookup in the files of a run."""
-
-    frame: DataFrame
-    lookup: Lookup
-    plan: LedgerPlan
-
-    @property
-    def key(self) -> T.StructField:
-        return self.frame.schema[schema.key(self.lookup.name)]
-
-    @property
-    def parts(self) -> list[T.StructField]:
-        """Of the key, by names of ours."""
-        fields = cast("T.StructType", self.key.dataType).fields
-        return [T.StructField(f"__part_{number}", field.dataType) for number, field in enumerate(fields)]
-
-    def stored(self, path: Path, facts: DayFacts) -> DataFrame:
-        """What the ledger holds of them. path: of a file for the stored responses."""
-        instead = _find(self.plan, self._pairs().toArrow(), facts, path)
-        types = [T.StructField(PAIR, T.LongType()), *self.parts, T.StructField(AT, T.TimestampType())]
-        types += [T.StructField(OUTCOME, T.StringType()), T.StructField(RESPONSE, T.StringType())]
-        raw = self.frame.sparkSession.read.schema(T.StructType(types)).parquet(str(path))
-        names = [part.name for part in self.parts]
-        fields = [field.name for field in cast("T.StructType", self.key.dataType).fields]
-        mapping = Mapped(self.lookup, tuple(names), tuple(fields), instead)
-        return raw.mapInArrow(mapping, self._types())
-
-    def _types(self) -> T.StructType:
-        name = self.lookup.name
-        ddl = ", ".join(f"`{column.name}` {column.spark_type}" for column in self.lookup.columns)
-        answers = T.StructType.fromDDL(ddl)
-        assert isinstance(answers, T.StructType)
-        answered_at = T.StructField(schema.published_answered_at(name), T.TimestampType())
-        status = T.StructField(schema.published_status(name), T.StringType())
-        return T.StructType([self.key, answered_at, status, *answers.fields])
-
-    def _pairs(self) -> DataFrame:
+    def _pairs(self, parts: Sequence[str]) -> pa.Table:
         """Each key and time of an answer once, with TEXT, and whether all its rows have it from the ledger."""
-        name, parts = self.lookup.name, self.parts
-        fields = cast("T.StructType", self.key.dataType).fields
-        status, at = schema.published_status(name), schema.published_answered_at(name)
-        flat = self.frame.where(F.col(status).isin(*ANSWERS) & F.col(at).isNotNull()).select(
-            *(
-                F.col(self.key.name).getField(field.name).alias(part.name)
-                for field, part in zip(fields, parts, strict=True)
-            ),
-            F.col(at).alias(AT),
-            (F.col(schema.source(name)) == "ledger").alias(BY_LEDGER),
-        )
-        flat = flat.where(" and ".join(f"{part.name} is not null" for part in parts))  # dropna takes NaN for null
-        floating = [part for part in parts if _holds_floats(part.dataType)]  # a group takes -0.0 for 0.0
-        by = [F.col(part.name) for part in parts if part not in floating]
-        by += [F.col(part.name).cast("string").alias(f"{part.name}_spelled") for part in floating]
-        own = [F.first(part.name).alias(part.name) for part in floating]
-        grouped = flat.groupBy(*by, AT).agg(F.bool_and(BY_LEDGER).alias(BY_LEDGER), *own)
-        names, hidden = [part.name for part in parts], self.plan.hidden
-        return with_texts(grouped.select(*names, AT, BY_LEDGER), names, hidden=hidden)
+        rows = pa.concat_tables(_once(self._answered(batch, parts), [*parts, AT]) for batch in self._batches())
+        texts = [key_texts(batch, parts, hidden=self.plan.hidden) for batch in rows.to_batches()]
+        rows = rows.append_column(TEXT, pa.chunked_array(texts, pa.string()))
+        rows = rows.append_column(PAIR, pa.array(range(rows.num_rows), pa.int64()))
+        once = rows.group_by([TEXT, AT]).aggregate([(BY_LEDGER, "all"), (PAIR, "min")])
+        pairs = rows.take(once[f"{PAIR}_min"]).drop_columns([PAIR])
+        return pairs.set_column(pairs.schema.get_field_index(BY_LEDGER), BY_LEDGER, once[f"{BY_LEDGER}_all"])
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        name = self.lookup.name
+        columns = [schema.key(name), schema.published_status(name), schema.published_answered_at(name)]
+        for path in self.facts.files:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(ROWS_AT_ONCE, columns=[*columns, schema.source(name)])
+
+    def _answered(self, batch: pa.RecordBatch, parts: Sequence[str]) -> pa.Table:
+        """The rows with an answer: the parts of their key, AT and BY_LEDGER."""
+        name = self.lookup.name
+        status, at = batch[schema.published_status(name)], batch[schema.published_answered_at(name)]
+        batch = batch.filter(pc.and_(pc.is_in(status, value_set=pa.array(ANSWERS)), pc.is_valid(at)))
+        by_ledger = pc.fill_null(pc.equal(batch[schema.source(name)], "ledger"), False)
+        key, at = batch[schema.key(name)], batch[schema.published_answered_at(name)]
+        rows = pa.table([*key.flatten(), at, by_ledger], [*parts, AT, BY_LEDGER])
+        return rows.drop_null().combine_chunks()
 
 
-def _holds_floats(kind: T.DataType) -> bool:
-    if isinstance(kind, T.ArrayType):
-        return _holds_floats(kind.elementType)
-    if isinstance(kind, T.StructType):
-        return any(_holds_floats(field.dataType) for field in kind.fields)
-    return isinstance(kind, T.FloatType | T.DoubleType)
+def _once(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    """One of the rows that are equal in these columns, BY_LEDGER if all are: before texts are made of their keys."""
+    if any(pa.types.is_nested(rows.schema.field(name).type) for name in by):  # which Arrow does not group
+        return rows
+    once = rows.group_by(by).aggregate([(BY_LEDGER, "all")])
+    return once.rename_columns([*by, BY_LEDGER]).select(rows.column_names)
 
 
 class Pairs:

@@ -26,7 +26,6 @@ def test_days_of_columns_of_every_type_raise_no_alarm_whatever_is_done_with_thei
     dice = random.Random(f"days {seed}")
     if seed:  # the other checks have honest days of their own
         monkeypatch.setattr("data_quality.day.checks", of_values)
-    monkeypatch.setattr("jobs.run.written_answers.ROWS_IN_DRIVER", 0 if seed % 2 else 100_000)
     service.answer = Moody(seed)
     names = give_input(dice, here / "raw" / f"date={DAY}", rows=dice.choice([5, 60, 300]))
     enrichment = declare(dice, seed, service.url, names)
