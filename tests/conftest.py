@@ -115,11 +115,12 @@ def s3_server():
 @pytest.fixture
 def s3(s3_server, monkeypatch):
     """The server with its variables set; `s3.bucket` is a new one: s3://name."""
-    from jobs.storage import stored_files
+    from jobs.storage import objects, stored_files
 
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     stored_files._filesystem.cache_clear()
+    objects._store.cache_clear()
     name = f"bucket-{secrets.token_hex(6)}"
     s3_server.make_bucket(name)
     s3_server.bucket = f"s3://{name}"

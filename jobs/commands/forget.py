@@ -92,6 +92,7 @@ def forget(
             readers.append(one)
     had = {table: last_runs(table) for table in {enrichment.output.path for enrichment in readers}}
     for enrichment in readers:
+        run_records.fetch(enrichment.name, enrichment.output.path)
         _refuse(enrichment, name)
     stored, files = 0, 0
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
-from jobs.storage import durable
+from jobs.storage.stored_files import is_there
 from jobs.tables import run_records
 from jobs.tables.asked_keys import asks, files_of_days
 from jobs.tables.published_runs import last_published
@@ -46,8 +45,8 @@ def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
     found, shown = KeyTraces(), _shown(enrichment)
     for record in run_records.load(enrichment.name):
         run = record.facts.day, record.facts.run_id
-        files = shown.get(run, [Path(name) for name in record.facts.files])
-        if all(map(durable.is_there, files)):
+        files = shown.get(run, list(record.facts.files))
+        if all(map(is_there, files)):
             found.reported.add(run)
             if any(asks(file, keys) for file in files):
                 found.days.add(record.facts.day)
@@ -56,9 +55,9 @@ def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
     return found
 
 
-def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[Path]]:
+def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[str]]:
     """Day and id of each published run -> its published files."""
-    files: dict[str, list[Path]] = {}
+    files: dict[str, list[str]] = {}
     for day, file in files_of_days(enrichment):
         files.setdefault(day, []).append(file)
     records_of = {day: last_published(enrichment.name, day) for day in files}
@@ -73,7 +72,7 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
     """
     cleaned = 0
     for torn in run_records.torn(enrichment.name):  # it may contain anything and is of no use
-        torn.unlink(missing_ok=True)
+        run_records.remove(enrichment.name, enrichment.output.path, torn)
         cleaned += 1
     for record in run_records.load(enrichment.name):
         if not asked.may_be_named(record.facts.day, record.facts.run_id):
@@ -86,7 +85,7 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
             cleaned += 1
     for run in run_records.unwritten(enrichment.name):  # no files show its rows
         if run.reason != FORGOTTEN:
-            run_records.save_unwritten(dataclasses.replace(run, reason=FORGOTTEN))
+            run_records.save_unwritten(dataclasses.replace(run, reason=FORGOTTEN), enrichment.output.path)
             cleaned += 1
     return cleaned
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.process.quiet_spark import quiet_session
 from jobs.tables import run_records
+from jobs.tables.delivery import at_hand, deliver
 from jobs.tables.published_runs import last_published
 from jobs.tables.window_tables import publish_windows
 
@@ -26,7 +27,11 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
         from jobs.run.windows import write_windows
 
         declared = dataclasses.replace(record.facts.declared, windows=enrichment.facts().windows)
-        facts = write_windows(spark, dataclasses.replace(record.facts, declared=declared))
+        facts = dataclasses.replace(record.facts, declared=declared)
+        with at_hand(facts) as local:
+            facts = write_windows(spark, local)
+            if local.folder != record.facts.folder:
+                facts = deliver(facts)
     record = run_records.save(dataclasses.replace(record, facts=facts))
     for window in enrichment.windows:
         publish_windows(enrichment, window, record)

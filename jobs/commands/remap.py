@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 from jobs import schema
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
-from jobs.storage import durable
+from jobs.storage.stored_files import is_there, parquet_source
 from jobs.tables.delta_log import table_at
 from jobs.tables.published_runs import last_published
 from jobs.wording import counted
@@ -76,12 +75,14 @@ def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[s
     """Identities of the rows of a run with this outcome at a lookup, comparable with another run."""
     row_id = record.facts.declared.row_id
     named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
-    for file in filter(durable.is_there, map(Path, record.facts.files)):  # vacuum removes those without rows
-        by_lower_name = {name.lower(): name for name in pq.read_schema(file).names}
+    for file in filter(is_there, record.facts.files):  # vacuum removes those without rows
+        by_lower_name = {name.lower(): name for name in pq.read_schema(parquet_source(file)).names}
         status = by_lower_name.get(schema.status(lookup).lower())
         if status is not None:
             rows = pq.read_table(
-                file, columns=[status, *(by_lower_name[name.lower()] for name in named_by)], partitioning=None
+                parquet_source(file),
+                columns=[status, *(by_lower_name[name.lower()] for name in named_by)],
+                partitioning=None,
             )
             ended_so = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
             yield from zip(*(ended_so[by_lower_name[name.lower()]].to_pylist() for name in named_by), strict=True)

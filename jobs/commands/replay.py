@@ -6,7 +6,6 @@ import datetime as dt
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS, as_answers
 from jobs.ledger.selection import select
 from jobs.process.day_options import DayOptions
-from jobs.storage import durable
+from jobs.storage.stored_files import is_there, parquet_source
 from jobs.tables import dead_letters, run_records
 from jobs.tables.asked_keys import asked_texts, files_of_days, names_keys
 
@@ -53,7 +52,7 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
         )
     if last.state == "held back":
         columns = ["_lookup", "_key"]
-        there = all(durable.is_there(Path(file)) for file in last.facts.files)  # otherwise vacuum removed them
+        there = all(map(is_there, last.facts.files))  # otherwise vacuum removed them
         batches = [batch.select(columns) for batch in dead_letters.letters(last.facts)] if there else []
         schema = pa.schema([(name, pa.string()) for name in columns])
         return pa.Table.from_batches(batches, schema)
@@ -77,6 +76,7 @@ def prepare(enrichment: Enrichment, day: str) -> int:
         raise DeclarationError(
             f"{enrichment.name} has no ledger: a replay would call for every row. Run the day instead."
         )
+    run_records.fetch(enrichment.name, enrichment.output.path)
     letters = letters_of(enrichment, day)
     if letters.num_rows:
         refuse_other_requests(enrichment, day)
@@ -126,13 +126,13 @@ def _last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
 
 def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str]:
     """The keys of a run's answered rows, in the ledger's current form."""
-    held_back = map(Path, run.facts.files) if run.state == "held back" else ()
+    held_back = run.facts.files if run.state == "held back" else ()
     published = (file for day, file in files_of_days(enrichment) if day == run.facts.day)
     keys: set[str | None] = set()
     key, status = schema.key(lookup.name), schema.status(lookup.name)
     for file in held_back if run.state == "held back" else published:
         if names_keys(file, lookup.name):
-            rows = pq.read_table(file, columns=[key, status], partitioning=None)
+            rows = pq.read_table(parquet_source(file), columns=[key, status], partitioning=None)
             answered = rows.filter(pc.is_in(rows[status], value_set=pa.array(ANSWERS)))
             keys.update(asked_texts(answered[key], hidden=lookup.reads(enrichment.pii)))
     return {key for key in keys if key is not None}

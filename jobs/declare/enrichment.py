@@ -17,13 +17,14 @@ from jobs.declare.calendar import is_cron, require_day, require_zone
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
-from jobs.declare.places import require_folder, require_place
+from jobs.declare.places import require_place, require_table
 from jobs.declare.services import Service
 from jobs.declare.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.type_checks import require_type, require_types
 from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
+from jobs.storage.urls import is_url
 
 InputFormat = Literal["parquet", "csv", "json", "delta", "iceberg"]
 
@@ -113,14 +114,17 @@ class Output:
     """A Delta table, partitioned by the input's day and published one whole day at a time.
 
     Attributes:
-        path: A folder, local or on a disk that driver and executors share.
+        path: A folder, local or on a disk that driver and executors share, or a URL of an object store, as
+            s3://bucket/orders.
     """
 
     path: str
 
     def __post_init__(self) -> None:
         require_types(self, "output")
-        require_folder("output", self.path)
+        require_table("output", self.path)
+        if is_url(self.path):  # the tables beside it are named after it
+            object.__setattr__(self, "path", self.path.rstrip("/"))
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,12 @@ from jobs.errors import DeclarationError
 
 # extra -> its display name, and a module that only it installs
 EXTRAS = {
-    "spark": ("Spark", "pyspark"), "dagster": ("Dagster", "dagster"), "postgres": ("PostgreSQL", "asyncpg"),
+    "spark": ("Spark", "pyspark"),
+    "dagster": ("Dagster", "dagster"),
+    "postgres": ("PostgreSQL", "asyncpg"),
     "iceberg": ("pyiceberg", "pyiceberg"),
-}  # fmt: skip
+    "s3": ("obstore", "obstore"),
+}
 
 
 def require_extra(extra: str, asking: str, purpose: str = "") -> None:

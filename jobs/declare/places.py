@@ -11,14 +11,18 @@ from jobs.storage.urls import is_url
 SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key")
 
 
-def require_folder(where: str, path: str) -> None:
-    """Refuse a URL, which as a path would be a folder `s3:` in the current one. Raises DeclarationError."""
-    if not path:
-        raise DeclarationError(f"{where}: path is ''; it must be a folder.")
-    if is_url(path):
+# of object stores that write an object on condition, which leases and commits need
+STORES = ("s3", "gs", "abfs", "abfss")
+
+
+def require_table(where: str, path: str) -> None:
+    """Refuse a place where no table can be published. Raises DeclarationError."""
+    require_place(where, path)
+    scheme = path.partition("://")[0]
+    if is_url(path) and scheme not in STORES:
         raise DeclarationError(
-            f"{where}: path is {path!r}; it must be a folder, local or on a disk that driver and executors share: "
-            "publishing needs a lock, which object stores lack. Only the input and the ledger may be at a URL."
+            f"{where}: path is {path!r}; a table is in a folder, or at a URL that begins with "
+            f"{', '.join(f'{store}://' for store in STORES)}: publishing needs objects that are written on condition."
         )
 
 

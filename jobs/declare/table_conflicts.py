@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple, Protocol
+
+from jobs.storage.urls import beside, is_url, plain
 
 DROPPED = "__dropped"  # suffix of the table of rows that arrived after all their windows closed
 
@@ -19,7 +21,7 @@ class TablePath(NamedTuple):
 
     def holds(self, other: TablePath) -> bool:
         """Whether the other folder is this one or inside it, in any spelling."""
-        return Path(os.path.realpath(other.path)).is_relative_to(os.path.realpath(self.path))
+        return _spelled(other.path).is_relative_to(_spelled(self.path))
 
 
 class Writer(Protocol):
@@ -34,14 +36,14 @@ class Writer(Protocol):
 
 def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]) -> list[TablePath]:
     """The table at `path` and all tables beside it, with the names of summaries and windows."""
-    table = Path(path)
+    table = plain(path)
     return [
-        TablePath(str(table), "table"),
+        TablePath(table, "table"),
         TablePath(f"{table}__audit", "audit table"),
         TablePath(f"{table}__dead_letters", "dead letters"),
-        *(TablePath(str(table.with_name(name)), f"summary {name}") for name in summaries),
+        *(TablePath(beside(table, name), f"summary {name}") for name in summaries),
         *(
-            TablePath(str(table.with_name(f"{name}{end}")), f"{what}window {name}")
+            TablePath(beside(table, f"{name}{end}"), f"{what}window {name}")
             for name in windows
             for end, what in (("", ""), (DROPPED, "dropped rows of "))
         ),
@@ -81,6 +83,11 @@ def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]])
                     f"{other_reference}; move one (Output.path)."
                 )
     return ""
+
+
+def _spelled(path: str) -> PurePath:
+    """A path without links, or a URL, comparable with others."""
+    return PurePosixPath(path) if is_url(path) else Path(os.path.realpath(path))
 
 
 def _both(one: TablePath, other: TablePath) -> str:

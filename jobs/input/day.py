@@ -21,6 +21,7 @@ from jobs.input.table_formats import refuse_table_formats
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
 from jobs.storage import stored_files
 from jobs.storage.urls import is_url
+from jobs.storage.work_folders import work_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +95,7 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
         table = _table(declared) if declared.format in TABLES else None
         found = _in_folder(declared, day) if table is None else _of_table(table, day)
         if is_url(declared.path) or declared.format in ("csv", "json", "iceberg"):
-            folder = Path(enrichment.output.path, STAGED, f"{declared.partition}={day}")
+            folder = Path(work_folder(enrichment.output.path), STAGED, f"{declared.partition}={day}")
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
             files = [Path(file.place) for file in found]

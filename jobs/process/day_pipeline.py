@@ -81,7 +81,8 @@ class DayPipeline:
             self.enrichment.name, outcome.day, outcome.run_id,
             outcome.state, outcome.reason, outcome.next_step, began, now(),
         )  # fmt: skip
-        warning = or_warning(lambda: run_records.save_unwritten(run), "how it ended is not kept")
+        table = self.enrichment.output.path
+        warning = or_warning(lambda: run_records.save_unwritten(run, table), "how it ended is not kept")
         return replace(outcome, warnings=(*outcome.warnings, warning)) if warning else outcome
 
     def render(self) -> str:
@@ -108,6 +109,8 @@ class _Run:
             refused = self._lease(held)
             if not self._options.until_red:
                 yield from refused
+            if self._leases:
+                run_records.fetch(self._name, self._pipeline.enrichment.output.path)
             all_published = True
             for event in self._with_spark() if self._leases else ():
                 all_published &= not isinstance(event, DayOutcome) or event.is_published

@@ -93,7 +93,7 @@ class SparkSubmit:
                 command_under_guard([*self._command(program, name), *arguments], grace=self.grace),
                 env=python_environment() | self._environment(log) | dict(self.environment),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True, pass_fds=[lease.file for lease in leases],
+                start_new_session=True, pass_fds=[lease.file for lease in leases if lease.file is not None],
             )  # fmt: skip
             try:
                 yield _waiting_for(process)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.declare.env import Env, resolve
+from jobs.declare.extras import require_extra
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.key_expressions import columns_in
 from jobs.declare.lookup import Lookup
@@ -23,6 +24,8 @@ from jobs.declare.sql_lookup import SqlLookup
 from jobs.errors import DeclarationError, RunStopped
 from jobs.input.day import InputDay, find_input
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
+from jobs.storage.urls import is_url
+from jobs.storage.work_folders import work_folder
 
 TRIES = 3
 PAUSE = 0.5  # s between them
@@ -50,7 +53,7 @@ def check_input(enrichment: Enrichment, input_day: InputDay, day: str) -> None:
 
 def run_folder(enrichment: Enrichment, run_id: str) -> Path:
     """The folder of a run's files, outside the days' folders."""
-    return Path(enrichment.output.path, "runs", run_id).resolve()
+    return Path(work_folder(enrichment.output.path), "runs", run_id).resolve()
 
 
 def require_new_run(enrichment: Enrichment, run_id: str) -> None:
@@ -71,6 +74,8 @@ def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -
     from jobs.tables.summary_sql import check_summaries
     from jobs.tables.type_check import check_types  # they take deltalake, which the definitions load without
 
+    if is_url(enrichment.output.path):
+        yield lambda: require_extra("s3", f"{enrichment.name}: output: {enrichment.output.path}")
     if input_day is not None and day is not None:
         yield lambda: check_paths(enrichment, input_day)
         yield lambda: check_columns(enrichment, input_day.names)
@@ -84,7 +89,7 @@ def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
     """Spark finds the files of the input, Spark and Delta those of the output, by the paths that they have."""
-    output = Path(enrichment.output.path).resolve()
+    output = work_folder(enrichment.output.path).resolve()
     paths = [("input", file.resolve()) for file in input_day.files] + [("output", output)]
     wrong = [
         f"{where}: {path} has {found[0]!r}, which Spark takes for a pattern. Rename it."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -24,7 +23,7 @@ class PublishedSources:
 
     def __init__(self, enrichment: Enrichment) -> None:
         self._enrichment = enrichment
-        self._known: dict[Path, frozenset[str]] = {}
+        self._known: dict[str, frozenset[str]] = {}
 
     def of_day(self, day: str) -> set[str]:
         """The paths of the files of a day."""
@@ -37,6 +36,6 @@ class PublishedSources:
         return found
 
 
-def _sources(file: Path) -> frozenset[str]:
+def _sources(file: str) -> frozenset[str]:
     column = pq.read_table(file, columns=[SOURCE_FILE], read_dictionary=[SOURCE_FILE], partitioning=None)[SOURCE_FILE]
     return frozenset(path_of(uri) for uri in pc.unique(column).to_pylist() if uri is not None)

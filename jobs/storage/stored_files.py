@@ -9,15 +9,20 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyarrow import fs
 
+from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
 REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error; no two are equal
+ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")  # of a store, in the text of an error
 
 
 def filesystem_of(place: str) -> tuple[fs.FileSystem, str]:
@@ -39,7 +44,10 @@ def _filesystem(root: str) -> fs.FileSystem:
 
 def error_text(error: Exception) -> str:
     """The message of a storage error on one line, without full stop and without the number of the request."""
-    return REQUEST.sub("", one_line(str(error))).rstrip(".") or type(error).__name__
+    if answer := ANSWER.search(str(error)):
+        return ": ".join(filter(None, answer.groups())).rstrip(".")
+    text = str(error).partition("\n\nDebug source:")[0]
+    return REQUEST.sub("", one_line(text)).rstrip(".") or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,28 @@ class StoredFile:
         """For reading from its start; decompressed as its name says."""
         filesystem, path = filesystem_of(self.place)
         return filesystem.open_input_stream(path, compression=compression)
+
+
+def is_there(place: str) -> bool:
+    """Whether there is a file. Raises OSError if that is unknown."""
+    if not is_url(place):
+        return durable.is_there(Path(place))
+    filesystem, path = filesystem_of(place)
+    return bool(filesystem.get_file_info(path).type == fs.FileType.File)
+
+
+def parquet_source(place: str) -> str | pa.NativeFile:
+    """What pyarrow reads a Parquet file from, in pieces."""
+    if not is_url(place):
+        return place
+    filesystem, path = filesystem_of(place)
+    return filesystem.open_input_file(path)
+
+
+def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
+    """These Parquet files, of one folder, as one dataset; none is opened yet but the first."""
+    filesystem = filesystem_of(places[0])[0]
+    return ds.dataset([filesystem_of(place)[1] for place in places], filesystem=filesystem, format="parquet")
 
 
 def files_in(folder: str) -> list[StoredFile]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -13,6 +12,8 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.ledger.keys import key_text
+from jobs.storage.stored_files import parquet_source
+from jobs.storage.urls import below
 from jobs.tables.delta_log import table_at
 
 if TYPE_CHECKING:
@@ -39,26 +40,26 @@ def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
     return sorted({day for day, file in files_of_days(enrichment) if asks(file, keys)})
 
 
-def asks(file: Path, keys: KeysOf) -> bool:
+def asks(file: str, keys: KeysOf) -> bool:
     """Whether the file has a row of one of these keys; true for a file with rows but no keys."""
     return any(any(found) for found in asked(file, keys))
 
 
-def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, Path]]:
-    """The published files with their days."""
+def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    """The days with the places of their published files."""
     table = enrichment.output.path
     opened = table_at(table)
     if opened is not None:
         actions = pa.table(opened.get_add_actions(flatten=True))
         days = actions[f"partition.{enrichment.input.partition}"].to_pylist()
         for path, day in zip(actions["path"].to_pylist(), days, strict=True):
-            yield str(day), Path(table, unquote(path))
+            yield str(day), below(table, unquote(path))
 
 
-def asked(file: Path, keys: KeysOf) -> Iterator[list[bool]]:
+def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
     """For batches of a file's rows, whether each row has one of the keys; all true if the file has no keys."""
     reported = names_keys(file, keys.lookup)
-    with pq.ParquetFile(file) as opened:
+    with pq.ParquetFile(parquet_source(file)) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []):
             if not reported:
                 yield [True] * batch.num_rows
@@ -68,9 +69,9 @@ def asked(file: Path, keys: KeysOf) -> Iterator[list[bool]]:
             yield [one in keys.texts or other in keys.texts for one, other in zip(plain, hidden, strict=True)]
 
 
-def names_keys(file: Path, lookup: str) -> bool:
+def names_keys(file: str, lookup: str) -> bool:
     """Whether the file has the keys of its rows; files of an older version do not."""
-    return schema.key(lookup) in pq.read_schema(file).names
+    return schema.key(lookup) in pq.read_schema(parquet_source(file)).names
 
 
 def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:

@@ -10,7 +10,6 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -18,10 +17,11 @@ from deltalake.exceptions import CommitFailedError
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.tables import audit, dead_letters, run_records
-from jobs.tables.delta_log import lasting, table_at, to_disk
+from jobs.tables.delivery import deliver
+from jobs.tables.delta_log import lasting, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
-from jobs.tables.publishing import COMMIT_TRIES, add_actions, add_columns, beside, delta_schema, opened, transaction_of
+from jobs.tables.publishing import COMMIT_TRIES, add_actions, add_columns, beside, created, delta_schema, transaction_of
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ def publish_batch(
     with storing(table), alone_with(table):
         for lease in leases:
             lease.confirm()
-        for file in (Path(file) for record in records for file in record.facts.files):
-            to_disk(file, Path(table).resolve())
+        for record in records:
+            deliver(record.facts)
         with ExitStack() as until_named:
             for written in (table, *beside(records[0].facts)):
                 until_named.enter_context(lasting(written))
             for record in records:
                 audit.write(record.facts)
                 dead_letters.write(record.facts)
-            version = _append(opened(records[0].facts), records, batch)
+            version = _append(table_at(table) or created(records[0].facts), records, batch)
         at = now().isoformat(timespec="seconds")
         return [
             run_records.save(dataclasses.replace(record, state="published", published_version=version, published_at=at))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from jobs.schema import RUN_ID, DayFacts
 from jobs.tables.delta_log import saying_format, table_at
@@ -20,17 +20,17 @@ NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of
 
 def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader) -> None:
     """Write the rows of this run beside those of the published run. Idempotent."""
-    remove(table, facts)
+    opened = remove(table, facts)
     days_and_runs = [facts.declared.partition, RUN]
     write_deltalake(
-        table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge", configuration=NO_STATISTICS,
-        commit_properties=saying_format() if table_at(table) is None else None,
+        opened or table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge",
+        configuration=NO_STATISTICS, commit_properties=saying_format() if opened is None else None,
     )  # fmt: skip
 
 
-def remove(table: str, facts: DayFacts) -> None:
-    """Remove the rows of this run."""
-    _delete(table, facts.declared.partition, facts.day, "=", facts.run_id)
+def remove(table: str, facts: DayFacts) -> DeltaTable | None:
+    """Remove the rows of this run. Returns the table, if there is one."""
+    return _delete(table, facts.declared.partition, facts.day, "=", facts.run_id)
 
 
 def keep_only(table: str, facts: DayFacts) -> None:
@@ -50,8 +50,9 @@ def keep_published(table: str, partition: str, published: Collection[tuple[str, 
                 _delete(table, partition, day, "=", run)
 
 
-def _delete(table: str, partition: str, day: str, comparison: str, run_id: str) -> None:
+def _delete(table: str, partition: str, day: str, comparison: str, run_id: str) -> DeltaTable | None:
     opened = table_at(table)
     if opened is not None:
         run = run_id.replace("'", "''")
         opened.delete(f"{partition} = '{day}' AND {RUN} {comparison} '{run}'")
+    return opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +10,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jobs.errors import TidegateError
 from jobs.storage import durable
+from jobs.storage.urls import below, is_url
 from jobs.tables.publishers import delta_errors
 
 LOG = "_delta_log"
@@ -45,17 +47,26 @@ def table_at(path: str) -> DeltaTable | None:
 
 def _opened(path: str) -> DeltaTable | None:
     try:
-        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+        if not is_url(path):
+            return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+        with contextlib.suppress(TableNotFoundError):
+            return DeltaTable(path)
     except (DeltaError, OSError) as error:
         raise TidegateError(
-            f"table {path}: its log, {Path(path, LOG)}, cannot be read: {delta_errors(error)}. Restore the log "
+            f"table {path}: its log, {below(path, LOG)}, cannot be read: {delta_errors(error)}. Restore the log "
             "from a copy; without one move the table away and run its days again, with the ledger's answers."
         ) from error
+    return None
 
 
 @contextmanager
 def lasting(table: str) -> Iterator[None]:
-    """Sync the body's commits to a table on exit: the entries of its log and their files."""
+    """Sync the body's commits to a table on exit: the entries of its log and their files. An object store needs none
+    of it.
+    """
+    if is_url(table):
+        yield
+        return
     before = _entries(table)
     yield
     for entry in sorted(_entries(table) - before):

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.schema import DayRecord
+from jobs.storage.stored_files import parquet_source
+from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing
 from jobs.tables.asked_keys import ROWS_AT_ONCE, KeysOf, asked
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from jobs.tables.leases import Lease
 
 
-def without_rows(record: DayRecord, sources: Iterable[Path], keys: KeysOf, *, run_id: str, lease: Lease) -> int:
+def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run_id: str, lease: Lease) -> int:
     """Publish the day of this record without the rows of these keys; its verdicts stay. Returns the number of removed
     rows.
 
@@ -27,14 +29,14 @@ def without_rows(record: DayRecord, sources: Iterable[Path], keys: KeysOf, *, ru
     removes. Raises PublishConflict if another run published the day meanwhile.
     """
     facts = record.facts
-    folder = Path(facts.declared.table, "runs", run_id).resolve()
+    folder = Path(work_folder(facts.declared.table), "runs", run_id).resolve()
     folder.mkdir(parents=True)
     files, kept, gone = [], 0, 0
     for number, source in enumerate(sorted(sources)):
         target = folder / f"part-{number:05}.parquet"
         _copy(source, target, keys)
         rows = pq.read_metadata(target).num_rows
-        kept, gone = kept + rows, gone + pq.read_metadata(source).num_rows - rows
+        kept, gone = kept + rows, gone + pq.read_metadata(parquet_source(source)).num_rows - rows
         if rows:
             files.append(str(target))
         else:
@@ -46,10 +48,10 @@ def without_rows(record: DayRecord, sources: Iterable[Path], keys: KeysOf, *, ru
     return gone
 
 
-def _copy(source: Path, target: Path, keys: KeysOf) -> None:
+def _copy(source: str, target: Path, keys: KeysOf) -> None:
     """Copy the file without these rows."""
     with (
-        pq.ParquetFile(source) as opened,
+        pq.ParquetFile(parquet_source(source)) as opened,
         pq.ParquetWriter(target, opened.schema_arrow, compression="snappy") as writer,
     ):
         batches = opened.iter_batches(ROWS_AT_ONCE)

@@ -1,7 +1,8 @@
 """One run of a day at a time: a lease that a run shares with its guard and its Spark, and that publishing requires.
 
 A lease is a lock on a file, held through an open file that the processes of the run inherit. It is free when the last
-of them has ended in any way: no clock decides, and a kill leaves no lease behind.
+of them has ended in any way: no clock decides, and a kill leaves no lease behind. Of a table on an object store it is
+an object (store_leases.py).
 """
 
 from __future__ import annotations
@@ -16,21 +17,35 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
+from jobs.storage.urls import is_url
+from jobs.tables import store_leases
+from jobs.tables.store_leases import FOLDER, holder_named
 
-FOLDER = "_leases"  # readers of tables ignore names that begin with _
-WAIT = 30.0  # s; a killed run has ended its Spark by then
+WAIT = 30.0  # s; a killed run has ended its Spark by then, and its lease on a store has expired
 LOOK_EVERY = 0.1  # s
 
 
-@dataclass(frozen=True)
-class Lease:
-    """The right to run and publish one day of one table. file: open and locked; children that inherit it share it.
+class Lease(Protocol):
+    """The right to run and publish one day of one table."""
 
-    before: the previous run of the day, if any.
-    """
+    @property
+    def file(self) -> int | None:
+        """Open and locked; children that inherit it share it. None on an object store."""
+
+    @property
+    def before(self) -> str:
+        """The previous run of the day, if any."""
+
+    def confirm(self) -> None:
+        """Check that no other run took the day since. Raises PublishConflict otherwise."""
+
+
+@dataclass(frozen=True)
+class FileLease:
+    """A lease of a table in a folder."""
 
     path: Path
     day: str
@@ -51,8 +66,12 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
 
     Waits up to `wait` s for another run to end. Raises DayTaken, with the run, its host and its start, if it still
     works then, and DeclarationError if the table's folder is read-only or full. The lease works across machines that
-    share a file system with locks.
+    share a file system with locks, or an object store.
     """
+    if is_url(table):
+        with store_leases.leased(table, day, _own(run_id), wait=wait) as lease:
+            yield lease
+        return
     path = Path(table, FOLDER, f"{day}.json")
     with _writing(table):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,13 +81,15 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
             _lock(file, path, day, wait)
             before = _run_of(path)
             _sign(file, run_id)
-        yield Lease(path, day, run_id, file, before)
+        yield FileLease(path, day, run_id, file, before)
     finally:
         os.close(file)
 
 
 def at_work(table: str) -> dict[str, str]:
     """The runs that hold a day of the table now: run id -> day. Raises TidegateError if a lease cannot be read."""
+    if is_url(table):
+        return store_leases.at_work(table)
     found = {}
     for path in Path(table, FOLDER).glob("*.json"):
         with _reading(path), path.open() as file:
@@ -81,6 +102,8 @@ def at_work(table: str) -> dict[str, str]:
 
 def last_runs(table: str) -> dict[str, str]:
     """The current or last run of each day of the table: day -> run id."""
+    if is_url(table):
+        return store_leases.last_runs(table)
     return {path.stem: _run_of(path) for path in Path(table, FOLDER).glob("*.json")}
 
 
@@ -92,16 +115,19 @@ def _writing(table: str) -> Iterator[None]:
         raise DeclarationError(f"output: {table} cannot be written: {error}. Nothing was called.") from error
 
 
-def _sign(file: int, run_id: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+def _sign(file: int, run_id: str) -> None:
     """Write the holder of the day into the lease, for later runs."""
-    own = {
+    os.ftruncate(file, 0)
+    os.pwrite(file, json.dumps(_own(run_id)).encode(), 0)
+
+
+def _own(run_id: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> dict[str, Any]:
+    return {
         "run_id": run_id,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": f"{now():%FT%TZ}",
     }
-    os.ftruncate(file, 0)
-    os.pwrite(file, json.dumps(own).encode(), 0)
 
 
 def _lock(
@@ -119,9 +145,7 @@ def _lock(
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if clock() >= deadline:
-                held = _holder(path)
-                who = "run {run_id} (process {pid} on {host}, since {since})".format(**held) if held else "another run"
-                raise DayTaken(f"{day} is being run by {who}; nothing was started.") from None
+                raise DayTaken(f"{day} is being run by {holder_named(_holder(path))}; nothing was started.") from None
         sleep(LOOK_EVERY)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from jobs.tables import audit, by_run, dead_letters
@@ -16,6 +17,6 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
     """Delete audit rows and dead letters of unpublished runs."""
     table = enrichment.output.path
     with storing(table), alone_with(table):
-        published = {(day, file.parent.name) for day, file in files_of_days(enrichment)}
+        published = {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
         for beside in (audit.table_of(table), dead_letters.table_of(table)):
             by_run.keep_published(beside, enrichment.input.partition, published)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import NoReturn
 from urllib.parse import unquote
 
 from jobs.input.staged_files import FOLDER as INPUTS
+from jobs.storage import objects
+from jobs.storage.objects import ListedObject
+from jobs.storage.urls import below, is_url
+from jobs.storage.work_folders import work_folder
 from jobs.tables.delta_log import table_at
 from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing
@@ -34,22 +39,57 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
     """Delete files that were replaced before the limit, folders of unpublished runs older than it, in the folders of
     published runs files in no version, and inputs that were converted and last used before it.
 
-    Older versions become unreadable. A running run keeps its folder at any age. Needs a folder on a file system. A
-    crash leaves files that the next vacuum removes. Raises TidegateError if the disk is full or read-only, because
-    Delta records its deletions first.
+    Older versions become unreadable. A running run keeps its folder at any age. A crash leaves files that the next
+    vacuum removes. Raises TidegateError if the disk is full or read-only, because Delta records its deletions first.
     """
     # in this order: a run takes its lease before it makes its folder, and holds it until its files are in the table
-    folders = [folder for folder in Path(table, RUNS).glob("*") if folder.is_dir()]
+    work = work_folder(table)
+    folders = [folder for folder in Path(work, RUNS).glob("*") if folder.is_dir()]
+    copies = _copies(table)
     working = at_work(table)
-    old, needed = _remove_old_versions(table, older_than)
-    ended = [folder for folder in folders if not {folder.name, folder.name.removesuffix(KEYS)} & working.keys()]
+    old, named = _remove_old_versions(table, older_than)
+    root = work.resolve()
+    needed = {(root / name).resolve() for name in named} if not is_url(table) else set()
+    ended = [folder for folder in folders if not _run_of(folder.name) & working.keys()]
     before = clock() - older_than.total_seconds()
-    _remove_inputs(Path(table, INPUTS), {*working.values()}, before)
-    return Removed(old, sum(_remove_run(folder, needed, before) for folder in ended))
+    _remove_inputs(work / INPUTS, {*working.values()}, before)
+    runs = sum(_remove_run(folder, needed, before) for folder in ended)
+    left = {run: found for run, found in copies.items() if run not in working}
+    at_once = not older_than  # the clock of the store may be ahead of ours
+    return Removed(old, runs + _remove_copies(table, left, named, math.inf if at_once else before))
 
 
-def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Path]]:
-    """The number of removed files, and the files of readable versions."""
+def _run_of(folder: str) -> set[str]:
+    return {folder, folder.removesuffix(KEYS)}
+
+
+def _copies(table: str) -> dict[str, list[ListedObject]]:
+    """The files of each run on the object store of the table. Raises TidegateError."""
+    found: dict[str, list[ListedObject]] = {}
+    if is_url(table):
+        with storing(table):
+            for one in objects.listed(below(table, RUNS)):
+                found.setdefault(one.name.partition("/")[0], []).append(one)
+    return found
+
+
+def _remove_copies(table: str, runs: Mapping[str, Sequence[ListedObject]], needed: set[str], before: float) -> int:
+    """Remove the files of these runs that are in no version. Returns the number of runs that were never published."""
+    removed, unpublished = [], 0
+    for copies in runs.values():
+        unneeded = [one for one in copies if f"{RUNS}/{one.name}" not in needed]
+        is_published = len(unneeded) < len(copies)
+        old = [one for one in unneeded if one.changed.timestamp() <= before]
+        if is_published or len(old) == len(copies):
+            removed += [below(table, RUNS, one.name) for one in old]
+            unpublished += not is_published
+    with storing(table):
+        objects.delete(removed)
+    return unpublished
+
+
+def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[str]]:
+    """The number of removed files, and the files of readable versions: in the table's folder, or full paths."""
     opened = table_at(table)
     if opened is None:
         return 0, set()
@@ -57,10 +97,8 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[Pa
     with storing(table):
         old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
         replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
-    root = Path(table).resolve()
-    named = [uri.removeprefix("file://") for uri in opened.file_uris()]
-    needed = {Path(form).resolve() for name in named for form in (name, unquote(name))}
-    return len(old), needed | {root / unquote(name) for name in replaced_since}
+    named = [uri.removeprefix("file://").removeprefix(f"{table}/") for uri in opened.file_uris()]
+    return len(old), {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:

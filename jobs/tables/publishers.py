@@ -1,16 +1,22 @@
-"""One publisher of a table at a time, across machines that share its file system; and errors of the disk."""
+"""One publisher of a table at a time, across machines that share its place; and errors of the disk or the store."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
+import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 from deltalake.exceptions import DeltaError
 
 from jobs.errors import TidegateError
+from jobs.storage import object_lock
+from jobs.storage.stored_files import ANSWER, error_text
+from jobs.storage.urls import below, is_url
 
 LOCK = "_publishing.lock"  # readers of tables ignore names that begin with _
 
@@ -22,6 +28,10 @@ def alone_with(table: str) -> Iterator[None]:
     Delta refuses conflicting commits. The lock is for publications of several commits (a table and its audit), and for
     a table's first commit, where Delta accepts two.
     """
+    if is_url(table):
+        with object_lock.held(below(table, LOCK), {"host": socket.gethostname(), "pid": os.getpid()}, wait=math.inf):
+            yield
+        return
     folder = Path(table)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
@@ -45,6 +55,8 @@ def delta_errors(error: Exception) -> str:
     """The message of an error of Delta or its SQL, without colours, line breaks, full stop, traceback and the request
     to report a bug.
     """
+    if ANSWER.search(str(error)):  # of an object store
+        return error_text(error)
     message = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)
     message = re.sub(r": ParsedLogPath .*", "", message, flags=re.DOTALL)  # a dumped structure of many lines
     message = re.sub(

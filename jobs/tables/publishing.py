@@ -22,8 +22,10 @@ from deltalake.transaction import AddAction
 from jobs import schema
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
+from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, by_run, dead_letters, run_records
-from jobs.tables.delta_log import lasting, saying_format, table_at, to_disk
+from jobs.tables.delivery import deliver, discard_work
+from jobs.tables.delta_log import lasting, saying_format, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 
@@ -49,27 +51,29 @@ def publish(
     if red:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
     with storing(facts.declared.table), alone_with(facts.declared.table):
+        there = table_at(facts.declared.table)  # first: what a run commits that took the lease later is a conflict
         if lease is not None:
             lease.confirm()
-        for file in map(Path, facts.files):
-            to_disk(file, Path(facts.declared.table).resolve())
+        delivered = deliver(facts)
         with ExitStack() as until_named:
             for table in (facts.declared.table, *beside(facts)):
                 until_named.enter_context(lasting(table))
-            version = _committed(record)
+            version = _committed(record, there)
         at = now().isoformat(timespec="seconds")
-        return run_records.save(
-            dataclasses.replace(record, state="published", published_version=version, published_at=at)
+        saved = run_records.save(
+            dataclasses.replace(record, facts=delivered, state="published", published_version=version, published_at=at)
         )
+        discard_work(facts)
+        return saved
 
 
-def _committed(record: DayRecord) -> int:
+def _committed(record: DayRecord, there: DeltaTable | None) -> int:
     """Commit audit and dead letters, then the day, then remove rows of other runs. Returns the day's version."""
     facts = record.facts
     audit.write(facts)
     dead_letters.write(facts)
     try:
-        version = replace_day(opened(facts), record)
+        version = replace_day(created(facts), record, before=0) if there is None else replace_day(there, record)
     except PublishConflict:
         for table in beside(facts):
             by_run.remove(table, facts)
@@ -94,19 +98,17 @@ def published_columns(facts: DayFacts) -> list[str]:
     return columns
 
 
-def opened(facts: DayFacts) -> DeltaTable:
-    """The published table, created empty if needed, because Delta may accept two first commits with files."""
-    there = table_at(facts.declared.table)
-    if there is not None:
-        return there
+def created(facts: DayFacts) -> DeltaTable:
+    """The published table, created empty, because Delta may accept two first commits with files."""
     return DeltaTable.create(
         facts.declared.table, delta_schema(facts), mode="error",
         partition_by=[facts.declared.partition], name=facts.declared.enrichment, commit_properties=saying_format(),
     )  # fmt: skip
 
 
-def replace_day(table: DeltaTable, record: DayRecord) -> int:
+def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = None) -> int:
     """Commit on top of the loaded `table`: remove the day's files and add this run's, if any. Returns the version.
+    before: publications of the day that this one may replace; by default those in the loaded table.
 
     Raises PublishConflict if another run published the day since then, or a column changed its type. Publications of
     other days do not conflict.
@@ -114,9 +116,11 @@ def replace_day(table: DeltaTable, record: DayRecord) -> int:
     facts = record.facts
     partition = facts.declared.partition
     columns = delta_schema(facts) if facts.files else table.schema()
-    add_columns(table, columns)
-    before = table.transaction_version(transaction_of(facts)) or 0
+    before = table.transaction_version(transaction_of(facts)) or 0 if before is None else before
     for _ in range(COMMIT_TRIES):
+        add_columns(table, columns)
+        if (table.transaction_version(transaction_of(facts)) or 0) != before:
+            break
         try:
             table.create_write_transaction(
                 [*add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
@@ -124,11 +128,9 @@ def replace_day(table: DeltaTable, record: DayRecord) -> int:
             )  # fmt: skip
         except CommitFailedError:
             table.update_incremental()
-            if (table.transaction_version(transaction_of(facts)) or 0) != before:
-                break
-            add_columns(table, columns)
         else:
-            return DeltaTable(facts.declared.table).version()
+            table.update_incremental()
+            return table.version()
     raise PublishConflict(
         f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did not. "
         "Nothing is lost: readers see the other run's day."
@@ -153,7 +155,7 @@ def _properties(record: DayRecord, version: int) -> CommitProperties:
 
 
 def add_actions(facts: DayFacts) -> list[AddAction]:
-    root = Path(facts.declared.table).resolve()
+    root = work_folder(facts.declared.table).resolve()
     actions: list[AddAction] = []
     for file in map(Path, facts.files):
         rows = pq.read_metadata(file).num_rows

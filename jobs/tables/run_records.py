@@ -15,6 +15,7 @@ from typing import overload
 from jobs.errors import TidegateError
 from jobs.schema import DayRecord, UnwrittenRun
 from jobs.storage import durable
+from jobs.tables import record_copies
 
 ROOT = Path("data/runs")
 UNWRITTEN = ".unwritten"  # suffix of the file of a run that wrote no files
@@ -64,10 +65,23 @@ def replace(path: Path, text: str) -> None:
 
 
 def save(record: DayRecord) -> DayRecord:
-    """Save the record in place of an earlier one of the run, durably."""
+    """Save the record in place of an earlier one of the run, durably; of a table on an object store there too."""
     facts = record.facts
-    durable.write(folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json", record.to_json().encode())
+    path = folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json"
+    durable.write(path, record.to_json().encode())
+    record_copies.send(facts.declared.table, ROOT / facts.declared.enrichment, path)
     return record
+
+
+def fetch(enrichment: str, table: str) -> None:
+    """Bring the records that other machines saved, of a table on an object store. Raises TidegateError."""
+    record_copies.fetch(table, ROOT / enrichment)
+
+
+def remove(enrichment: str, table: str, path: Path) -> None:
+    """Delete a record, wherever it is. Raises TidegateError."""
+    record_copies.remove(table, ROOT / enrichment, path)
+    path.unlink(missing_ok=True)
 
 
 def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
@@ -127,9 +141,13 @@ def hold_back(record: DayRecord, reason: str) -> DayRecord:
     return save(dataclasses.replace(record, state="held back", reason=reason))
 
 
-def save_unwritten(run: UnwrittenRun) -> None:
-    """Save the end of a run without files, in place of an earlier record of it."""
-    durable.write(folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}", run.to_json().encode())
+def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
+    """Save the end of a run without files, in place of an earlier record of it; of a table on an object store there
+    too.
+    """
+    path = folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}"
+    durable.write(path, run.to_json().encode())
+    record_copies.send(table, ROOT / run.enrichment, path)
 
 
 def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.storage.urls import is_url
 from jobs.tables import run_records
 from jobs.tables.asked_keys import files_of_days
 from jobs.tables.delta_log import LOG, table_at
@@ -24,7 +25,7 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
     if table is not None and table.metadata().partition_columns != [enrichment.input.partition]:
         return
     shown = {day for day, _ in files_of_days(enrichment)}
-    empty = {int(entry.stem) for entry in Path(enrichment.output.path, LOG).glob("*.json") if not entry.stat().st_size}
+    empty = _empty_entries(enrichment.output.path)
     for day, record in sorted(_published(enrichment).items()):
         if record.published_version in empty or (record.figures.rows_out and day not in shown):
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
@@ -32,6 +33,13 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
                 f"{day} was published as version {record.published_version} by run {record.facts.run_id}, and readers "
                 f"of {enrichment.output.path} do not see it{why}. Run the day again, with the ledger's answers."
             )
+
+
+def _empty_entries(table: str) -> set[int]:
+    """The versions whose entry in the log is empty, as after a power cut; a store writes an object whole."""
+    if is_url(table):
+        return set()
+    return {int(entry.stem) for entry in Path(table, LOG).glob("*.json") if not entry.stat().st_size}
 
 
 def _published(enrichment: Enrichment) -> dict[str, DayRecord]:

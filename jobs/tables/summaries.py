@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
 from jobs.declare.enrichment import Enrichment, Summary
+from jobs.storage.urls import beside
 from jobs.tables.by_run import NO_STATISTICS
 from jobs.tables.delta_log import lasting, saying_format, table_at
 from jobs.tables.publishers import alone_with, storing
@@ -17,7 +17,7 @@ from jobs.tables.summary_sql import rows_of
 
 def table_of(enrichment: Enrichment, summary: Summary) -> str:
     """The path of the summary, beside its source table."""
-    return str(Path(enrichment.output.path).with_name(summary.name))
+    return beside(enrichment.output.path, summary.name)
 
 
 def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -16,6 +15,8 @@ from jobs.declare.table_conflicts import DROPPED
 from jobs.declare.windows import Window
 from jobs.errors import TidegateError
 from jobs.schema import INPUT_DAY, DayRecord
+from jobs.storage.stored_files import is_there, parquet_dataset, parquet_source
+from jobs.storage.urls import beside
 from jobs.tables.by_run import NO_STATISTICS
 from jobs.tables.delta_log import lasting, table_at
 from jobs.tables.publishers import alone_with, storing
@@ -23,7 +24,7 @@ from jobs.tables.publishers import alone_with, storing
 
 def table_of(enrichment: Enrichment, window: Window) -> str:
     """Where the windows are published: beside the table that they are made from."""
-    return str(Path(enrichment.output.path).with_name(window.name))
+    return beside(enrichment.output.path, window.name)
 
 
 def dropped_table_of(enrichment: Enrichment, window: Window) -> str:
@@ -44,7 +45,7 @@ def publish_windows(enrichment: Enrichment, window: Window, record: DayRecord) -
     if made is None and facts.files:
         raise TidegateError(f"{enrichment.name}: the published run of {day} made no windows {window.name}. {again}")
     files, dropped = (made.files, made.dropped_files) if made else ((), ())
-    if gone := next((file for file in (*files, *dropped) if not Path(file).exists()), None):
+    if gone := next((file for file in (*files, *dropped) if not is_there(file)), None):
         raise TidegateError(f"{enrichment.name}: {gone}, windows of {day}, is gone, as by a vacuum. {again}")
     _replace(dropped_table_of(enrichment, window), dropped, day, by=[partition])
     _replace(table_of(enrichment, window), files, day, by=[partition, INPUT_DAY])
@@ -62,14 +63,14 @@ def made_at(enrichment: Enrichment, window: Window, day: str) -> dt.datetime | N
 def _replace(target: str, files: Sequence[str], day: str, *, by: list[str]) -> None:
     """One commit: what the table had of this day of the input out, this in. by: its partition columns, the day last."""
     is_of_day = f"{by[-1]} = '{day}'"
-    files = [file for file in files if pq.read_metadata(file).num_rows]
+    files = [file for file in files if pq.read_metadata(parquet_source(file)).num_rows]
     with storing(target), alone_with(target), lasting(target):
         table = table_at(target)
         if not files:
             if table is not None:
                 table.delete(is_of_day)
             return
-        dataset = ds.dataset(files, format="parquet")
+        dataset = parquet_dataset(files)
         columns = {name: ds.field(name) for name in dataset.schema.names}
         columns[by[-1]] = ds.scalar(dt.date.fromisoformat(day))
         rows = dataset.scanner(columns=columns).to_reader()

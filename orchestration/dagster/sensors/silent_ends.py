@@ -99,8 +99,8 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
     unwritten = UnwrittenRun(
         declared.name, day, run.run_id, state, reason, next_step, began.isoformat(timespec="milliseconds"), now()
     )
-    with suppress(OSError):  # a disk that is full keeps nobody from hearing of it in Dagster
-        run_records.save_unwritten(unwritten)
+    with suppress(OSError, TidegateError):  # a disk that is full keeps nobody from hearing of it in Dagster
+        run_records.save_unwritten(unwritten, declared.facts.table)
     observation = AssetObservationData(DayEvents(declared, day, run.run_id).word(state, reason, next_step))
     event = DagsterEvent(
         DagsterEventType.ASSET_OBSERVATION.value, run.job_name, event_specific_data=observation, message=reason

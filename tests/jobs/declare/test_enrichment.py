@@ -178,9 +178,9 @@ WRONG = {
     "an input at no place": (lambda: Input(path=""), "input: path is ''; it must be a folder or a URL."),
     "a table at a URL": (
         lambda: Output(path="file:///lake/table"),
-        "output: path is 'file:///lake/table'; it must be a folder",
+        "output: path is 'file:///lake/table'; a table is in a folder, or at a URL that begins with s3://, gs://",
     ),
-    "a table that lies nowhere": (lambda: Output(path=""), "output: path is ''; it must be a folder."),
+    "a table that lies nowhere": (lambda: Output(path=""), "output: path is ''; it must be a folder or a URL."),
     "a ledger that lies nowhere": (lambda: Ledger(""), "ledger: path is ''; it must be a folder or a filesystem URL."),
     "a secret in a ledger's URL": (lambda: Ledger("s3://id:secret@bucket/ledger"), "ledger: path contains a secret"),
     "an access key in a ledger's URL": (lambda: Ledger("s3://AKIAKEY@bucket/ledger"), "ledger: path contains a secret"),

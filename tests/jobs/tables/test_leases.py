@@ -11,6 +11,7 @@ from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateErr
 from jobs.process.process_guard import command_under_guard
 from jobs.tables import leases
 from jobs.tables.leases import leased
+from tests.support.places import everywhere, place_of
 
 DAY = "2013-01-10"
 # A step as Dagster runs it: takes the lease, starts its command under a guard, and tells who is who.
@@ -18,6 +19,7 @@ STEP = """
 import subprocess, sys, time
 from jobs.process.process_guard import command_under_guard
 from jobs.tables.leases import leased
+from tests.support.places import everywhere, place_of
 with leased(sys.argv[1], "2013-01-10", "first", wait=0) as lease:
     guard = subprocess.Popen(command_under_guard(sys.argv[2:], grace=3), start_new_session=True, pass_fds=[lease.file])
     guard.wait()
@@ -26,10 +28,11 @@ DEAF = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 
 
 @pytest.fixture
-def table(tmp_path):
-    return str(tmp_path / "table")
+def table(tmp_path, request):
+    return f"{place_of(request, str(tmp_path))}/table"
 
 
+@everywhere("table")
 def test_a_second_run_of_a_day_is_told_who_has_it_and_other_days_are_free(table):
     with leased(table, DAY, "first", wait=0):
         holder = rf"^{DAY} is being run by run first \(process \d+ on .+, since 20.+Z\); nothing was started"
@@ -38,7 +41,21 @@ def test_a_second_run_of_a_day_is_told_who_has_it_and_other_days_are_free(table)
         with leased(table, "2013-01-11", "second", wait=0):
             pass
     with leased(table, DAY, "second", wait=0) as lease:
+        assert lease.before == "first"
         lease.confirm()
+
+
+@everywhere("table")
+def test_who_is_at_work_and_who_was_last_is_known(table):
+    with leased(table, DAY, "first", wait=0), leased(table, "2013-01-11", "second", wait=0):
+        assert leases.at_work(table) == {"first": DAY, "second": "2013-01-11"}
+    assert leases.at_work(table) == {}
+    assert leases.last_runs(table) == {DAY: "first", "2013-01-11": "second"}
+
+
+def test_a_bucket_that_is_not_there_is_said_in_a_sentence(s3):
+    with pytest.raises(DeclarationError, match=r"-bucket/t cannot be written: NoSuchBucket: .* Nothing was called"):
+        leased("s3://no-bucket/t", DAY, "first").__enter__()
 
 
 def test_a_table_whose_folder_cannot_be_written_is_said_in_a_sentence(tmp_path):

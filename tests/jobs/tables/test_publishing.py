@@ -18,18 +18,25 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from jobs import schema
 from jobs.errors import PublishConflict, TidegateError
 from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, Verdict
+from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, publishing, run_records
+from jobs.tables.delivery import deliver
 from jobs.tables.old_files import vacuum
 from jobs.tables.summaries import summarize
+from tests.support.places import everywhere, place_of
 from tidegate import Enrichment, HttpLookup, Input, Output, Service, Summary
 
 TABLE = "data/published/flights"
 FIRST, SECOND = "2013-01-10", "2013-01-11"
 
 
+EVERYWHERE = everywhere("project")
+
+
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(globals(), "TABLE", f"{place_of(request, 'data/published')}/flights")
 
 
 def declared(*returns):
@@ -66,7 +73,7 @@ def files_of(run, day, flights, answers, parts=1):
         schema.paused_ms("weather"): pa.array([0.0] * rows, pa.float64()),
         schema.error("weather"): pa.array([None] * rows, pa.string()),
     }
-    folder = Path(TABLE, "runs", run).resolve()
+    folder = Path(work_folder(TABLE), "runs", run).resolve()
     folder.mkdir(parents=True)
     table = pa.table(columns)
     step = -(-rows // parts) or 1
@@ -92,11 +99,17 @@ def published(day=None):
     return sorted(row["flight"] for row in rows if day is None or str(row["date"]) == day)
 
 
+def replace_day(table, record):
+    deliver(record.facts)
+    publishing.replace_day(table, record)
+
+
 def audited(day=FIRST):
     rows = DeltaTable(f"{TABLE}__audit").to_pyarrow_table().to_pylist()
     return sorted((row["run_id"], row["flight"]) for row in rows if str(row["date"]) == day)
 
 
+@EVERYWHERE
 def test_the_first_day_makes_the_table_with_the_columns_of_consumers_only():
     record = publishing.publish(run("a", parts=2))
     table = DeltaTable(TABLE)
@@ -128,12 +141,14 @@ def test_a_table_of_a_newer_format_is_refused_and_stays_as_it_is():
     assert DeltaTable(TABLE).version() == version
 
 
+@EVERYWHERE
 def test_a_published_day_is_kept_in_its_record():
     record = publishing.publish(run("a"))
     assert run_records.load("flights", FIRST) == [record]
     assert record.published_at is not None
 
 
+@EVERYWHERE
 def test_a_day_that_is_published_again_is_replaced_and_other_days_are_untouched():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [4, 5]))
@@ -151,6 +166,7 @@ def test_files_lie_where_no_reader_who_lists_days_finds_them():
     assert {uri.split("/runs/")[1].split("/")[0] for uri in DeltaTable(TABLE).file_uris()} == {"a"}
 
 
+@EVERYWHERE
 def test_an_empty_day_empties_what_was_there_and_its_audit_with_it():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [4]))
@@ -160,6 +176,7 @@ def test_an_empty_day_empties_what_was_there_and_its_audit_with_it():
     assert audited(SECOND) == [("b", 4)]
 
 
+@EVERYWHERE
 def test_an_empty_first_day_makes_an_empty_table():
     record = publishing.publish(run("a", FIRST, []))
     assert record.state == "published"
@@ -168,6 +185,7 @@ def test_an_empty_first_day_makes_an_empty_table():
     assert published() == [4]
 
 
+@EVERYWHERE
 def test_a_red_verdict_holds_the_day_back_and_readers_keep_what_they_have():
     publishing.publish(run("a"))
     red = Verdict("every_row_once", "failed", "error", "1 row doubled; first: flight 2")
@@ -196,6 +214,7 @@ def wind(flights):
     return {"temp_c": temperatures, "wind_ms": pa.array([5.0] * len(flights), pa.float64())}
 
 
+@EVERYWHERE
 def test_a_new_column_joins_the_table_and_is_null_before():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [4], answers=wind([4]), returns=(("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))))
@@ -220,12 +239,13 @@ def test_a_column_that_is_no_longer_written_stays_and_is_null():
     assert rows == {1: 5.0, 4: None}
 
 
+@EVERYWHERE
 def test_a_run_that_loaded_the_table_before_another_published_the_same_day_is_refused_and_doubles_nothing():
     publishing.publish(run("z", SECOND, [4]))
     loaded = DeltaTable(TABLE)
     publishing.publish(run("a", FIRST, [1, 2]))
     with pytest.raises(PublishConflict, match=r"another run published 2013-01-10 of flights meanwhile"):
-        publishing.replace_day(loaded, run("b", FIRST, [1, 2]))
+        replace_day(loaded, run("b", FIRST, [1, 2]))
     assert published(FIRST) == [1, 2]
 
 
@@ -233,16 +253,17 @@ def test_a_day_that_was_published_meanwhile_is_no_conflict_for_another_day():
     publishing.publish(run("z", "2013-01-09", [9]))
     loaded = DeltaTable(TABLE)
     publishing.publish(run("a", FIRST, [1]))
-    publishing.replace_day(loaded, run("b", SECOND, [4]))
+    replace_day(loaded, run("b", SECOND, [4]))
     assert published() == [1, 4, 9]
 
 
+@EVERYWHERE
 def test_a_column_that_another_day_added_meanwhile_is_no_conflict():
     publishing.publish(run("z", "2013-01-09", [9]))
     loaded = DeltaTable(TABLE)
     returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
     publishing.publish(run("a", FIRST, [1], answers=wind([1]), returns=returns))
-    publishing.replace_day(loaded, run("b", SECOND, [4]))
+    replace_day(loaded, run("b", SECOND, [4]))
     assert published() == [1, 4, 9]
     assert "wind_ms" in [field.name for field in DeltaTable(TABLE).schema().fields]
 
@@ -266,6 +287,7 @@ def race(jobs):
     return found
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("attempt", range(3))
 def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_told(attempt):
     found = race([run("a", FIRST, [1, 2]), run("b", FIRST, [1, 2])])
@@ -289,6 +311,7 @@ def test_days_that_are_published_at_once_are_all_there(attempt):
     assert [audited(day) for day in days] == [[(f"r{n}", n)] for n in range(6)]
 
 
+@EVERYWHERE
 def test_a_run_that_is_refused_takes_its_audit_rows_out_again():
     publishing.publish(run("a", FIRST, [1]))
     text = {"temp_c": pa.array(["cold"], pa.string())}
@@ -297,15 +320,17 @@ def test_a_run_that_is_refused_takes_its_audit_rows_out_again():
     assert audited() == [("a", 1)]
 
 
+@EVERYWHERE
 def test_two_commits_that_both_saw_an_empty_table_do_not_double_its_first_day():
     first, second = run("a", FIRST, [1, 2]), run("b", FIRST, [1, 2])
-    loaded = [publishing.opened(first.facts), publishing.opened(second.facts)]
-    publishing.replace_day(loaded[0], first)
+    loaded = [publishing.created(first.facts), DeltaTable(TABLE)]
+    replace_day(loaded[0], first)
     with pytest.raises(PublishConflict, match="another run published 2013-01-10"):
-        publishing.replace_day(loaded[1], second)
+        replace_day(loaded[1], second)
     assert published() == [1, 2]
 
 
+@EVERYWHERE
 def test_a_crash_between_the_audit_and_the_commit_leaves_readers_the_old_day():
     publishing.publish(run("a", FIRST, [1, 2]))
     crashed = run("b", FIRST, [1, 9])
@@ -427,3 +452,22 @@ def test_a_summary_holds_its_days_and_replaces_the_one_that_is_made_again():
     assert summarize(FLIGHTS, SUMMARY, FIRST) == 1
     rows = DeltaTable("data/published/by_parity").to_pyarrow_table().to_pylist()
     assert sorted((str(row["date"]), row["odd"], row["flights"]) for row in rows) == [(FIRST, 1, 2), (SECOND, 0, 1)]
+
+
+class LeaseOf:
+    """The lease of a run that is paused right after it has confirmed it."""
+
+    def __init__(self, meanwhile):
+        self.confirm = meanwhile
+
+
+@everywhere("project")
+@pytest.mark.parametrize("first", [True, False])
+def test_a_run_that_is_paused_after_it_confirmed_its_lease_publishes_nothing_once_another_has(first, monkeypatch):
+    if not first:
+        publishing.publish(run("z", SECOND, [4]))
+    other, paused = run("b", FIRST, [1, 2]), run("a", FIRST, [1, 9])
+    monkeypatch.setattr(publishing, "alone_with", lambda _table: contextlib.nullcontext())  # it expired too
+    with pytest.raises(TidegateError):
+        publishing.publish(paused, LeaseOf(lambda: publishing.publish(other)))
+    assert published(FIRST) == [1, 2]

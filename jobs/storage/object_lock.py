@@ -1,0 +1,148 @@
+"""A lock that is an object of a store. Its holder writes the object anew every BEAT s, on condition that nobody else
+has; who waits takes it when it has not changed for EXPIRES s.
+
+These seconds are of the waiting process's own clock, so it does not matter how far the clocks of two machines are
+apart. A holder that was paused for longer learns from `confirm` that it has lost the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jobs.storage import objects
+from jobs.storage.objects import Changed, ReadObject, Tag
+
+BEAT = 5.0  # s between two writes of the holder
+EXPIRES = 20.0  # s without a write, after which the lock is another's
+LOOK_AGAIN, LOOK_EVERY = 0.1, 1.0  # s until the second look of who waits, and the longest between two
+ENDED = "ended"
+
+
+class LockTaken(Exception):  # noqa: N818  # nothing is wrong: the other is at work
+    """Another process holds the lock, and held it as long as was waited for it."""
+
+    def __init__(self, holder: Mapping[str, Any]) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+class LockLost(Exception):  # noqa: N818  # what happened
+    """Another process took the lock."""
+
+    def __init__(self, holder: Mapping[str, Any]) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+class ObjectLock:
+    """A held lock. before: what its previous holder wrote; empty without one."""
+
+    def __init__(self, place: str, about: Mapping[str, Any], token: str) -> None:
+        self.place = place
+        self.before: Mapping[str, Any] = {}
+        self._about = {**about, "token": token}
+        self._beats = 0
+        self._tag: Tag = {}
+        self._writing = threading.Lock()
+
+    def confirm(self) -> None:
+        """Write the object anew. Raises LockLost if another process took the lock meanwhile, and OSError."""
+        with self._writing:
+            self._write_over()
+
+    def take(
+        self, wait: float, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Take the lock once it is free. Raises LockTaken after `wait` s, and OSError."""
+        deadline = clock() + wait
+        seen, since, pause = None, clock(), LOOK_AGAIN
+        while True:
+            there = objects.read(self.place)
+            if there is not None and there.tag != seen:
+                seen, since = there.tag, clock()
+            if self._is_free(there, clock() - since) and self._took(there):
+                return
+            if clock() >= deadline:
+                raise LockTaken(content(there))
+            sleep(pause)
+            pause = min(2 * pause, LOOK_EVERY)
+
+    def release(self) -> None:
+        """Free the lock. A store that does not answer is no error: the lock expires."""
+        with self._writing, contextlib.suppress(OSError, LockLost):
+            self._about[ENDED] = True
+            self._write_over()
+
+    def _is_free(self, there: ReadObject | None, unchanged: float) -> bool:
+        return there is None or ENDED in content(there) or unchanged >= EXPIRES
+
+    def _took(self, there: ReadObject | None) -> bool:
+        try:
+            if there is None:
+                self._tag = objects.create(self.place, self._content())
+            else:
+                self._tag = objects.replace(self.place, self._content(), there.tag)
+        except Changed:
+            return self._is_own()
+        finally:
+            self.before = content(there)
+        return True
+
+    def _write_over(self) -> None:
+        try:
+            self._tag = objects.replace(self.place, self._content(), self._tag)
+        except Changed:
+            if not self._is_own():
+                raise LockLost(content(objects.read(self.place))) from None
+
+    def _is_own(self) -> bool:
+        """Whether the object is ours though the store refused: the answer to an earlier write of ours was lost."""
+        there = objects.read(self.place)
+        if there is None or content(there).get("token") != self._about["token"]:
+            return False
+        self._tag = there.tag
+        return True
+
+    def _content(self) -> bytes:
+        self._beats += 1
+        return json.dumps({**self._about, "beat": self._beats}).encode()
+
+
+def content(there: ReadObject | None) -> dict[str, Any]:
+    """What the holder wrote; empty without an object, and for a foreign one."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(there.data) if there is not None else {}
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+@contextlib.contextmanager
+def held(
+    place: str, about: Mapping[str, Any], *, wait: float, token: Callable[[int], str] = secrets.token_hex
+) -> Iterator[ObjectLock]:
+    """Hold the lock while the body runs. about: says who holds it. Raises LockTaken after `wait` s, and OSError."""
+    lock = ObjectLock(place, about, token(8))
+    lock.take(wait)
+    ended = threading.Event()
+    beating = threading.Thread(target=_beat, args=(lock, ended), name="tidegate-lease", daemon=True)
+    beating.start()
+    try:
+        yield lock
+    finally:
+        ended.set()
+        lock.release()
+
+
+def _beat(lock: ObjectLock, ended: threading.Event) -> None:
+    while not ended.wait(BEAT):
+        with contextlib.suppress(OSError):  # the next one may reach the store
+            try:
+                lock.confirm()
+            except LockLost:
+                return

@@ -1,0 +1,172 @@
+"""Objects of a store, as s3://bucket/orders/x.json: written whole, also on condition that nobody else did meanwhile.
+
+Credentials and the endpoint come from the environment or the role of the instance. All errors are OSErrors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.storage.stored_files import error_text
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+GIVES_UP_AFTER = dt.timedelta(seconds=60)  # of a store that throttles or does not answer
+NO_BUCKET = "NoSuchBucket"
+
+Tag = dict[str, str]  # of one version of an object: the store's etag, and its own version where it has one
+
+
+class Changed(Exception):  # noqa: N818  # what happened to the object
+    """Another process wrote the object meanwhile; nothing was written."""
+
+
+@dataclass(frozen=True)
+class ReadObject:
+    """The content of an object, and the tag of this version."""
+
+    data: bytes
+    tag: Tag
+
+
+@dataclass(frozen=True)
+class ListedObject:
+    """An object as a listing shows it. name: below the listed folder. changed: by the store's clock."""
+
+    name: str
+    size: int
+    changed: dt.datetime
+    etag: str
+
+
+def read(place: str) -> ReadObject | None:
+    """The object, or None. Raises OSError, also without the bucket."""
+    import obstore
+
+    store, name = _opened(place)
+    with _as_os_errors():
+        try:
+            found = obstore.get(store, name)
+            return ReadObject(bytes(found.bytes()), _tag(found.meta))
+        except FileNotFoundError as error:
+            if NO_BUCKET in str(error):
+                raise
+            return None
+
+
+def write(place: str, data: bytes) -> Tag:
+    """Write the object in place of any other. Raises OSError."""
+    import obstore
+
+    store, name = _opened(place)
+    with _as_os_errors():
+        return _tag(obstore.put(store, name, data))
+
+
+def create(place: str, data: bytes) -> Tag:
+    """Write an object that is not there yet. Raises Changed where it is, and OSError."""
+    return _put_if(place, data, "create")
+
+
+def replace(place: str, data: bytes, over: Tag) -> Tag:
+    """Write the object in place of this version. Raises Changed if that is not the current one, and OSError."""
+    return _put_if(place, data, over)
+
+
+def _put_if(place: str, data: bytes, mode: Any) -> Tag:
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    store, name = _opened(place)
+    with _as_os_errors():
+        try:
+            return _tag(obstore.put(store, name, data, mode=mode))
+        except (AlreadyExistsError, PreconditionError) as error:
+            raise Changed(place) from error
+        except FileNotFoundError as error:
+            if NO_BUCKET in str(error):
+                raise
+            raise Changed(place) from error  # it was deleted
+
+
+def upload(file: Path, place: str) -> None:
+    """Copy a local file to the store; until it is complete nobody sees it. Raises OSError."""
+    import obstore
+
+    store, name = _opened(place)
+    with _as_os_errors():
+        obstore.put(store, name, file)
+
+
+def download(place: str, file: Path) -> None:
+    """Copy an object to a new local file. Raises OSError, also without the object."""
+    import obstore
+
+    store, name = _opened(place)
+    with _as_os_errors(), file.open("xb") as target:
+        for part in obstore.get(store, name):
+            target.write(part)
+
+
+def listed(folder: str) -> list[ListedObject]:
+    """All objects below a folder, by name; none without it. Raises OSError, also without the bucket."""
+    import obstore
+
+    store, prefix = _opened(folder.rstrip("/"))
+    with _as_os_errors():
+        found = [one for page in obstore.list(store, prefix) for one in page]
+    start = len(prefix) + 1
+    objects = (
+        ListedObject(one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or "") for one in found
+    )
+    return sorted(objects, key=lambda one: one.name)
+
+
+def delete(places: Iterable[str]) -> None:
+    """Delete objects of one bucket; one that is not there is no error. Raises OSError."""
+    import obstore
+
+    names: dict[Any, list[str]] = {}
+    for place in places:
+        store, name = _opened(place)
+        names.setdefault(store, []).append(name)
+    with _as_os_errors():
+        for store, of_store in names.items():
+            with contextlib.suppress(FileNotFoundError):
+                obstore.delete(store, of_store)
+
+
+def _opened(place: str) -> tuple[ObjectStore, str]:
+    """The store of a bucket, and the name in it."""
+    scheme, _, rest = place.partition("://")
+    bucket, _, name = rest.partition("/")
+    with _as_os_errors():
+        return _store(f"{scheme}://{bucket}"), name
+
+
+@functools.lru_cache(maxsize=8)
+def _store(bucket: str) -> ObjectStore:
+    from obstore.store import from_url
+
+    return from_url(bucket, retry_config={"retry_timeout": GIVES_UP_AFTER})
+
+
+def _tag(facts: Any) -> Tag:
+    return {name: facts[name] for name in ("e_tag", "version") if facts.get(name)}
+
+
+@contextlib.contextmanager
+def _as_os_errors() -> Iterator[None]:
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (BaseError, OSError, ValueError) as error:
+        raise OSError(error_text(error)) from error

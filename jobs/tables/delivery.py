@@ -1,0 +1,77 @@
+"""Brings the files of a run to where readers find them: synced to disk, or copied to the object store of the table.
+
+A copy that is broken off leaves files that are in no version of the table; `vacuum` removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from jobs.schema import DayFacts
+from jobs.storage import objects
+from jobs.storage.urls import below, is_url
+from jobs.storage.work_folders import work_folder
+from jobs.tables.delta_log import to_disk
+
+AT_ONCE = 8  # uploads
+
+
+def deliver(facts: DayFacts) -> DayFacts:
+    """Return the facts with the files where they last; on an object store only those with rows. Raises OSError."""
+    table = facts.declared.table
+    root = work_folder(table).resolve()
+    if not is_url(table):
+        for file in facts.files:
+            to_disk(Path(file), root)
+        return facts
+    wanted = [file for file in facts.files if pq.read_metadata(file).num_rows]
+    of_windows = [file for window in facts.windows for file in (*window.files, *window.dropped_files)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda file: objects.upload(Path(file), _place(file, table, root)), [*wanted, *of_windows]))
+
+    def places(files: Iterable[str]) -> tuple[str, ...]:
+        return tuple(_place(file, table, root) for file in files)
+
+    windows = (
+        dataclasses.replace(one, files=places(one.files), dropped_files=places(one.dropped_files))
+        for one in facts.windows
+    )
+    folder = below(table, *Path(facts.folder).relative_to(root).parts)
+    return dataclasses.replace(facts, folder=folder, files=places(wanted), windows=tuple(windows))
+
+
+@contextlib.contextmanager
+def at_hand(facts: DayFacts) -> Iterator[DayFacts]:
+    """The facts of a published run with files that Spark can read while the body runs: in the work folder. Raises
+    OSError.
+    """
+    table = facts.declared.table
+    if not is_url(table):
+        yield facts
+        return
+    folder = Path(work_folder(table), "runs", facts.run_id).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {place: folder / place.rpartition("/")[2] for place in facts.files}
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(objects.download, files, files.values()))
+        yield dataclasses.replace(facts, folder=str(folder), files=tuple(map(str, files.values())), windows=())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def discard_work(facts: DayFacts) -> None:
+    """Remove what a delivered run has in the work folder, beside the store that holds it now."""
+    if is_url(facts.declared.table):
+        shutil.rmtree(facts.folder, ignore_errors=True)
+
+
+def _place(file: str, table: str, root: Path) -> str:
+    return below(table, *Path(file).relative_to(root).parts)

@@ -1,0 +1,76 @@
+"""Copies of run records beside a table on an object store, so that every machine that runs its days has all of them.
+
+Each machine works on the records in its own folder: what it saves is copied to the store, and what others saved is
+fetched before a run or a command reads records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from jobs.errors import TidegateError
+from jobs.storage import durable, objects
+from jobs.storage.urls import below, is_url
+
+FOLDER = "_records"  # readers of tables ignore names that begin with _
+KNOWN = ".copies.json"  # etag of each copy that this folder has
+AT_ONCE = 8
+
+
+def send(table: str, folder: Path, record: Path) -> None:
+    """Copy a record below `folder` to the table's store; nothing for a table in a folder. Raises TidegateError."""
+    if is_url(table):
+        name = record.relative_to(folder).as_posix()
+        with _at_store(table):
+            tag = objects.write(below(table, FOLDER, name), record.read_bytes())
+        _remember(folder, {name: tag.get("e_tag", "")})
+
+
+def fetch(table: str, folder: Path) -> None:
+    """Bring the records of other machines into `folder`; nothing for a table in a folder. Raises TidegateError."""
+    if not is_url(table):
+        return
+    known = _known(folder)
+    with _at_store(table), ThreadPoolExecutor(AT_ONCE) as pool:
+        new = {
+            one.name: one.etag
+            for one in objects.listed(below(table, FOLDER))
+            if known.get(one.name) != one.etag or not (folder / one.name).exists()
+        }
+        contents = pool.map(lambda name: objects.read(below(table, FOLDER, name)), new)
+        for name, found in zip(new, contents, strict=True):
+            if found is not None:
+                durable.write(folder / name, found.data)
+    if new:
+        _remember(folder, new)
+
+
+def remove(table: str, folder: Path, record: Path) -> None:
+    """Delete the copy of a record. Raises TidegateError."""
+    if is_url(table):
+        with _at_store(table):
+            objects.delete([below(table, FOLDER, record.relative_to(folder).as_posix())])
+
+
+def _known(folder: Path) -> dict[str, str]:
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads((folder / KNOWN).read_text()))
+    return {}
+
+
+def _remember(folder: Path, new: dict[str, str]) -> None:
+    durable.write(folder / KNOWN, json.dumps(_known(folder) | new).encode())
+
+
+@contextlib.contextmanager
+def _at_store(table: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TidegateError(
+            f"records {below(table, FOLDER)} cannot be read or written: {error}. Start again when they can be."
+        ) from error

@@ -1,0 +1,94 @@
+"""The leases of a table on an object store: an object per day, which its run writes anew every few seconds.
+
+A run that is killed writes no more, and after `object_lock.EXPIRES` s another takes the day. A run that was paused for
+longer may publish no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.declare.extras import require_extra
+from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
+from jobs.storage import object_lock, objects
+from jobs.storage.object_lock import EXPIRES, LockLost, LockTaken, ObjectLock, content
+from jobs.storage.urls import below
+
+FOLDER = "_leases"  # readers of tables ignore names that begin with _
+SKEW = 60.0  # s by which the clock of the store may differ from ours
+
+
+@dataclass(frozen=True)
+class StoreLease:
+    """A lease of a table on an object store."""
+
+    day: str
+    run_id: str
+    lock: ObjectLock
+    file: None = None
+
+    @property
+    def before(self) -> str:
+        return str(self.lock.before.get("run_id", ""))
+
+    def confirm(self) -> None:
+        """Renew the lease. Raises PublishConflict if another run took the day, and OSError."""
+        try:
+            self.lock.confirm()
+        except LockLost as lost:
+            raise PublishConflict(
+                f"the lease of {self.day} is now of run {lost.holder.get('run_id', 'nobody')}; this run, "
+                f"{self.run_id}, lost it."
+            ) from None
+
+
+@contextlib.contextmanager
+def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iterator[StoreLease]:
+    """Hold the day while the body runs. own: who holds it. Raises DayTaken after `wait` s, and DeclarationError if
+    the store refuses.
+    """
+    require_extra("s3", f"output: {table}")
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(object_lock.held(below(table, FOLDER, f"{day}.json"), own, wait=wait))
+        except LockTaken as taken:
+            raise DayTaken(f"{day} is being run by {holder_named(taken.holder)}; nothing was started.") from None
+        except OSError as error:
+            raise DeclarationError(f"output: {table} cannot be written: {error}. Nothing was called.") from error
+        yield StoreLease(day, str(own["run_id"]), lock)
+
+
+def holder_named(holder: Mapping[str, Any]) -> str:
+    """The holder of a lease in a sentence."""
+    return "run {run_id} (process {pid} on {host}, since {since})".format(**holder) if holder else "another run"
+
+
+def at_work(table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> dict[str, str]:
+    """The runs that may hold a day now: run id -> day. One that was killed counts for EXPIRES + SKEW s. Raises
+    TidegateError if a lease cannot be read.
+    """
+    since = now() - dt.timedelta(seconds=EXPIRES + SKEW)
+    held = ((day, holder) for day, holder in _leases(table, since) if object_lock.ENDED not in holder)
+    return {str(holder.get("run_id", "")): day for day, holder in held}
+
+
+def last_runs(table: str) -> dict[str, str]:
+    """The current or last run of each day: day -> run id. Raises TidegateError if a lease cannot be read."""
+    return {day: str(holder.get("run_id", "")) for day, holder in _leases(table)}
+
+
+def _leases(table: str, since: dt.datetime | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Day and content of each lease, or of those changed since then."""
+    folder = below(table, FOLDER)
+    try:
+        for one in objects.listed(folder):
+            if since is None or one.changed >= since:
+                yield one.name.removesuffix(".json"), content(objects.read(below(folder, one.name)))
+    except OSError as error:
+        raise TidegateError(
+            f"leases {folder} cannot be read: {error}. Nothing was changed; start again when they can be."
+        ) from error

@@ -1,0 +1,125 @@
+"""A day whose table, leases, records and ledger are on an object store: run, killed, run again, by the command."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+from deltalake import DeltaTable
+
+from jobs.process.spark_submit import SparkSubmit
+from jobs.storage import objects
+from jobs.tables import run_records
+from tests.jobs.commands.test_days import in_this_session
+from tidegate.__main__ import main
+
+pytestmark = pytest.mark.spark
+DAY = "2013-01-10"
+ROOT = Path(__file__).parents[3]
+FILES, ROWS, IN_FLIGHT = 10, 200, 8
+DECLARATION = """
+from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
+
+score = HttpLookup(
+    name="score", service=Service(name="s", url="{url}", max_concurrency={in_flight}), request="GET /score/{{k}}",
+    keys={{"k": "k"}}, returns="temp_c DOUBLE", timeout=60.0,
+)
+scored = Enrichment(
+    name="scored", input=Input(path="raw", row_id=["k"]), lookups=[score], output=Output(path="{table}"),
+    ledger=Ledger("{ledger}"),
+)
+"""
+
+
+@pytest.fixture
+def scored(tmp_path, monkeypatch, service, s3):
+    """A project whose table and ledger are in a bucket: starts `tidegate run` of its day."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("declared", f"raw/date={DAY}"):
+        Path(name).mkdir(parents=True)
+    Path("declared/__init__.py").touch()
+    text = DECLARATION.format(
+        url=service.url, in_flight=IN_FLIGHT, table=f"{s3.bucket}/scored", ledger=f"{s3.bucket}/ledger"
+    )
+    Path("declared/scored.py").write_text(text)
+    for part in range(FILES):
+        keys = range(part * ROWS // FILES, (part + 1) * ROWS // FILES)
+        pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), f"raw/date={DAY}/part-{part}.parquet")
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "tidegate", "run", "scored", "--day", DAY, "--package", "declared", *arguments]
+        return subprocess.Popen(
+            command, env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    return start
+
+
+@pytest.fixture
+def in_session(scored, s3, spark, monkeypatch, tmp_path):
+    """Runs `tidegate run` of the day in the tests' Spark."""
+    for name, value in s3.environment().items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("declared", None)
+    sys.modules.pop("declared.scored", None)
+    return lambda: main(["run", "scored", "--day", DAY, "--package", "declared"])
+
+
+def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3):
+    assert in_session() == 0
+    assert rows_of(s3) == list(range(ROWS))
+    assert [path for path in Path("data/work").rglob("*") if path.is_file()] == []
+    names = {one.name for one in objects.listed(f"{s3.bucket}/scored")}
+    assert len({name for name in names if name.startswith("runs/")}) == 2  # tasks
+    (record,) = run_records.load("scored", DAY)
+    assert record.state == "published"
+    assert [name for name in names if name.startswith("_records/")] == [f"_records/{DAY}/{record.facts.run_id}.json"]
+    assert set(record.facts.files) == {f"{s3.bucket}/scored/{name}" for name in names if name.startswith("runs/")}
+
+
+def test_another_machine_has_the_records_and_pays_nothing(in_session, service):
+    assert in_session() == 0
+    asked = len(service.log)
+    shutil.rmtree("data")
+    assert in_session() == 0
+    assert len(service.log) == asked
+    assert [record.state for record in run_records.load("scored", DAY)] == ["published", "published"]
+
+
+@pytest.mark.proof
+def test_a_killed_day_is_taken_over_and_its_answers_are_not_paid_again(scored, service, s3, wait_for):
+    service.answer = slowly
+    with scored() as first:
+        wait_for(lambda: len(service.log) > ROWS // 2, seconds=90)
+        os.kill(first.pid, signal.SIGKILL)
+    with scored() as second:
+        output, _ = second.communicate(timeout=200)
+    assert second.returncode == 0, output
+    assert rows_of(s3) == list(range(ROWS))
+    asked = Counter(service.log)
+    assert len(asked) == ROWS
+    assert asked.total() - ROWS <= 3 * IN_FLIGHT  # in flight, and the answers of one interval of the ledger
+    with scored() as third:
+        output, _ = third.communicate(timeout=200)
+    assert f"{DAY}  published   {ROWS} rows, 0 calls" in output
+    assert Counter(service.log) == asked
+
+
+async def slowly(request):
+    await asyncio.sleep(0.4)
+    return web.json_response({"temp_c": 1.5})
+
+
+def rows_of(s3):
+    return sorted(DeltaTable(f"{s3.bucket}/scored").to_pyarrow_table()["k"].to_pylist())
