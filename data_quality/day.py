@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import plain
-from data_quality.judging import LONGEST, Judging
+from data_quality.judging import LONGEST, Judging, QualityResult
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
 from data_quality.written_day import Stored, WrittenDay
 from jobs import schema
@@ -20,14 +19,6 @@ with quiet():
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-@dataclass(frozen=True)
-class QualityResult:
-    """The verdicts on a day, and the counts for its report."""
-
-    verdicts: tuple[Verdict, ...]
-    pictures: dict[str, Any] = field(default_factory=dict)
 
 
 def check(

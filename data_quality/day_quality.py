@@ -9,14 +9,18 @@ from pathlib import Path
 from jobs.schema import DayRecord, UnwrittenRun
 
 CHECKS = f"{__package__}.day:check"  # the package has another name in the wheel
+BATCH_CHECKS = f"{__package__}.batch:check"
 REPORTS = Path("data/reports")
 
 
 @dataclass(frozen=True)
 class DayQuality:
-    """Tidegate's checks. checks: module:function that judges the written files of a day."""
+    """Tidegate's checks. checks: module:function that judges the written files of a day. batch_checks: the same for a
+    micro-batch.
+    """
 
     checks: str = CHECKS
+    batch_checks: str = BATCH_CHECKS
 
     def unready(self, enrichment: str) -> str:
         """One sentence why verdicts or the report cannot be stored; empty if they can."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from data_quality.findings import Finding
 from data_quality.report.pictures import Pictures
 from data_quality.run_output import TaskRows
 from data_quality.written_day import WrittenDay
+from jobs.schema import Verdict
 from jobs.wording import one_line
 
 LONGEST = 300  # characters of an error
@@ -20,6 +22,14 @@ AT_ONCE = min(8, os.cpu_count() or 1)  # parts
 
 
 Sees = Check | Pictures
+
+
+@dataclass(frozen=True)
+class QualityResult:
+    """The verdicts on a day, and the counts for its report."""
+
+    verdicts: tuple[Verdict, ...]
+    pictures: dict[str, Any] = field(default_factory=dict)
 
 
 class Judging:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.declare.loading import load
 from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
-from jobs.input.stream_files import check_streamable, pattern_of, query_id
+from jobs.input.stream_files import pattern_of, query_id
 from jobs.process import stream_state
 from jobs.process.micro_batches import BatchHeldBack, MicroBatches
 from jobs.process.stream_state import SHOWN, BatchDone, StreamState, now
@@ -61,15 +61,12 @@ class Stream:
         self._enrichment = enrichment
         self._checkpoint = stream_state.checkpoint_of(enrichment.output.path)
         self._state = StreamState(enrichment.name, stream_state.RUNNING, now(), now())
-        self._batches = MicroBatches(
-            enrichment, self._checkpoint, quality, wait=wait, published=self._note
-        )  # fmt: skip
+        self._quality, self._wait = quality, wait
 
     def run(self, trigger: Trigger) -> None:
         """Run until nothing is new, or for ever. Raises the error of the batch that failed."""
         stream_state.write(self._state)
         try:
-            check_streamable(self._enrichment)
             delete_what_crashes_left(self._enrichment)
             self._follow(trigger)
         except Exception as error:
@@ -79,21 +76,24 @@ class Stream:
 
     def _follow(self, trigger: Trigger) -> None:
         spark = session(f"{self._enrichment.name} stream")
+        batches = MicroBatches(
+            spark, self._enrichment, self._checkpoint, self._quality, wait=self._wait, published=self._note
+        )
         files = (
             spark.readStream.schema(f"`{self._enrichment.input.partition}` STRING")  # only their names are read here
             .option("pathGlobFilter", "*.parquet").option("maxFileAge", FOR_EVER).options(**trigger.of_reader())
             .parquet(pattern_of(self._enrichment.input))
         )  # fmt: skip
         query = (
-            files.writeStream.queryName(self._enrichment.name).foreachBatch(self._batches)
+            files.writeStream.queryName(self._enrichment.name).foreachBatch(batches)
             .option("checkpointLocation", str(self._checkpoint)).trigger(**trigger.of_writer()).start()
         )  # fmt: skip
         try:
             while not query.awaitTermination(BEAT):
                 self._save()
         except Exception:
-            if self._batches.error is not None:
-                raise self._batches.error from None
+            if batches.error is not None:
+                raise batches.error from None
             raise
         finally:
             query.stop()

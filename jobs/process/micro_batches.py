@@ -16,11 +16,11 @@ from jobs.run.day import run_input
 from jobs.run.preflight import check_input
 from jobs.run.published_sources import PublishedSources
 from jobs.tables import run_records
-from jobs.tables.batch_publishing import MicroBatch, is_published, publish_batch
+from jobs.tables.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
 from jobs.tables.leases import Lease, leased
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from jobs.declare.enrichment import Enrichment
     from jobs.schema import DayRecord
@@ -32,6 +32,7 @@ class MicroBatches:
     """The function of `foreachBatch`.
 
     Args:
+        spark: The session of the process; a batch's frame has a copy of it.
         enrichment: As declared.
         checkpoint: Of the query.
         quality: The checks.
@@ -40,9 +41,16 @@ class MicroBatches:
     """
 
     def __init__(
-        self, enrichment: Enrichment, checkpoint: Path, quality: Quality, *, wait: float, published: Published
+        self,
+        spark: SparkSession,
+        enrichment: Enrichment,
+        checkpoint: Path,
+        quality: Quality,
+        *,
+        wait: float,
+        published: Published,
     ) -> None:
-        self._enrichment, self._checkpoint, self._quality = enrichment, checkpoint, quality
+        self._spark, self._enrichment, self._checkpoint, self._quality = spark, enrichment, checkpoint, quality
         self._wait, self._published = wait, published
         self._sources = PublishedSources(enrichment)
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
@@ -51,7 +59,9 @@ class MicroBatches:
         """Do one batch, unless it is published: then Spark was killed before it could note that."""
         try:
             batch = MicroBatch(query_id(self._checkpoint), number)
-            if not is_published(self._enrichment.output.path, batch):
+            if is_published(self._enrichment.output.path, batch):
+                complete_records(self._enrichment, batch)
+            else:
                 self._do(batch)
         except Exception as error:
             self.error = error
@@ -63,7 +73,7 @@ class MicroBatches:
         with ExitStack() as held:
             leases: list[Lease] = []
             for day, of_day in files.items():
-                run_id = f"batch-{batch.number}-{uuid.uuid4().hex}"  # a new one for each try: nothing of it is taken up
+                run_id = f"{batch.runs}{uuid.uuid4().hex[:8]}"  # each try has its own: nothing of a killed one is used
                 leases.append(held.enter_context(leased(self._enrichment.output.path, day, run_id, wait=self._wait)))
                 there = self._sources.of_day(day)
                 new = [file for file in of_day if str(file.resolve()) not in there]
@@ -80,7 +90,9 @@ class MicroBatches:
         if not input_day.rows:
             return None
         check_input(self._enrichment, input_day, day)
-        record = run_input(self._enrichment, input_day, day, run_id, checks=self._quality.checks)
+        record = run_input(
+            self._enrichment, input_day, day, run_id, spark=self._spark, checks=self._quality.batch_checks
+        )
         return kept(record, self._quality.keep)
 
     def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:

@@ -20,6 +20,10 @@ class Quality(Protocol):
     def checks(self) -> str:
         """module:function, run by the Spark program."""
 
+    @property
+    def batch_checks(self) -> str:
+        """The same for a micro-batch of a stream."""
+
     def unready(self, enrichment: str) -> str:
         """Why verdicts or the report could not be stored, in a sentence; empty when they can."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import DayTaken, DeclarationError
+from jobs.input.stream_files import check_streamable
 from jobs.process import stream_state
 from jobs.process.day_events import FAILED, DayOutcome
 from jobs.process.day_pipeline import DayPipeline
@@ -71,10 +72,12 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
         options: Of the program, as --available-now.
 
     Raises:
-        DeclarationError: The verdicts or the report could not be stored, or the table's folder is not writable.
+        DeclarationError: No stream reads this input, the verdicts or the report could not be stored, or the table's
+            folder is not writable.
         DayTaken: The stream is running.
     """
     enrichment, name = pipeline.enrichment, pipeline.enrichment.name
+    check_streamable(enrichment)
     if why := pipeline.quality.unready(name):
         raise DeclarationError(f"{name}: {why} Nothing was called.")
     quality = type(pipeline.quality)

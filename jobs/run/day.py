@@ -65,19 +65,22 @@ def run_input(
     day: str,
     run_id: str,
     *,
+    spark: SparkSession | None = None,
     rules: RunOptions | None = None,
     checks: str | None = None,
     report: Report = lambda _event: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
-    """Run these files of a day, all or some, as `run_day` does; their preflight has passed."""
+    """Run these files of a day, all or some, as `run_day` does; their preflight has passed. spark: by default the
+    session of the process.
+    """
     started_at = _now()
     from jobs.run.planner import RunOfDay, plan_day  # import Spark only after the declaration is checked
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.run.windows import write_windows
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
-    spark = session(f"{enrichment.name} {day}")
+    spark = spark or session(f"{enrichment.name} {day}")
     _import_meanwhile(checks)
     began, sent = clock(), RequestMetricsCollector(spark)
     try:

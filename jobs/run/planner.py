@@ -120,7 +120,8 @@ def plan_tasks(
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
     concurrency = concurrencies(lookups)
-    partitions, slots = prepared.rdd.getNumPartitions(), df.sparkSession.sparkContext.defaultParallelism
+    slots = df.sparkSession.sparkContext.defaultParallelism
+    partitions = prepared._jdf.queryExecution().toRdd().getNumPartitions()  # noqa: SLF001  # .rdd plans it a second time
     tasks = max(1, min(partitions, slots, *concurrency))
     if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said, and
         prepared = prepared.coalesce(tasks)  # files are divided by these anew each time that they are read

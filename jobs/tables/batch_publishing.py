@@ -10,6 +10,8 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -17,11 +19,17 @@ from deltalake.exceptions import CommitFailedError
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.tables import audit, dead_letters, run_records
+from jobs.tables.asked_keys import files_of_days
 from jobs.tables.delivery import deliver
 from jobs.tables.delta_log import lasting, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 from jobs.tables.publishing import COMMIT_TRIES, add_actions, add_columns, beside, created, delta_schema, transaction_of
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+Clock = Callable[[], dt.datetime]
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,11 @@ class MicroBatch:
     query: str
     number: int
 
+    @property
+    def runs(self) -> str:
+        """How the ids of its runs begin, of each day and each try."""
+        return f"{self.query}-{self.number}-"
+
 
 def is_published(table: str, batch: MicroBatch) -> bool:
     """Whether the table has the batch."""
@@ -38,12 +51,32 @@ def is_published(table: str, batch: MicroBatch) -> bool:
     return there is not None and _has(there, batch)
 
 
+def complete_records(enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)) -> None:
+    """Save as published what a kill left as written, after the commit of the batch."""
+    runs = {
+        (day, file.parent.name) for day, file in files_of_days(enrichment) if file.parent.name.startswith(batch.runs)
+    }
+    found = [run_records.of_run(enrichment.name, *run) for run in runs]
+    if left := [record for record in found if record is not None and record.state == "written"]:
+        table = table_at(enrichment.output.path)
+        assert table is not None  # it has the batch
+        _save_published(left, table.version(), now)
+
+
+def _save_published(records: Sequence[DayRecord], version: int, now: Clock) -> list[DayRecord]:
+    at = now().isoformat(timespec="seconds")
+    return [
+        run_records.save(dataclasses.replace(record, state="published", published_version=version, published_at=at))
+        for record in records
+    ]
+
+
 def publish_batch(
     records: Sequence[DayRecord],
     batch: MicroBatch,
     leases: Sequence[Lease],
     *,
-    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    now: Clock = lambda: dt.datetime.now(dt.UTC),
 ) -> list[DayRecord]:
     """Publish a batch, which has a record for each of its days: first audit and dead letters, then one commit. Returns
     the saved records, after everything was synced to disk.
@@ -64,11 +97,7 @@ def publish_batch(
                 audit.write(record.facts)
                 dead_letters.write(record.facts)
             version = _append(table_at(table) or created(records[0].facts), records, batch)
-        at = now().isoformat(timespec="seconds")
-        return [
-            run_records.save(dataclasses.replace(record, state="published", published_version=version, published_at=at))
-            for record in records
-        ]
+        return _save_published(records, version, now)
 
 
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:

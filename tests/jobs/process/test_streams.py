@@ -1,10 +1,13 @@
 """A stream by its command: files are enriched as they come, each row once, whatever happens in between."""
 
+import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +17,9 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
+from data_quality import batch, day
 from data_quality.day_quality import CHECKS
+from demo.killing import kill_tree
 from jobs.declare.loading import load
 from jobs.process import stream_state
 from jobs.process.enrich_stream import main
@@ -50,9 +55,9 @@ class Project:
         Path("declared/__init__.py").touch()
         Path("declared/towns.py").write_text(DECLARATION.replace("URL", service.url))
 
-    def put(self, name, numbers, day=DAY):
+    def put(self, name, numbers, date=DAY):
         """A file of input, there at once."""
-        folder = Path(f"data/raw/towns/date={day}")
+        folder = Path(f"data/raw/towns/date={date}")
         folder.mkdir(parents=True, exist_ok=True)
         rows = {"number": pa.array(numbers, pa.int64()), "town": [f"town-{number}" for number in numbers]}
         pq.write_table(pa.table(rows), folder / f".{name}")
@@ -67,10 +72,10 @@ class Project:
         return Counter(self._service.log)
 
     @staticmethod
-    def rows(day=None):
+    def rows(date=None):
         """The numbers that readers see, sorted."""
         rows = DeltaTable(TABLE).to_pyarrow_table().to_pylist()
-        return sorted(row["number"] for row in rows if day in (None, str(row["date"])))
+        return sorted(row["number"] for row in rows if date in (None, str(row["date"])))
 
 
 @pytest.fixture
@@ -82,9 +87,9 @@ def project(tmp_path, monkeypatch, service):
     return Project(service)
 
 
-def test_each_pass_publishes_what_is_new_in_one_commit_of_the_querys_transaction(project, spark):
+def test_each_pass_publishes_what_is_new_judged_as_a_day_in_one_commit_of_the_querys_transaction(project, spark):
     project.put("a", range(5))
-    project.put("b", range(5, 8), day=NEXT)
+    project.put("b", range(5, 8), date=NEXT)
     state = project.run()
     assert (state.state, state.batches, state.rows, state.last_batch) == ("published", 1, 8, 0)
     first = run_records.load("towns")
@@ -99,6 +104,9 @@ def test_each_pass_publishes_what_is_new_in_one_commit_of_the_querys_transaction
     assert project.rows() == sorted([*range(9), 3])
     assert set(project.calls().values()) == {1}
     assert DeltaTable(TABLE).transaction_version(state.query) == 1
+    facts, figures = first[0].facts, first[0].figures
+    assert batch.check(spark, facts, figures) == day.check(spark, facts, figures)
+    assert not any(verdict.holds_back for verdict in first[0].verdicts)
     assert project.run().state == "unchanged"
 
 
@@ -129,20 +137,98 @@ def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(pr
     assert project.rows() == [1, 2]
 
 
+KILLED = """
+import os, signal, sys
+from jobs.process import enrich_stream, micro_batches
+from jobs.tables import batch_publishing
+
+place, number, *arguments = sys.argv[1:]
+
+
+def kills(function, *, before):
+    def killed(*given, **named):
+        at = next((one.number for one in given if isinstance(one, batch_publishing.MicroBatch)), given[-1])
+        if before and at == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = function(*given, **named)
+        if at == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    return killed
+
+
+places = {
+    "before its calls": (micro_batches.MicroBatches, "_do", True),
+    "before its commit": (batch_publishing, "_append", True),
+    "after its commit": (batch_publishing, "_append", False),
+    "before Spark's mark": (micro_batches.MicroBatches, "__call__", False),
+}
+if place in places:
+    owner, name, before = places[place]
+    setattr(owner, name, kills(getattr(owner, name), before=before))
+sys.exit(enrich_stream.main(arguments))
+"""
+KILLS = int(os.environ.get("TIDEGATE_KILLS", "2"))  # at each place
+IN_FLIGHT, FLUSH_S = 4, 0.5  # as declared
+WRITE_S = 0.5  # that storing a part may take
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    "place", ["before its calls", "during its calls", "before its commit", "after its commit", "before Spark's mark"]
+)
+def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(project, spark, service, place):
+    each, seconds = (200, 0.02) if place.startswith("during") else (20, 0.0)
+    answered = []
+
+    async def answer(request):
+        await asyncio.sleep(seconds)
+        answered.append(time.time())
+        return await service.weather(request)
+
+    service.answer = answer
+    lost = 0
+    for number in range(KILLS):
+        project.put(f"f{number}", range(number * each, (number + 1) * each))
+        program = subprocess.Popen(
+            [sys.executable, "-c", KILLED, place, str(number), *PROGRAM, "--available-now"],
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        if place == "during its calls":
+            while len(set(service.log)) < (number + 0.5) * each:
+                assert program.poll() is None, program.stderr.read()[-3000:]
+                time.sleep(0.005)
+            killed = time.time()
+            kill_tree(program.pid)
+            lost += IN_FLIGHT + sum(moment > killed - FLUSH_S - WRITE_S for moment in answered)
+        program.communicate(timeout=300)
+        assert place.startswith("during") or program.returncode == -signal.SIGKILL
+    assert project.run().state in ("published", "unchanged")
+    assert project.rows() == list(range(KILLS * each))
+    assert len(project.calls()) == KILLS * each
+    repeated = len(service.log) - KILLS * each
+    assert repeated <= lost
+    records = [record for record in run_records.load("towns") if record.state == "published"]
+    assert sum(record.figures.rows_out for record in records) == KILLS * each
+    assert DeltaTable(f"{TABLE}__audit").to_pyarrow_table().num_rows == KILLS * each
+    print(f"{place}: {KILLS} kills, {repeated} calls repeated of {lost}")
+
+
 async def refuse(_request):
     return web.Response(status=400)
 
 
-def publish_day(day):
-    record = run_day(load("declared.towns:towns"), day, f"run-{day}", checks=CHECKS)
-    with leased(TABLE, day, f"run-{day}") as lease:
+def publish_day(date):
+    record = run_day(load("declared.towns:towns"), date, f"run-{date}", checks=CHECKS)
+    with leased(TABLE, date, f"run-{date}") as lease:
         publish(record, lease)
 
 
 @pytest.mark.proof
 def test_the_command_prints_an_object_per_day_of_a_batch_and_one_at_the_end(project):
     project.put("a", range(5))
-    project.put("b", range(5, 8), day=NEXT)
+    project.put("b", range(5, 8), date=NEXT)
     command = [
         sys.executable,
         "-m",

@@ -1,0 +1,191 @@
+"""A stream: the time of a micro-batch beside one that only goes through Python, and the way of a file to its readers.
+
+    python benchmarks/stream.py                         batches of 400 rows, 5 turns of 10
+    python benchmarks/stream.py --follow 600            a file of 400 rows every 2 s for ten minutes
+
+write      foreachBatch that writes its rows to Parquet
+identity   the same through mapInArrow, which is what any call from Python needs
+new        ours: each key is asked, over HTTP at once, stored, checked, published
+known      ours: the ledger has each answer
+
+The time is Spark's own of a trigger. With --follow: from the rename of a file to the Delta commit with its rows, and
+the memory of the driver, Spark's JVM and its workers on the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import uneven_service
+
+from data_quality.day_quality import DayQuality
+from jobs.process.enrich_stream import Stream, Trigger, pattern_of
+from jobs.process.micro_batches import MicroBatches
+from jobs.process.stream_state import checkpoint_of
+from jobs.tables import run_records
+from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS = 400
+DAY = "2013-01-10"
+COLUMNS = "id BIGINT, key STRING, text STRING, date STRING"
+
+
+def declared(folder: Path, url: str, name: str) -> Enrichment:
+    lookup = HttpLookup(
+        name="f", service=Service(name="s", url=url, max_concurrency=50), request="GET /v1/{key}/now",
+        keys={"key": "key"}, returns="temp_c DOUBLE", timeout=30.0,
+    )  # fmt: skip
+    return Enrichment(
+        name=name, input=Input(path=str(folder / "in"), row_id=["id"]), lookups=[lookup],
+        output=Output(path=str(folder / name)), ledger=Ledger(str(folder / "ledger")),
+    )  # fmt: skip
+
+
+def put(folder: Path, number: int) -> Path:
+    """A file of new keys, there at once."""
+    day = folder / "in" / f"date={DAY}"
+    day.mkdir(parents=True, exist_ok=True)
+    ids = np.arange(number * ROWS, (number + 1) * ROWS)
+    texts = [f"{one:050d}" for one in ids]
+    rows = pa.table({"id": ids, "key": [f"KEY-{one:09d}" for one in ids], "text": texts})
+    path = day / f"{number:06d}.parquet"
+    pq.write_table(rows, day / f".{path.name}")
+    return (day / f".{path.name}").rename(path)
+
+
+def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+class Bench:
+    def __init__(self, root: Path, url: str) -> None:
+        from jobs.run.spark_session import session
+
+        self.root, self.url = root, url
+        self.spark = session("stream bench")
+        self.spark.sparkContext.setLogLevel("ERROR")
+
+    def times(self, name: str, batches: int, turn: int) -> list[float]:
+        """Seconds of each micro-batch of one turn."""
+        folder = self.root / f"turn-{turn}-{'ours' if name in ('new', 'known') else name}"
+        if name != "known":
+            for number in range(batches):
+                put(folder, turn * batches + number)
+        enrichment = declared(folder, self.url, name)
+        work: Any = {"write": self._write, "identity": self._identity}.get(name) or MicroBatches(
+            self.spark,
+            enrichment,
+            checkpoint_of(enrichment.output.path),
+            DayQuality(),
+            wait=0.0,
+            published=lambda *_: None,
+        )
+        files = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
+        query = (
+            files.parquet(pattern_of(enrichment.input)).writeStream.foreachBatch(work)
+            .option("checkpointLocation", str(checkpoint_of(enrichment.output.path))).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return [one["durationMs"]["triggerExecution"] / 1e3 for one in query.recentProgress if one["batchId"] >= 0][
+            :batches
+        ]
+
+    def _write(self, frame: DataFrame, _number: int) -> None:
+        frame.write.mode("append").parquet(str(self.root / "written"))
+
+    def _identity(self, frame: DataFrame, number: int) -> None:
+        self._write(frame.mapInArrow(identity, frame.schema), number)
+
+
+def compare(bench: Bench, turns: int, batches: int) -> None:
+    names = ("write", "identity", "new", "known")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(turns + 1):
+        for name in names:
+            times = bench.times(name, batches, turn)
+            if turn:  # the first one warms everything
+                found[name] += times
+    base = statistics.median(found["identity"])
+    print(f"{ROWS} rows a batch, {turns} turns of {batches}\n{'':10}{'median s':>10}{'p90':>8}{'/ identity':>12}")
+    for name, times in found.items():
+        median = statistics.median(times)
+        print(f"{name:10}{median:10.3f}{np.quantile(times, 0.9):8.3f}{median / base:12.2f}")
+
+
+def follow(bench: Bench, seconds: float, every: float, trigger: float) -> None:
+    enrichment = declared(bench.root, bench.url, "followed")
+    stream = Stream(enrichment, DayQuality(), wait=0.0)
+    threading.Thread(target=stream.run, args=(Trigger(trigger),), daemon=True).start()
+    put_at: dict[str, float] = {}
+    begins, number, memory = time.time(), 0, []
+    while (now := time.time()) - begins < seconds:
+        path = put(bench.root, number)
+        put_at[str(path.resolve())] = time.time()
+        number += 1
+        memory.append((now - begins, *megabytes()))
+        time.sleep(max(0.0, begins + number * every - time.time()))
+    time.sleep(4 * trigger + 5)
+    latencies = []
+    for record in run_records.load("followed"):
+        commit = Path(enrichment.output.path, "_delta_log", f"{record.published_version:020d}.json")
+        latencies += [commit.stat().st_mtime - put_at[file] for file in record.facts.input_files]
+    p50, p99 = np.quantile(latencies, [0.5, 0.99])
+    print(f"{len(latencies)} of {number} files published, a trigger of {trigger} s: p50 {p50:.2f} s, p99 {p99:.2f} s")
+    for at, *sizes in memory[:: max(1, len(memory) // 10)]:
+        print(f"{at:7.0f} s  driver {sizes[0]:5.0f} MB, JVM {sizes[1]:5.0f} MB, workers {sizes[2]:5.0f} MB")
+
+
+def megabytes() -> tuple[float, float, float]:
+    """Resident memory of this process, of Spark's JVM, and of its Python workers."""
+    me = psutil.Process()
+    java = workers = 0
+    for process in me.children(recursive=True):
+        try:
+            size = process.memory_info().rss
+            java, workers = (java + size, workers) if process.name() == "java" else (java, workers + size)
+        except psutil.Error:
+            continue
+    return me.memory_info().rss / 1e6, java / 1e6, workers / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=10, help="in a turn")
+    parser.add_argument("--follow", type=float, default=0.0, metavar="S")
+    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="between two files")
+    parser.add_argument("--trigger", type=float, default=1.0, metavar="S")
+    options = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
+        uneven_service.running(0.0, 0.0, 0.0) as url,
+    ):
+        os.chdir(folder)  # for the records
+        bench = Bench(Path(folder), url)
+        if options.follow:
+            follow(bench, options.follow, options.every, options.trigger)
+        else:
+            compare(bench, options.turns, options.batches)
+        bench.spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Judges a micro-batch of a stream before it is published: the checks of a day, on its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from data_quality.catalogue import CheckSpec, checks
+from data_quality.findings import Finding
+from data_quality.judging import Judging, QualityResult
+from data_quality.written_day import Stored, WrittenDay
+from jobs.schema import DayFacts, DayMetrics, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check(
+    spark: SparkSession, facts: DayFacts, metrics: DayMetrics | None = None, stored: Stored | None = None
+) -> QualityResult:
+    """Judge a batch as `data_quality.day.check` judges a day, with the same verdicts.
+
+    Great Expectations is used for expectations of the user only: its validation takes a quarter of a second, five times
+    as long as the checks themselves on a few hundred rows.
+    """
+    if facts.declared.expectations:
+        from data_quality import day
+
+        return day.check(spark, facts, metrics, stored)
+    specs = checks(facts.declared)
+    batch = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored)
+    judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
+    findings = judging.findings()
+    return QualityResult(tuple(_verdict(spec, findings[spec.name]) for spec in specs), judging.pictures)
+
+
+def _verdict(spec: CheckSpec, found: Finding) -> Verdict:
+    if found.success is None:
+        return Verdict(spec.name, "not_run", spec.severity, found.sentence)
+    return Verdict(
+        check=spec.name,
+        status="passed" if found.success else "failed",
+        severity=spec.severity,
+        sentence=found.sentence,
+        unexpected_count=found.unexpected_count,
+        element_count=found.element_count,
+        expected=found.expected,
+        evidence=found.evidence,
+    )
