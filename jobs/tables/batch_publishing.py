@@ -10,7 +10,6 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, Transaction
