@@ -10,6 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -52,10 +53,8 @@ def is_published(table: str, batch: MicroBatch) -> bool:
 
 def complete_records(enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)) -> None:
     """Save as published what a kill left as written, after the commit of the batch."""
-    runs = {
-        (day, file.parent.name) for day, file in files_of_days(enrichment) if file.parent.name.startswith(batch.runs)
-    }
-    found = [run_records.of_run(enrichment.name, *run) for run in runs]
+    runs = {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
+    found = [run_records.of_run(enrichment.name, day, run) for day, run in runs if run.startswith(batch.runs)]
     if left := [record for record in found if record is not None and record.state == "written"]:
         table = table_at(enrichment.output.path)
         assert table is not None  # it has the batch
