@@ -122,25 +122,20 @@ def listed(folder: str) -> list[ListedObject]:
     store, prefix = _opened(folder.rstrip("/"))
     with _as_os_errors():
         found = [one for page in obstore.list(store, prefix) for one in page]
-    start = len(prefix) + 1
+    start = len(prefix) + 1 if prefix else 0
     objects = (
         ListedObject(one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or "") for one in found
     )
     return sorted(objects, key=lambda one: one.name)
 
 
-def delete(places: Iterable[str]) -> None:
-    """Delete objects of one bucket; one that is not there is no error. Raises OSError."""
+def delete(folder: str, names: Iterable[str]) -> None:
+    """Delete objects below a folder; one that is not there is no error. Raises OSError."""
     import obstore
 
-    names: dict[Any, list[str]] = {}
-    for place in places:
-        store, name = _opened(place)
-        names.setdefault(store, []).append(name)
-    with _as_os_errors():
-        for store, of_store in names.items():
-            with contextlib.suppress(FileNotFoundError):
-                obstore.delete(store, of_store)
+    store, prefix = _opened(folder.rstrip("/"))
+    with _as_os_errors(), contextlib.suppress(FileNotFoundError):
+        obstore.delete(store, [f"{prefix}/{name}" for name in names])
 
 
 def _opened(place: str) -> tuple[ObjectStore, str]:

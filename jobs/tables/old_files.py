@@ -81,10 +81,11 @@ def _remove_copies(table: str, runs: Mapping[str, Sequence[ListedObject]], neede
         is_published = len(unneeded) < len(copies)
         old = [one for one in unneeded if one.changed.timestamp() <= before]
         if is_published or len(old) == len(copies):
-            removed += [below(table, RUNS, one.name) for one in old]
+            removed += [one.name for one in old]
             unpublished += not is_published
-    with storing(table):
-        objects.delete(removed)
+    if removed:
+        with storing(table):
+            objects.delete(below(table, RUNS), removed)
     return unpublished
 
 

@@ -53,7 +53,7 @@ def remove(table: str, folder: Path, record: Path) -> None:
     """Delete the copy of a record. Raises TidegateError."""
     if is_url(table):
         with _at_store(table):
-            objects.delete([below(table, FOLDER, record.relative_to(folder).as_posix())])
+            objects.delete(below(table, FOLDER), [record.relative_to(folder).as_posix()])
 
 
 def _known(folder: Path) -> dict[str, str]:

@@ -17,10 +17,13 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.schema import DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
+from jobs.storage.urls import is_url
+from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing
+from tests.support.places import place_of
 
 DECLARATION = """
-from tidegate import Enrichment, Env, HttpLookup, Input, Output, Retry, Service, Summary, Tolerance
+from tidegate import Enrichment, Env, HttpLookup, Input, Ledger, Output, Retry, Service, Summary, Tolerance
 
 weather = HttpLookup(
     name="weather",
@@ -36,7 +39,8 @@ towns = Enrichment(
     name="towns",
     input=Input(path="data/raw/towns", row_id=["number"]),
     lookups=[weather],
-    output=Output(path="data/published/towns"),
+    output=Output(path="{place}/towns"),
+    ledger=Ledger("{ledger}"),
     tolerance=Tolerance(error=0.2),
     pii={pii},
     summaries=[Summary(name="by_town", sql="SELECT town, count(*) AS number FROM towns GROUP BY town")],
@@ -46,12 +50,17 @@ ATTEMPT = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", p
 
 
 class Towns:
-    """The enrichment `towns` in the package `declared`."""
+    """The enrichment `towns` in the package `declared`. place: of its tables."""
+
+    def __init__(self, place="data/published"):
+        self.place = place
+        self.ledger = f"{place}/ledger" if is_url(place) else "data/ledger"
 
     def declare(self, returns="temp_c DOUBLE", pii=(), on_miss="null"):
         Path("declared").mkdir(exist_ok=True)
         Path("declared/__init__.py").touch()
-        Path("declared/towns.py").write_text(DECLARATION.format(returns=returns, pii=list(pii), on_miss=on_miss))
+        text = DECLARATION.format(returns=returns, pii=list(pii), on_miss=on_miss, place=self.place, ledger=self.ledger)
+        Path("declared/towns.py").write_text(text)
         self._read_anew()
 
     def declare_too(self, *lines):
@@ -72,7 +81,7 @@ class Towns:
     @property
     def folder(self):
         (lookup,) = self.enrichment.lookups
-        return LedgerFolder("data/ledger", "weather", request_fingerprint(lookup))
+        return LedgerFolder(self.ledger, "weather", request_fingerprint(lookup))
 
     def write_input(self, day, numbers):
         folder = Path(f"data/raw/towns/date={day}")
@@ -98,7 +107,7 @@ class Towns:
 
     def written(self, day, numbers, run_id, statuses, verdicts=()):
         numbers = list(numbers)
-        folder = Path("data/published/towns/runs", run_id).resolve()
+        folder = Path(work_folder(f"{self.place}/towns"), "runs", run_id).resolve()
         folder.mkdir(parents=True)
         found = [statuses.get(number, "ok") for number in numbers]
         pq.write_table(as_written(numbers, found), folder / "part-0.parquet")
@@ -148,16 +157,17 @@ def verdict(sentence, *evidence):
     return Verdict("every_row_once", "passed", "error", sentence, evidence=evidence)
 
 
-def towns_in(folder, monkeypatch):
-    """A project with towns declared, in this folder, which is the current one from now on."""
+def towns_in(folder, monkeypatch, place="data/published"):
+    """A project with towns declared, in this folder, which is the current one from now on. place: of its tables."""
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
-    project = Towns()
+    project = Towns(place)
     project.declare()
     return project
 
 
 @pytest.fixture
-def towns(tmp_path, monkeypatch):
-    return towns_in(tmp_path, monkeypatch)
+def towns(tmp_path, monkeypatch, request):
+    """In a folder, or where a test of `everywhere` has it."""
+    return towns_in(tmp_path, monkeypatch, place_of(request, "data/published"))

@@ -23,17 +23,20 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import write_request
 from jobs.schema import UnwrittenRun, Verdict
-from jobs.storage import durable
+from jobs.storage import durable, objects
+from jobs.storage.stored_files import is_there
+from jobs.storage.urls import is_url
 from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_records
 from jobs.tables.leases import leased
 from jobs.tables.published_runs import last_published
 from jobs.tables.summaries import summarize
+from tests.support.places import everywhere
 from tidegate.__main__ import main
 
 pytestmark = pytest.mark.slow
 
 FIRST, SECOND, THIRD, FOURTH = (f"2013-01-{day}" for day in range(10, 14))
-TABLE = "data/published/towns"
+TABLE, BUCKET = "data/published/towns", ""
 GONE = "town-7654321"  # a word that stands nowhere by chance
 NUMBER = 7654321
 
@@ -71,6 +74,12 @@ def tidegate(*arguments):
     return main([*arguments, "--package", "declared"])
 
 
+@pytest.fixture(autouse=True)
+def table(towns, monkeypatch):
+    monkeypatch.setitem(globals(), "TABLE", f"{towns.place}/towns")
+    monkeypatch.setitem(globals(), "BUCKET", towns.place if is_url(towns.place) else "")
+
+
 def numbers(day=None):
     rows = DeltaTable(TABLE).to_pyarrow_table().to_pylist()
     return sorted(row["number"] for row in rows if day is None or str(row["date"]) == day)
@@ -87,16 +96,24 @@ def a_file_for_each_row(record):
 
 
 def files_that_hold(word):
-    """Everything below data/ with these bytes in it, packed or not: Parquet is read, the rest as it lies."""
+    """Everything below data/ and in the bucket with these bytes in it, packed or not: Parquet is read, the rest as it
+    lies.
+    """
     found = []
+    for name, data in everything():
+        unpacked = pq.ParquetFile(pa.BufferReader(data)).read().to_pylist() if name.endswith(".parquet") else ""
+        if word.encode() in data or word in str(unpacked):
+            found.append(name)
+    return found
+
+
+def everything():
     for path in Path("data").rglob("*"):
         if path.is_file():
-            text = path.read_bytes()
-            if path.suffix == ".parquet":
-                text += str(pq.ParquetFile(path).read().to_pylist()).encode()
-            if word.encode() in text:
-                found.append(str(path))
-    return found
+            yield str(path), path.read_bytes()
+    for one in objects.listed(BUCKET) if BUCKET else ():
+        found = objects.read(f"{BUCKET}/{one.name}")
+        yield one.name, found.data if found else b""  # an empty folder, which Arrow marks by an object
 
 
 @pytest.fixture(params=[False, True], ids=["open", "personal"])
@@ -120,8 +137,8 @@ def stored(towns, request):
     log.write_text(f"a row of {GONE}")
     ended = "2013-01-11T04:00:00+00:00"
     died = UnwrittenRun("towns", SECOND, "died", "failed", f"lookup weather: {GONE} is refused.", "", ended, ended)
-    run_records.save_unwritten(died)
-    run_records.save_unwritten(dataclasses.replace(died, run_id="torn"))
+    run_records.save_unwritten(died, TABLE)
+    run_records.save_unwritten(dataclasses.replace(died, run_id="torn"), TABLE)
     torn = Path("data/runs/towns", SECOND, "torn.unwritten")
     torn.write_text(torn.read_text()[:-20])
     for day in (FIRST, SECOND):
@@ -130,6 +147,7 @@ def stored(towns, request):
     return towns
 
 
+@everywhere("towns")
 def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert files_that_hold(GONE)
     Path("keys.csv").write_text(f"town\n{GONE}\n")
@@ -178,6 +196,7 @@ def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in
     assert steps > len(STEPS)
 
 
+@everywhere("towns")
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_are_gone(towns, vacuumed):
     publishing.publish(a_file_for_each_row(towns.written(FIRST, [1, 2, 3], "run", {})))
@@ -189,9 +208,9 @@ def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_a
         assert numbers(FIRST) == [number for number in (1, 2, 3) if number > gone]
         last = last_published("towns", FIRST)
         assert last.figures.rows_out == 3 - gone
-        assert all(Path(file).exists() for file in last.facts.files)
+        assert all(map(is_there, last.facts.files))
     assert numbers(SECOND) == [4]
-    assert DeltaTable("data/published/by_town").to_pyarrow_table().num_rows == 0
+    assert DeltaTable(f"{towns.place}/by_town").to_pyarrow_table().num_rows == 0
 
 
 def test_a_log_that_the_days_of_one_run_share_goes_too(stored):
@@ -252,6 +271,7 @@ def test_a_run_held_back_whose_files_do_not_tell_what_they_asked_counts_as_one_t
     assert not run_records.spark_log("towns", THIRD, "old").exists()
 
 
+@everywhere("towns")
 def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest_stays(stored):
     crashed = run_records.save(stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})).facts
     stored.publish(FOURTH, [5], statuses={5: "error"})
@@ -264,6 +284,7 @@ def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest
     assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table()["number"].to_pylist() == [5]
 
 
+@everywhere("towns")
 def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
     with leased(TABLE, "2013-01-12", "working"):
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
@@ -273,6 +294,7 @@ def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
     assert numbers(FIRST) == [1, NUMBER]
 
 
+@everywhere("towns")
 @pytest.mark.parametrize("day", [FIRST, SECOND])  # one whose rows are taken out, a new one
 def test_a_run_that_began_meanwhile_is_told_and_the_same_again_forgets_what_it_wrote(towns, monkeypatch, capsys, day):
     towns.store({NUMBER: {"temp_c": 1.0}})

@@ -10,11 +10,13 @@ from jobs.errors import DeclarationError
 from jobs.process.day_pipeline import DayPipeline
 from jobs.tables import run_records
 from jobs.tables.published_runs import last_published
+from tests.support.places import everywhere
 from tidegate.__main__ import main
 
 FIRST, SECOND, THIRD = "2013-01-10", "2013-01-11", "2013-01-12"
 
 
+@everywhere("towns")
 def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
     before = towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
     now = towns.written(FIRST, [1, 2, 3], "remapped", {2: "not_asked", 3: "not_asked"})
@@ -43,6 +45,7 @@ def test_it_is_each_row_that_counts_not_how_many_there_are(towns):
     assert lost_answers(before, now).startswith("lookup weather: 1 row has an answer in the published day")
 
 
+@everywhere("towns")
 def test_rows_that_were_forgotten_since_have_lost_nothing(towns):
     towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
     assert main(["forget", "weather", "--key", "town=town-1", "--package", "declared"]) == 0
@@ -57,6 +60,7 @@ def test_an_answer_that_does_not_fit_any_more_is_for_the_checks_to_judge(towns):
     assert lost_answers(before, towns.written(FIRST, [1, 2], "remapped", {2: "error"})) == ""
 
 
+@everywhere("towns")
 def test_the_days_are_those_that_readers_see(towns):
     assert published_days(towns.enrichment, FIRST) == []
     for day in (FIRST, SECOND, THIRD):

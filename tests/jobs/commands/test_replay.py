@@ -14,6 +14,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.process.day_pipeline import DayPipeline
 from jobs.tables import run_records
+from tests.support.places import everywhere
 from tidegate.__main__ import main
 
 DAY = "2013-01-10"
@@ -28,6 +29,7 @@ def test_a_day_without_letters_starts_nothing(towns):
     assert replay(pipeline(towns.enrichment), DAY) is None  # there is no Spark that it could start
 
 
+@everywhere("towns")
 def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(towns):
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
     assert letters_of(towns.enrichment, DAY)["_key"].to_pylist() == ['["town-3"]']
@@ -85,6 +87,7 @@ def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
     assert void_what_failed(towns.enrichment, DAY, letters) == 2
 
 
+@everywhere("towns")
 def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
     towns.publish(DAY, [1, 2, 3, 4], statuses={3: "error"})
     towns.store({1: {"temp_c": 1.0}, 77: {"temp_c": 1.0}})  # other days have asked as it is declared now

@@ -10,11 +10,16 @@ from deltalake import DeltaTable
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
+from jobs.storage.stored_files import is_there
+from jobs.tables.delivery import deliver
+from jobs.tables.leases import leased
+from tests.support.places import everywhere
 from tidegate.__main__ import main
 
 DAY = "2013-01-10"
 
 
+@everywhere("towns")
 def test_compact_loses_no_answer_and_says_what_it_did(towns, capsys):
     assert main(["compact", "--package", "declared"]) == 0
     assert capsys.readouterr().out == "Nothing is stored yet.\n"
@@ -23,7 +28,7 @@ def test_compact_loses_no_answer_and_says_what_it_did(towns, capsys):
     assert main(["compact", "weather", "--package", "declared"]) == 0
     message = capsys.readouterr().out
     assert message.startswith(
-        "weather               5 records; 5 parts taken in, 0 records dropped, 0 files deleted   /"
+        "weather               5 records; 5 parts taken in, 0 records dropped, 0 files deleted   "
     )
     wanted = pa.array([key_text((f"town-{number}",)) for number in range(5)])
     assert select(towns.folder, wanted, now_us=2**60, ttl=FOR_EVER).answers.num_rows == 5
@@ -39,17 +44,31 @@ def test_compact_removes_what_a_run_killed_days_ago_left_and_nothing_of_a_run_at
     assert [path.name for path in Path(towns.folder.path, "runs").iterdir()] == ["at-work"]
 
 
+@everywhere("towns")
 def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, capsys):
     towns.publish(DAY, [1, 2], statuses={2: "error"})
     towns.publish(DAY, [1], run_id="again")
     towns.written(DAY, [1], "never published", {})
     assert main(["vacuum", "towns", "--package", "declared"]) == 0
     assert set(capsys.readouterr().out.splitlines()) == {
-        f"data/published/{name}: 0 old files and 0 unpublished runs removed"
+        f"{towns.place}/{name}: 0 old files and 0 unpublished runs removed"
         for name in ("towns", "towns__audit", "towns__dead_letters", "by_town")
     }
     assert main(["vacuum", "towns", "--keep-days", "0", "--package", "declared"]) == 0
-    assert "data/published/towns: 1 old file and 1 unpublished run removed" in capsys.readouterr().out.splitlines()
-    assert DeltaTable("data/published/towns").to_pyarrow_table()["number"].to_pylist() == [1]
+    assert f"{towns.place}/towns: 1 old file and 1 unpublished run removed" in capsys.readouterr().out.splitlines()
+    assert DeltaTable(f"{towns.place}/towns").to_pyarrow_table()["number"].to_pylist() == [1]
     assert main(["vacuum", "towns", "--keep-days", "-1", "--package", "declared"]) == 2
     assert capsys.readouterr().err == "--keep-days is -1; it must be 0 or more.\n"
+
+
+def test_vacuum_removes_what_a_publication_that_crashed_left_on_a_store_and_nothing_of_a_run_at_work(towns, s3):
+    towns.place = s3.bucket
+    towns.declare()
+    kept = towns.publish(DAY, [1]).facts
+    crashed = [deliver(towns.written(DAY, [2], run_id, {}).facts) for run_id in ("crashed", "at work")]
+    with leased(f"{s3.bucket}/towns", "2013-01-11", "at work"):
+        assert main(["vacuum", "towns", "--package", "declared"]) == 0
+        assert all(map(is_there, [*kept.files, *crashed[0].files, *crashed[1].files]))
+        assert main(["vacuum", "towns", "--keep-days", "0", "--package", "declared"]) == 0
+    found = [is_there(file) for facts in (kept, *crashed) for file in facts.files]
+    assert found == [True, False, True]
