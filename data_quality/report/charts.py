@@ -162,8 +162,8 @@ def _dates(days: Sequence[str]) -> dict[str, Any]:
 
 
 def _date(day: str, *, with_year: bool) -> str:
-    date = dt.date.fromisoformat(day)
-    return f"{date:%b} {date.day}" + (f"<br>{date.year}" if with_year else "")
+    date, hour = dt.date.fromisoformat(day[:10]), day[11:].replace("Z", "h")
+    return f"{date:%b} {date.day} {hour}".rstrip() + (f"<br>{date.year}" if with_year else "")
 
 
 def _bar(

@@ -142,7 +142,7 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
     return {
         "enrichment": enrichment,
         "day": day.day,
-        "weekday": dt.date.fromisoformat(day.day).strftime("%A"),
+        "weekday": dt.date.fromisoformat(day.day[:10]).strftime("%A"),
         "unwritten": day.unwritten,
         "readers_see": readers_see(days, place),
         "dagster": f"{asset}?view=partitions&partition={day.day}",
@@ -186,7 +186,7 @@ def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
         "enrichment": enrichment,
         "days": list(zip(days, found, strict=True)),
         "names": names,
-        "months": _by_month([day.day for day in days]),
+        "groups": _groups([day.day for day in days]),
         "state": days[-1].state if days else "no days",
         "held_back": [day for day in days if day.state != "published"],
         "last_published": next((day.record for day in reversed(days) if day.is_published), None),
@@ -194,10 +194,17 @@ def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
     }
 
 
-def _by_month(days: Sequence[str]) -> list[list[dt.date]]:
-    """Days in order, as dates, grouped by month."""
-    dates = map(dt.date.fromisoformat, days)
-    return [list(month) for _, month in itertools.groupby(dates, key=lambda date: (date.year, date.month))]
+def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Days in order under their month, hours under their day: the heading, and the name and short label of each."""
+    groups = []
+    for group, members in itertools.groupby(days, key=lambda day: day[:10] if day[10:] else day[:7]):
+        labelled = [(day, day[11:13] or day[8:10].lstrip("0")) for day in members]
+        by_hours = len(group) == len("2013-01-10")
+        date = dt.date.fromisoformat(group if by_hours else f"{group}-01")
+        fits = len(labelled) > 2
+        form = ("%d %b" if fits else "%d") if by_hours else ("%b %Y" if fits else "%b")
+        groups.append((date.strftime(form), labelled))
+    return groups
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from jobs.declare.calendar import is_day
 from jobs.declare.discovery import Discovered, declared_in, modules_of
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
@@ -19,8 +20,8 @@ def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, s
     """The result for each enrichment: its name, the sentences, and whether it is right. A fault does not stop the
     others.
 
-    day: of the input; by default the last one of each enrichment. Raises DeclarationError if the package does not
-    exist.
+    day: of the input, or an hour; for enrichments without such days, and by default, the last one of each. Raises
+    DeclarationError if the package does not exist.
     """
     checked: list[Discovered] = []
     for module in modules_of(package):
@@ -41,7 +42,7 @@ def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, s
 def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Iterator[tuple[str, bool]]:
     """All faults, a sentence each, including known ones; or a sentence that the enrichment is right."""
     with _noting(enrichment, wrong):
-        day = day or last_day(enrichment.input)
+        day = day if day and is_day(day, enrichment.input.every) else last_day(enrichment.input)
     input_day = None
     if day is not None:
         with _noting(enrichment, wrong):

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import datetime as dt
 
-from jobs.declare.calendar import require_day
+from jobs.declare.calendar import begin_of, hours_between, is_day, require_day
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 
 
-def day_range(first: str, last: str, *, names: tuple[str, str]) -> list[str]:
-    """Every day from first to last, both included, in order. names: the two options' names for messages.
+def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str, str]) -> list[str]:
+    """Every day from first to last, both included, in order; of an enrichment by hours every hour of these days, or
+    from hour to hour. names: the two options' names for messages.
 
     Raises:
         DeclarationError: One of them is not a day, or the last is before the first.
     """
-    begin, end = (dt.date.fromisoformat(require_day(*given)) for given in zip((first, last), names, strict=True))
-    if end < begin:
-        raise DeclarationError(f"{names[1]} is {end}, before {names[0]}, {begin}.")
-    return [(begin + dt.timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
+    for day, name in zip((first, last), names, strict=True):
+        require_end(enrichment, day, name)
+    begin, end = begin_of(first, enrichment.zone), end_of(last, enrichment.zone)
+    if end <= begin:
+        raise DeclarationError(f"{names[1]} is {last}, before {names[0]}, {first}.")
+    if enrichment.input.every == "hour":
+        return hours_between(begin, end)
+    first_day, last_day = (dt.date.fromisoformat(day) for day in (first, last))
+    return [(first_day + dt.timedelta(days=number)).isoformat() for number in range((last_day - first_day).days + 1)]
+
+
+def require_end(enrichment: Enrichment, day: str, name: str) -> None:
+    """Raise DeclarationError unless it is a day, or an hour of an enrichment by hours. name: the option's."""
+    if not (enrichment.input.every == "hour" and is_day(day, "hour")):
+        require_day(day, name)
+
+
+def end_of(day: str, zone: str) -> dt.datetime:
+    """When a day of the time zone, or an hour, ends; in UTC."""
+    if is_day(day, "hour"):
+        return begin_of(day, zone) + dt.timedelta(hours=1)
+    return begin_of((dt.date.fromisoformat(day) + dt.timedelta(days=1)).isoformat(), zone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import schema
+from jobs.commands.day_range import end_of
+from jobs.declare.calendar import begin_of
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
 from jobs.storage.stored_files import is_there, parquet_source
@@ -29,11 +32,13 @@ NOT_ANSWERED = ("not_asked",)
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
-    """The published days from `first` to `last`, both included; by default to the newest."""
+    """The published days, or hours, from `first` to `last`, both included; by default to the newest."""
+    zone = enrichment.zone
+    begin, end = begin_of(first, zone), end_of(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC)
     table = table_at(enrichment.output.path)
     partitions = [] if table is None else table.partitions()
     days = {str(partition[enrichment.input.partition]) for partition in partitions}
-    return sorted(day for day in days if first <= day and (last is None or day <= last))
+    return sorted(day for day in days if begin <= begin_of(day, zone) < end)
 
 
 def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:

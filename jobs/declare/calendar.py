@@ -1,4 +1,4 @@
-"""The days, times and time zones of a declaration."""
+"""The days, hours, times and time zones of a declaration."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import datetime as dt
 import difflib
 import re
 import zoneinfo
+from typing import Literal
 
 from jobs.errors import DeclarationError
 
+Every = Literal["day", "hour"]
+HOUR = "%Y-%m-%dT%HZ"  # of UTC: a local hour comes twice when the clock is put back, and does not sort by its offset
 CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
@@ -32,16 +35,55 @@ def require_zone(zone: str) -> None:
         raise DeclarationError(f"zone is {zone!r}; it must name a time zone, as 'Europe/Berlin'.{meant}") from error
 
 
-def is_day(text: str) -> bool:
-    """Whether the text is a day in the form of folder names, 2013-01-10; no other date format counts."""
+def is_day(text: str, every: Every = "day") -> bool:
+    """Whether the text is a day in the form of folder names, 2013-01-10, or an hour, 2013-01-10T05Z; no other format
+    counts.
+    """
     try:
+        if every == "hour":
+            return dt.datetime.strptime(text, HOUR).replace(tzinfo=dt.UTC).strftime(HOUR) == text
         return dt.date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
 
 
-def require_day(day: str, where: str = "day") -> str:
-    """Return a `day` of the form 2013-01-10. Raises DeclarationError for any other text."""
-    if is_day(day):
+def require_day(day: str, where: str = "day", every: Every = "day") -> str:
+    """Return a `day` of the form 2013-01-10, or an hour of the form 2013-01-10T05Z. Raises DeclarationError for any
+    other text.
+    """
+    if is_day(day, every):
         return day
-    raise DeclarationError(f"{where} is {day!r}; it must be a date, as 2013-01-10.")
+    what = "an hour of UTC, as 2013-01-10T05Z" if every == "hour" else "a date, as 2013-01-10"
+    raise DeclarationError(f"{where} is {day!r}; it must be {what}.")
+
+
+def day_column(every: Every) -> str:
+    """The rule for the column of the day in a table that is an input."""
+    if every == "hour":
+        return "the column of the hour must be a string such as 2013-01-10T05Z"
+    return "the column of the day must be a date, or a string such as 2013-01-10"
+
+
+def begin_of(day: str, zone: str) -> dt.datetime:
+    """When a day of the time zone, or an hour, begins; in UTC."""
+    if is_day(day, "hour"):
+        return dt.datetime.strptime(day, HOUR).replace(tzinfo=dt.UTC)
+    return dt.datetime.combine(dt.date.fromisoformat(day), dt.time(), zoneinfo.ZoneInfo(zone)).astimezone(dt.UTC)
+
+
+def last_ended(now: dt.datetime, every: Every, zone: str) -> str:
+    """Yesterday in the time zone, or the hour before that of `now`."""
+    if every == "hour":
+        return (now.astimezone(dt.UTC) - dt.timedelta(hours=1)).strftime(HOUR)
+    return (now.astimezone(zoneinfo.ZoneInfo(zone)).date() - dt.timedelta(days=1)).isoformat()
+
+
+def hours_between(begin: dt.datetime, end: dt.datetime) -> list[str]:
+    """The hours that begin at `begin` or later and before `end`, in order; each comes once, however clocks change."""
+    seconds = range(-(-int(begin.timestamp()) // 3600) * 3600, int(end.timestamp()), 3600)
+    return [dt.datetime.fromtimestamp(second, dt.UTC).strftime(HOUR) for second in seconds]
+
+
+def column_value(day: str) -> dt.date | str:
+    """What the day's column of the tables holds: a date; an hour is a text, as no type of SQL is an hour."""
+    return day if is_day(day, "hour") else dt.date.fromisoformat(day)

@@ -13,7 +13,7 @@ from jobs import schema
 from jobs.declare.answer_casts import AnswerColumn
 from jobs.declare.answer_types import read_ddl
 from jobs.declare.budgets import Budget, check_budgets
-from jobs.declare.calendar import is_cron, require_day, require_zone
+from jobs.declare.calendar import Every, is_cron, require_day, require_zone
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
@@ -49,6 +49,7 @@ class Input:
             table of another enrichment is a Delta table.
         schema: The columns to read from CSV or JSON, which do not name their types, in Spark's DDL.
         table: Of format "iceberg": `catalog.namespace.table`; pyiceberg's configuration names the catalog.
+        every: "day", or "hour": then all that is said of a day goes for an hour of UTC, named as 2013-01-10T05Z.
     """
 
     path: str = ""
@@ -58,12 +59,15 @@ class Input:
     format: InputFormat = field(default="parquet", metadata=WHERE_DECLARED)
     schema: str = field(default="", metadata=WHERE_DECLARED)
     table: str = field(default="", metadata=WHERE_DECLARED)
+    every: Every = field(default="day", metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name
         if self.format not in get_args(InputFormat):
             known = ", ".join(get_args(InputFormat))
             raise DeclarationError(f"input: format is {self.format!r}; it must be one of: {known}.")
+        if self.every not in get_args(Every):
+            raise DeclarationError(f"input: every is {self.every!r}; it must be day or hour.")
         self._check_schema()
         self._check_place()
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
@@ -221,10 +225,10 @@ class Enrichment:
         key: The key columns of mode key_ordered.
         event_time: Enables watermarks and late rows; None disables both.
         tolerance: The tolerated failures of a published day.
-        schedule: Cron in `zone`; each run enriches the day before.
+        schedule: Cron in `zone`; each run enriches the day before, or the hour before.
         publish_by: "HH:MM" in `zone`, on the day after: until then a stopped day is restarted.
         zone: Time zone of schedule, publish_by and the input's days, as "Europe/Berlin".
-        start: First day, for backfills.
+        start: First day in `zone`, for backfills.
         end: The day after the last one; None for no end.
         owners: Owners of the Dagster asset: mail addresses, or team:name.
         description: Description of the Dagster asset.
@@ -351,6 +355,8 @@ class Enrichment:
             raise DeclarationError(f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'.")
         if self.publish_by is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", self.publish_by):
             raise DeclarationError(f"publish_by is {self.publish_by!r}; it must be a time of day, as '06:30'.")
+        if self.input.every == "hour":
+            self._check_hours()
         require_zone(self.zone)
         for name in ("start", "end"):
             if getattr(self, name) is not None:
@@ -360,6 +366,17 @@ class Enrichment:
         wrong = [severity for severity in self.severities.values() if severity not in ("error", "warn")]
         if wrong:
             raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
+
+    def _check_hours(self) -> None:
+        """Refuse what needs whole days."""
+        if self.schedule is not None and self.schedule.split()[1] != "*":
+            raise DeclarationError(
+                f"schedule is {self.schedule!r}, and each run enriches the hour before; its second field must be *, as "
+                "in '5 * * * *'."
+            )
+        for name in ("publish_by", "windows"):
+            if getattr(self, name):
+                raise DeclarationError(f'{name} is given, and needs days; leave it out with Input(every="hour").')
 
     def _check_windows(self) -> None:
         if self.windows and self.event_time is None:

@@ -118,16 +118,16 @@ def files_in(declared: Input, day: str) -> list[StoredFile]:
 
 
 def last_day(declared: Input) -> str:
-    """The last day of the input. Raises DeclarationError without any."""
+    """The last day, or hour, of the input. Raises DeclarationError without any."""
     if declared.format in TABLES:
         if last := _table(declared).last_day:
             return last
         raise DeclarationError(f"input: {declared.place} has no rows of any day.")
     prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
-    names = _listed(stored_files.folders_in, root)
-    days: list[str] = [day for name in names if name.startswith(prefix) and is_day(day := name.removeprefix(prefix))]
-    if days:
-        return max(days)
+    names: list[str] = _listed(stored_files.folders_in, root)
+    days = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+    if last := max((day for day in days if is_day(day, declared.every)), default=None):
+        return last
     refuse_table_formats(root, root)
     meant = nearest_to(declared, "2013-01-10")
     raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
@@ -145,10 +145,10 @@ def _table(declared: Input) -> DeltaInput | IcebergInput:
         require_extra("iceberg", 'Input(format="iceberg")')
         from jobs.input.iceberg import IcebergInput
 
-        return IcebergInput.at(declared.table, declared.partition)
+        return IcebergInput.at(declared.table, declared.partition, declared.every)
     from jobs.input.delta import DeltaInput  # deltalake, which definitions load without
 
-    return DeltaInput.at(declared.path, declared.partition)
+    return DeltaInput.at(declared.path, declared.partition, every=declared.every)
 
 
 def _of_table(table: DeltaInput | IcebergInput, day: str) -> list[StoredFile]:
@@ -192,12 +192,17 @@ def nearest_to(declared: Input, day: str) -> str:
     """A sentence, after a space, that names a folder similar to the one of this day; empty without one."""
     prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
     there = [name for name in _listed(stored_files.folders_in, root) if "=" in name]
-    misnamed = [name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix)))]
+    misnamed = [
+        name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix), declared.every))
+    ]
     same_day = [name for name in misnamed if _digits(name.rpartition("=")[2]) == _digits(day)]
     close = same_day or difflib.get_close_matches(f"{prefix}{day}", misnamed, n=1, cutoff=0.0)
     if not close:
         return ""
-    return f" There is {root}/{close[0]}; the folder of a day is named {prefix}YYYY-MM-DD (Input.partition)."
+    kind = (
+        f"an hour is named {prefix}YYYY-MM-DDTHHZ" if declared.every == "hour" else f"a day is named {prefix}YYYY-MM-DD"
+    )
+    return f" There is {root}/{close[0]}; the folder of {kind} (Input.partition)."
 
 
 def _digits(text: str) -> str:

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
+from jobs.declare.calendar import Every, day_column
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn
 from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in
@@ -27,15 +28,18 @@ OTHERWISE = "or write the rows of each day to Parquet files in a folder of their
 
 @dataclass(frozen=True)
 class DeltaInput:
-    """One version of a Delta table, partitioned by the day. root: its folder or URL. partition: the day's column."""
+    """One version of a Delta table, partitioned by the day or the hour. root: its folder or URL. partition: the column
+    of it.
+    """
 
     table: DeltaTable
     root: str
     partition: str
+    every: Every
     version_name: ClassVar = "version"
 
     @classmethod
-    def at(cls, path: str, partition: str, version: int | None = None) -> DeltaInput:
+    def at(cls, path: str, partition: str, version: int | None = None, *, every: Every = "day") -> DeltaInput:
         """Open a version of the table, by default the last one.
 
         Raises NoInput without a table, and DeclarationError without such a version, for Parquet files without a log,
@@ -51,7 +55,7 @@ class DeltaInput:
                         f'input: {root} is not a Delta table, and Input(format="delta") says it is one.'
                     )
                 raise NoInput(f"input: there is no Delta table at {root}; nothing can be enriched.")
-            opened = cls(DeltaTable(path, version=version), root, partition)
+            opened = cls(DeltaTable(path, version=version), root, partition, every)
             opened._refuse_what_is_not_read()
         except (DeltaError, OSError, ValueError) as error:
             named = f"version {version} of {root}" if version is not None else root
@@ -125,11 +129,8 @@ class DeltaInput:
                 f"{self.partition} alone, the column of the day (Input.partition)."
             )
         kind = next(field.type for field in self.table.schema().fields if field.name == self.partition)
-        if kind not in (PrimitiveType("date"), PrimitiveType("string")):
-            raise DeclarationError(
-                f"input: {self.partition} in {self.root} is {kind.type}; the column of the day must be a date, or a "
-                "string such as 2013-01-10."
-            )
+        if kind != PrimitiveType("string") and (kind != PrimitiveType("date") or self.every == "hour"):
+            raise DeclarationError(f"input: {self.partition} in {self.root} is {kind.type}; {day_column(self.every)}.")
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:

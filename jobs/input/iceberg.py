@@ -19,33 +19,35 @@ from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import DateType, NestedField, PrimitiveType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.config import Config
 
-from jobs.declare.calendar import is_day
+from jobs.declare.calendar import Every, begin_of, day_column, is_day
 from jobs.errors import DeclarationError, NoInput, TidegateError
 from jobs.input.staged_files import ScannedFile
 from jobs.input.types import InputColumn, columns_of
 from jobs.storage.stored_files import StoredFile, error_text
 
-TIMES = (TimestampType, TimestamptzType)
+PARTED = {"day": DayTransform, "hour": HourTransform}
 
 
 @dataclass(frozen=True)
 class IcebergInput:
     """The last snapshot of an Iceberg table, with the table's present columns.
 
-    root: its name, after that of its catalog. partition: a column of days, or a partition field, the day of a time.
+    root: its name, after that of its catalog. partition: a column of days or hours, or a partition field, the day or
+    the hour of a time.
     """
 
     table: Table
     root: str
     partition: str
+    every: Every
     version_name: ClassVar = "snapshot"
 
     @classmethod
-    def at(cls, name: str, partition: str) -> IcebergInput:
+    def at(cls, name: str, partition: str, every: Every) -> IcebergInput:
         """Open `catalog.namespace.table`.
 
         Raises NoInput without a table or a snapshot of it, and DeclarationError for a catalog that is not configured or
@@ -60,7 +62,7 @@ class IcebergInput:
             )
         with _reading(name):
             try:
-                opened = cls(load_catalog(catalog, **configured).load_table(table), name, partition)  # type: ignore[arg-type]
+                opened = cls(load_catalog(catalog, **configured).load_table(table), name, partition, every)  # type: ignore[arg-type]
             except NoSuchTableError as error:
                 raise NoInput(f"input: there is no Iceberg table {name}; nothing can be enriched.") from error
         if opened.table.current_snapshot() is None:
@@ -75,7 +77,7 @@ class IcebergInput:
     @property
     def last_day(self) -> str | None:
         """The last day of a file, whose rows may be deleted since; None where no file names days."""
-        return max(filter(is_day, (self._last_day_in(task.file) for task in self._planned())), default=None)
+        return max(filter(None, (self._last_day_in(task.file) for task in self._planned())), default=None)
 
     def files(self, day: str) -> list[StoredFile]:
         """The data files that may have rows of a day, by path. Raises DeclarationError where rows are deleted in a way
@@ -107,34 +109,32 @@ class IcebergInput:
     @functools.cached_property
     def _day_column(self) -> NestedField:
         """The column that tells a row's day: a date, a text or a time."""
-        table = self.table.schema()
+        table, by_days = self.table.schema(), self.every == "day"
         column = next((field for field in table.fields if field.name == self.partition), None)
-        if column is None:
-            days = (field for field in self.table.spec().fields if isinstance(field.transform, DayTransform))
-            source = next((field.source_id for field in days if field.name == self.partition), None)
-            if source is None:
-                raise DeclarationError(
-                    f"input: {self.root} has no column {self.partition}, the column of the day (Input.partition): it "
-                    f"must be a date, a string such as 2013-01-10, or a partition field, the day of a time; the table "
-                    f"has {', '.join(table.column_names)}."
-                )
-            return table.find_field(source)
-        if not isinstance(column.field_type, (DateType, StringType)):
-            raise DeclarationError(
-                f"input: {self.partition} in {self.root} is {column.field_type}; the column of the day must be a date, "
-                "or a string such as 2013-01-10."
-            )
-        return column
+        if column is not None:
+            if isinstance(column.field_type, StringType) or (isinstance(column.field_type, DateType) and by_days):
+                return column
+            found = f"{self.partition} in {self.root} is {column.field_type}"
+        else:
+            times = (field for field in self.table.spec().fields if isinstance(field.transform, PARTED[self.every]))
+            source = next((field.source_id for field in times if field.name == self.partition), None)
+            if source is not None:
+                return table.find_field(source)
+            found = f"{self.root} has no column {self.partition} (Input.partition), but {', '.join(table.column_names)}"
+        raise DeclarationError(
+            f"input: {found}; {day_column(self.every)}, or a partition field, the {self.every} of a time."
+        )
 
     def _rows_of(self, day: str) -> BooleanExpression:
         column = self._day_column
         term = Reference(self.table.schema().find_column_name(column.field_id) or column.name)
-        if not isinstance(column.field_type, TIMES):
+        if not isinstance(column.field_type, (TimestampType, TimestamptzType)):
             return EqualTo(term=term, value=literal(day))
-        after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
+        begin = begin_of(day, "UTC")
+        end = begin + dt.timedelta(**{f"{self.every}s": 1})
         zone = "+00:00" if isinstance(column.field_type, TimestamptzType) else ""
-        first, end = (literal(f"{one}T00:00:00{zone}") for one in (day, after))
-        return And(GreaterThanOrEqual(term=term, value=first), LessThan(term=term, value=end))
+        first, after = (literal(f"{one:%Y-%m-%dT%H:00:00}{zone}") for one in (begin, end))
+        return And(GreaterThanOrEqual(term=term, value=first), LessThan(term=term, value=after))
 
     def _planned(self, wanted: BooleanExpression | None = None) -> list[FileScanTask]:
         with _reading(self.root):
@@ -161,17 +161,25 @@ class IcebergInput:
                 if entry.snapshot_id in snapshots
             }
 
-    def _last_day_in(self, file: DataFile) -> str:
-        """By its partition, else by its statistics; another text where neither names a day."""
+    def _last_day_in(self, file: DataFile) -> str | None:
+        """By its partition, else by its statistics; None where neither names a day."""
         column = self._day_column
         for place, field in enumerate(self.table.specs()[file.spec_id].fields):
-            if field.source_id == column.field_id and isinstance(field.transform, (IdentityTransform, DayTransform)):
-                return field.transform.to_human_string(column.field_type, file.partition[place])[:10]
+            known = isinstance(field.transform, (IdentityTransform, PARTED[self.every]))
+            if known and field.source_id == column.field_id:
+                return self._day_in(field.transform.to_human_string(column.field_type, file.partition[place]))
         last = (file.upper_bounds or {}).get(column.field_id)
         if last is None or not isinstance(column.field_type, PrimitiveType):
-            return ""
+            return None
         value: Any = from_bytes(column.field_type, last)
-        return IdentityTransform().to_human_string(column.field_type, value)[:10]
+        return self._day_in(IdentityTransform().to_human_string(column.field_type, value))
+
+    def _day_in(self, text: str) -> str | None:
+        """text: a day, an hour or a time, as Iceberg writes them: 2013-01-10, 2013-01-10-05, 2013-01-10T05:59:59."""
+        if self.every == "hour" and not is_day(text, "hour"):
+            text = f"{text[:10]}T{text[11:13]}Z"
+        text = text if self.every == "hour" else text[:10]
+        return text if is_day(text, self.every) else None
 
 
 @contextlib.contextmanager

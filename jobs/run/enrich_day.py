@@ -69,7 +69,7 @@ def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, b
     reports: list[Report] = [terminal]
     try:
         enrichment = load(options.enrichment)
-        require_day(day)
+        require_day(day, every=enrichment.input.every)
         reports.append(progress_to(run_records.progress_file(enrichment.name, day)))
         rules = RunOptions(
             max_calls=options.max_calls,

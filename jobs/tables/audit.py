@@ -5,13 +5,12 @@ Made from the run's files, without calls.
 
 from __future__ import annotations
 
-import datetime as dt
-
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from jobs import schema
+from jobs.declare.calendar import column_value
 from jobs.schema import DayFacts
 from jobs.tables import by_run
 
@@ -28,7 +27,7 @@ def write(facts: DayFacts) -> None:
     dataset = ds.dataset(files, format="parquet")
     columns = {name: ds.field(name) for name in _columns(facts, dataset.schema)}
     columns[by_run.RUN] = ds.scalar(facts.run_id)
-    columns[facts.declared.partition] = ds.scalar(dt.date.fromisoformat(facts.day))
+    columns[facts.declared.partition] = ds.scalar(column_value(facts.day))
     by_run.write(table_of(facts.declared.table), facts, dataset.scanner(columns=columns).to_reader())
 
 

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from jobs import schema
+from jobs.declare.calendar import column_value
 from jobs.schema import DayFacts, LookupFacts
 from jobs.tables import by_run
 from jobs.tables.asked_keys import asked_texts
@@ -54,7 +55,7 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
     found = table_at(table_of(table))
     if found is None:
         return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
-    return found.to_pyarrow_table(filters=[(partition, "=", dt.date.fromisoformat(day))])
+    return found.to_pyarrow_table(filters=[(partition, "=", column_value(day))])
 
 
 def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
@@ -99,6 +100,5 @@ def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.Re
         pa.array([facts.run_id] * rows, pa.string()),
     ]
     columns |= {field.name: array for field, array in zip(OWN_COLUMNS, own, strict=True)}
-    day = dt.date.fromisoformat(facts.day)
-    columns[facts.declared.partition] = pa.array([day] * rows, pa.date32())
+    columns[facts.declared.partition] = pa.array([column_value(facts.day)] * rows)
     return pa.RecordBatch.from_pydict(columns)

@@ -11,7 +11,9 @@ from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
 
+from jobs.declare.calendar import Every
 from jobs.errors import TidegateError
 from jobs.storage import durable
 from jobs.storage.urls import below, is_url
@@ -27,6 +29,11 @@ def saying_format() -> CommitProperties:
     without one is of format 1.
     """
     return CommitProperties(app_transactions=[Transaction(FORMAT_NAME, FORMAT)])
+
+
+def day_type(every: Every) -> PrimitiveType:
+    """Of the column of the day: that of `jobs.declare.calendar.column_value`."""
+    return PrimitiveType("string" if every == "hour" else "date")
 
 
 def table_at(path: str) -> DeltaTable | None:

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
 from jobs import schema
+from jobs.declare.calendar import is_day
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.delivery import deliver, discard_work
-from jobs.tables.delta_log import lasting, saying_format, table_at
+from jobs.tables.delta_log import day_type, lasting, saying_format, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 
@@ -177,7 +177,7 @@ def delta_schema(facts: DayFacts) -> Schema:
     written = pq.read_schema(facts.files[0])
     columns = pa.schema([written.field(name).with_nullable(True) for name in published_columns(facts)])
     fields = Schema.from_arrow(columns).fields
-    return Schema([*fields, Field(facts.declared.partition, PrimitiveType("date"))])
+    return Schema([*fields, Field(facts.declared.partition, day_type("hour" if is_day(facts.day, "hour") else "day"))])
 
 
 def add_columns(table: DeltaTable, wanted: Schema) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, Field, QueryBuilder, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
-from deltalake.schema import PrimitiveType
 
 from jobs import schema
+from jobs.declare.calendar import column_value, is_day
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta_log import day_type, table_at
 from jobs.tables.publishers import delta_errors
 
 NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -77,7 +76,8 @@ def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str
 
 def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str) -> pa.RecordBatchReader:
     """The result of the SQL over the rows of one day, under the enrichment's name; computed lazily."""
-    day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = date '{day}'"  # noqa: S608  # our own names
+    cast = "" if is_day(day, "hour") else "date "
+    day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = {cast}'{day}'"  # noqa: S608  # our own names
     query = QueryBuilder().register("__all", source)
     # a view keeps the SQL unchanged, with its WITH, semicolon or comment
     query.execute(f'CREATE VIEW "{enrichment.name}" AS {day_only}')
@@ -96,7 +96,8 @@ def _with_day(rows: pa.Table, enrichment: Enrichment, day: str) -> pa.Table:
             for value in column.unique().to_pylist():
                 if str(value).removesuffix("+00:00").removesuffix(" 00:00:00") != day:
                     raise ValueError(f"{name!r} is the column of the day, and holds {value} too; rename it")
-    days = pa.array([dt.date.fromisoformat(day)] * rows.num_rows, pa.date32())
+    value = pa.scalar(column_value(day))
+    days = pa.repeat(value, rows.num_rows)
     return rows.select(others).append_column(enrichment.input.partition, days)
 
 
@@ -111,7 +112,7 @@ def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTa
     there = published.schema().fields if published is not None else []
     by_name = {field.name.lower(): field for field in (*input_day.schema, *_answers(enrichment))}  # one per name
     new = Schema.from_arrow(pa.schema([*by_name.values()])).fields
-    fields = {field.name.lower(): field for field in (*new, Field(partition, PrimitiveType("date")), *there)}
+    fields = {field.name.lower(): field for field in (*new, Field(partition, day_type(enrichment.input.every)), *there)}
     return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])
 
 

@@ -12,7 +12,7 @@ from deltalake.schema import PrimitiveType
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta_log import day_type, table_at
 
 
 def check_types(enrichment: Enrichment, day: InputDay) -> None:
@@ -46,10 +46,11 @@ def _published_types(enrichment: Enrichment) -> dict[str, Any]:
         )
     types = {field.name: field.type for field in table.schema().fields}
     days = types[enrichment.input.partition]
-    if days != PrimitiveType("date"):
+    wanted = day_type(enrichment.input.every)
+    if days != wanted:
         raise DeclarationError(
-            f"output: the days of {path}, {enrichment.input.partition}, are {_named(days)} there, and date here. "
-            "Publish to another path."
+            f"output: the {enrichment.input.every}s of {path}, {enrichment.input.partition}, are {_named(days)} there, "
+            f"and {_named(wanted)} here. Publish to another path."
         )
     return types
 

@@ -354,18 +354,22 @@ def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
 
 
 def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | PartitionedAtRuntime:
-    """A run a day, for the day before; without a schedule, runs that are triggered with a partition key. Raises
-    ValueError where the cron has another number of runs.
+    """A run a day, for the day before, or a run an hour; without a schedule, runs that are triggered with a partition
+    key. Raises ValueError where the cron has another number of runs.
     """
     cron = entry["schedule"]
     if cron is None:
         return PartitionedAtRuntime()
+    every = entry.get("every", "day")
     minute, hour, *days = cron.split()
-    if not (minute.isdigit() and hour.isdigit() and days == ["*", "*", "*"]):
+    if not (minute.isdigit() and (hour == "*" if every == "hour" else hour.isdigit()) and days == ["*", "*", "*"]):
         raise ValueError(
-            f"{entry['name']}: schedule is {cron!r}; Airflow names a run's day by the run before it, so it must be one "
-            "time a day, as '15 2 * * *'. A day that a service stopped is tried again without another time."
+            f"{entry['name']}: schedule is {cron!r}; Airflow names a run's {every} by the run before it, so it must be "
+            f"one time a {every}, as {'5 * * * *' if every == 'hour' else '15 2 * * *'!r}. A {every} that a service "
+            "stopped is tried again without another time."
         )
+    if every == "hour":
+        return CronPartitionTimetable(cron, timezone="UTC", run_offset=-1, key_format="%Y-%m-%dT%HZ")
     return CronPartitionTimetable(cron, timezone=entry["zone"], run_offset=-1, key_format="%Y-%m-%d")
 
 

@@ -3,6 +3,7 @@
 import datetime as dt
 from zoneinfo import ZoneInfo
 
+from jobs.declare.calendar import begin_of, last_ended
 from jobs.declare.enrichment import Enrichment
 
 AGAIN_AFTER = dt.timedelta(minutes=15)  # from the end of the run that was stopped
@@ -10,7 +11,9 @@ AGAIN_AFTER = dt.timedelta(minutes=15)  # from the end of the run that was stopp
 
 def has_day(enrichment: Enrichment, day: str) -> bool:
     """Whether the day is one of those that the enrichment declares."""
-    return enrichment.start <= day and (enrichment.end is None or day < enrichment.end)
+    first, *end = (begin_of(one, enrichment.zone) for one in (enrichment.start, enrichment.end) if one is not None)
+    begin = begin_of(day, enrichment.zone)
+    return first <= begin and all(begin < one for one in end)
 
 
 def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
@@ -25,8 +28,8 @@ def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
 
 
 def yesterday(enrichment: Enrichment, now: dt.datetime) -> str:
-    """The day before `now` in the enrichment's time zone."""
-    return (now.astimezone(ZoneInfo(enrichment.zone)).date() - dt.timedelta(days=1)).isoformat()
+    """The day before `now` in the enrichment's time zone, or the hour before."""
+    return last_ended(now, enrichment.input.every, enrichment.zone)
 
 
 def local_time(enrichment: Enrichment, at: dt.datetime, form: str = "%H:%M") -> str:
@@ -50,6 +53,8 @@ def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
 
 def day_due(enrichment: Enrichment, now: dt.datetime) -> str | None:
     """The last day whose deadline has passed; None before the first declared day and after the last one."""
+    if enrichment.publish_by is None:
+        return None
     latest = dt.date.fromisoformat(yesterday(enrichment, now))
     for day in (latest.isoformat(), (latest - dt.timedelta(days=1)).isoformat()):
         until = deadline(enrichment, day)

@@ -48,6 +48,7 @@ def _entry(one: Discovered) -> dict[str, Any]:
         "schedule": enrichment.schedule,
         "publish_by": enrichment.publish_by,
         "zone": enrichment.zone,
+        "every": enrichment.input.every,
         "start": enrichment.start,
         "end": enrichment.end,
         "modes": ["nightly"] if enrichment.ledger is None else ["nightly", "replay", "remap", "refresh"],

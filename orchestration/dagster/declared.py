@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from jobs.declare.calendar import HOUR, begin_of
 from jobs.declare.discovery import Discovered, discover
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
@@ -74,10 +75,13 @@ class Declared:
         return any(lookup.dead_letters for lookup in self.facts.lookups)
 
     @property
-    def days(self) -> dg.DailyPartitionsDefinition:
-        """One partition per day of its time zone; the days of an enrichment without an end go on."""
-        return dg.DailyPartitionsDefinition(
-            start_date=self.enrichment.start, end_date=self.enrichment.end, timezone=self.enrichment.zone
+    def days(self) -> dg.TimeWindowPartitionsDefinition:
+        """One partition per day of its time zone, or per hour of UTC; those of an enrichment without an end go on."""
+        start, end, zone = self.enrichment.start, self.enrichment.end, self.enrichment.zone
+        if self.enrichment.input.every == "day":
+            return dg.DailyPartitionsDefinition(start_date=start, end_date=end, timezone=zone)
+        return dg.HourlyPartitionsDefinition(
+            start_date=begin_of(start, zone), end_date=begin_of(end, zone) if end else None, timezone="UTC", fmt=HOUR
         )
 
     @property

@@ -55,8 +55,9 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         if config.enrichment not in by_name:
             known = ", ".join(by_name)
             raise dg.Failure(f"no enrichment is called {config.enrichment!r}. There are: {known}.", allow_retries=False)
-        days = day_range(config.first, config.last or config.first, names=("first", "last"))
-        estimate = plan(by_name[config.enrichment], days).render()
+        enrichment = by_name[config.enrichment]
+        days = day_range(enrichment, config.first, config.last or config.first, names=("first", "last"))
+        estimate = plan(enrichment, days).render()
         context.log.info(estimate)
         context.add_output_metadata({"estimate": dg.MetadataValue.md(f"```\n{estimate}\n```")})
 

@@ -32,14 +32,15 @@ def day_job(declared: Declared) -> Job:
 
 
 def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefinition:
-    """Asks for yesterday at the times of `cron`, in the enrichment's time zone."""
+    """Asks for yesterday, or the hour before, at the times of `cron`, in the enrichment's time zone."""
+    by_days = declared.enrichment.input.every == "day"
 
     @dg.schedule(
         name=f"{declared.job_name}_schedule",
         job=job,
         cron_schedule=cron,
         execution_timezone=declared.enrichment.zone,
-        description=f"Asks for yesterday's {declared.name}.",
+        description=f"Asks for {declared.name} of {'yesterday' if by_days else 'the hour before'}.",
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         return request_for_yesterday(declared, context.scheduled_execution_time)
@@ -53,4 +54,5 @@ def request_for_yesterday(declared: Declared, now: dt.datetime) -> dg.RunRequest
     if declared.days.has_partition_key(day):
         return dg.RunRequest(run_key=day, partition_key=day, tags=NIGHT_FIRST)
     until = f" until before {declared.enrichment.end}" if declared.enrichment.end else ""
-    return dg.SkipReason(f"{declared.name} has the days from {declared.enrichment.start}{until}: {day} is none.")
+    every = declared.enrichment.input.every
+    return dg.SkipReason(f"{declared.name} has the {every}s from {declared.enrichment.start}{until}: {day} is none.")

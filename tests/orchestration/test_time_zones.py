@@ -2,18 +2,27 @@
 
 import dataclasses
 import datetime as dt
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 import pytest
 
 from enrichments.flights import flights
+from jobs.commands.day_range import day_range
 from jobs.errors import DeclarationError
-from orchestration.common.deadlines import day_awaited, day_due, deadline, local_time
+from orchestration.common.deadlines import day_awaited, day_due, deadline, has_day, local_time
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.schedules import day_job, nightly_schedule
 
 BERLIN = dataclasses.replace(flights, zone="Europe/Berlin", start="2026-10-01", end=None, publish_by="06:30")
 TOKYO = dataclasses.replace(BERLIN, zone="Asia/Tokyo")
+HOURLY = dataclasses.replace(
+    BERLIN,
+    input=dataclasses.replace(BERLIN.input, every="hour"),
+    publish_by=None,
+    schedule="5 * * * *",
+    start="2026-03-01",
+)
 
 
 def utc(text: str) -> dt.datetime:
@@ -49,6 +58,46 @@ def test_the_nights_of_a_changed_clock_are_one_day_each():
         for before, day in (("2026-10-23", "2026-10-24"), ("2026-10-24", "2026-10-25"), ("2027-03-26", "2027-03-27"))
     }
     assert hours == {"2026-10-24": 25, "2026-10-25": 24, "2027-03-27": 23}  # each on the morning after
+
+
+def test_the_nights_of_a_changed_clock_have_23_and_25_hours_each_once():
+    declared = Declared("a:one", HOURLY)
+    schedule = nightly_schedule(declared, "5 * * * *", day_job(declared))
+    partitions = declared.days.get_partition_keys(current_time=utc("2026-11-01T00:00"))
+    for day, begin, hours in (("2026-10-25", "2026-10-24T22", 25), ("2026-03-29", "2026-03-28T23", 23)):
+        moments = [utc(f"{begin}:00") + dt.timedelta(hours=number) for number in range(hours)]
+        wanted = [f"{moment:%Y-%m-%dT%HZ}" for moment in moments]
+        assert [moment.astimezone(ZoneInfo("Europe/Berlin")).date().isoformat() for moment in moments] == [day] * hours
+        ticks = [moment + dt.timedelta(hours=1, minutes=5) for moment in moments]
+        asked = [schedule(dg.build_schedule_context(scheduled_execution_time=tick)) for tick in ticks]
+        assert [request.partition_key for request in asked] == wanted
+        assert len({request.run_key for request in asked}) == hours
+        assert day_range(HOURLY, day, day, names=("--from", "--to")) == wanted
+        place = partitions.index(wanted[0])
+        assert partitions[place : place + hours] == wanted
+    assert len(set(partitions)) == len(partitions)
+    assert partitions == sorted(partitions)
+
+
+def test_an_hour_is_a_partition_as_soon_as_it_has_ended_and_a_backfill_begins_with_the_day_of_its_zone():
+    hours = Declared("a:one", HOURLY).days
+    assert hours.get_partition_keys(current_time=utc("2026-10-02T05:59"))[-1] == "2026-10-02T04Z"
+    assert hours.get_partition_keys(current_time=utc("2026-10-02T06:00"))[-1] == "2026-10-02T05Z"
+    assert hours.get_first_partition_key() == "2026-02-28T23Z"
+    assert [has_day(HOURLY, hour) for hour in ("2026-02-28T22Z", "2026-02-28T23Z")] == [False, True]
+    assert day_due(HOURLY, utc("2026-10-02T06:00")) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"schedule": "15 2 * * *"}, r"schedule is '15 2 \* \* \*'.*its second field must be \*, as in '5 \* "),
+        ({"publish_by": "06:30"}, r'publish_by is given, and needs days; leave it out with Input\(every="hour"\)'),
+    ],
+)
+def test_what_needs_whole_days_is_refused_with_hours(fields, message):
+    with pytest.raises(DeclarationError, match=message):
+        dataclasses.replace(HOURLY, **fields)
 
 
 def test_the_deadline_is_that_time_of_day_in_its_zone_in_summer_and_in_winter():

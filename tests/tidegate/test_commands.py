@@ -59,9 +59,13 @@ def test_an_unknown_enrichment_is_told_with_those_that_there_are():
 
 
 def test_days_are_one_or_a_range_with_both_ends():
-    assert days_of(parsed("--day", "2013-01-10")) == ["2013-01-10"]
-    assert days_of(parsed("--from", "2012-12-31", "--to", "2013-01-02")) == ["2012-12-31", "2013-01-01", "2013-01-02"]
-    assert days_of(parsed("--from", "2013-01-10")) == ["2013-01-10"]
+    assert days_of(parsed("--day", "2013-01-10"), flights) == ["2013-01-10"]
+    assert days_of(parsed("--from", "2012-12-31", "--to", "2013-01-02"), flights) == [
+        "2012-12-31",
+        "2013-01-01",
+        "2013-01-02",
+    ]
+    assert days_of(parsed("--from", "2013-01-10"), flights) == ["2013-01-10"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,7 @@ def test_days_are_one_or_a_range_with_both_ends():
 )
 def test_days_that_make_no_sense_are_refused(arguments, message):
     with pytest.raises(DeclarationError, match=message):
-        days_of(parsed(*arguments))
+        days_of(parsed(*arguments), flights)
 
 
 def test_an_argument_that_a_command_does_not_know_is_told_with_those_that_it_does(capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jobs.declare.calendar import require_day
+from jobs.declare.calendar import is_day, require_day
 from tidegate.commands.command import RIGHT, WRONG, Command
 
 
@@ -17,10 +17,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands.check import check_package
 
-    day = options.day and require_day(options.day)
+    if options.day and not is_day(options.day, "hour"):
+        require_day(options.day)
     right = True
     checked = 0
-    for name, message, is_right in check_package(options.package, day):
+    for name, message, is_right in check_package(options.package, options.day):
         print(f"{name:30} {'right' if is_right else 'WRONG'}   {message}")
         right &= is_right
         checked += 1

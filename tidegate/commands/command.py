@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.commands.day_range import day_range
-from jobs.declare.calendar import require_day
 from jobs.declare.discovery import Discovered, discover_named
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 
 RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/run/enrich_day.py
@@ -55,12 +55,15 @@ def add_days(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day, inclusive (default: --from)")
 
 
-def days_of(options: argparse.Namespace) -> list[str]:
-    """The days of the options, in order. Raises DeclarationError without a day, and for an invalid range."""
+def days_of(options: argparse.Namespace, enrichment: Enrichment) -> list[str]:
+    """The days of the options, in order; of an enrichment by hours its hours. Raises DeclarationError without a day,
+    and for an invalid range.
+    """
     if options.day is not None:
         if options.first is not None or options.last is not None:
             raise DeclarationError("--day gives one day, --from and --to several: write one or the other.")
-        return [require_day(options.day, "--day")]
+        return day_range(enrichment, options.day, options.day, names=("--day", "--day"))
     if options.first is None:
         raise DeclarationError("no day is given: write --day 2013-01-10, or --from 2013-01-01 --to 2013-01-10.")
-    return day_range(options.first, options.first if options.last is None else options.last, names=("--from", "--to"))
+    last = options.first if options.last is None else options.last
+    return day_range(enrichment, options.first, last, names=("--from", "--to"))

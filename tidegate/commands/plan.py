@@ -15,7 +15,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands.plan import plan
 
-    print(plan(named(options).enrichment, days_of(options)).render())
+    enrichment = named(options).enrichment
+    print(plan(enrichment, days_of(options, enrichment)).render())
     return RIGHT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from jobs.declare.calendar import require_day
+from jobs.commands.day_range import require_end
 from jobs.declare.discovery import discover
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
@@ -28,10 +28,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import remap
 
-    first = require_day(options.first, "--from")
-    last = options.last and require_day(options.last, "--to")
+    first, last = options.first, options.last
     status = RIGHT
-    for reference, enrichment in _named(options):
+    found = _named(options)
+    for _, enrichment in found:
+        require_end(enrichment, first, "--from")
+        require_end(enrichment, last or first, "--to")
+    for reference, enrichment in found:
         days = remap.published_days(enrichment, first, last)
         if not days:
             nothing = f"no day from {first} to {last or 'now'} is published: nothing to do."

@@ -20,8 +20,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import replay
 
-    day = require_day(options.day, "--day")
     pipeline = pipeline_of(options)
+    day = require_day(options.day, "--day", pipeline.enrichment.input.every)
     events = replay.replay(pipeline, day)
     if events is None:
         if options.json:

@@ -23,7 +23,8 @@ def _run(options: argparse.Namespace) -> int:
     caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
     given = [part for name, value in caps.items() if value is not None for part in (name, str(value))]
     pipeline = pipeline_of(options)
-    return tell_as_asked(options, pipeline, pipeline.run(days_of(options), DayOptions(given, until_red=True)))
+    days = days_of(options, pipeline.enrichment)
+    return tell_as_asked(options, pipeline, pipeline.run(days, DayOptions(given, until_red=True)))
 
 
 COMMAND = Command(

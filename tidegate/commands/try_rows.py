@@ -39,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
             f"lookup {acting[0]}: idempotent=False: a run could not know of the calls that are made here, and would "
             "make them again. Try the others with --lookup, and this one at a service for tests, declared idempotent."
         )
-    day = require_day(options.day, "--day") if options.day else last_day(enrichment.input)
+    day = require_day(options.day, "--day", enrichment.input.every) if options.day else last_day(enrichment.input)
     rows = first_rows(preflight(enrichment, day), options.rows)
     keys = keys_of(enrichment, lookups, rows, _tell, show_personal=options.show_personal)  # before the first call
     width = shutil.get_terminal_size((120, 24)).columns

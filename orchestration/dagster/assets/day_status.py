@@ -3,7 +3,6 @@
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, EventLogRecord, RunsFilter
@@ -13,6 +12,7 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
+from jobs.declare.calendar import begin_of
 from jobs.tables import run_records
 from orchestration.dagster.declared import Declared
 
@@ -81,7 +81,7 @@ def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> 
 
 def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
     """The same that failed since the day began, the last one first."""
-    since = dt.datetime.combine(dt.date.fromisoformat(day), dt.time(), ZoneInfo(declared.enrichment.zone))
+    since = begin_of(day, declared.enrichment.zone)
     return _runs(instance, declared, day, RunsFilter(statuses=[DagsterRunStatus.FAILURE], created_after=since))
 
 

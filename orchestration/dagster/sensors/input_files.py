@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster import RunsFilter
 
+from jobs.declare.calendar import begin_of, hours_between, is_day
 from jobs.input.day import files_in
 from jobs.tables import run_records
 from orchestration.common.deadlines import yesterday
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 
-DAYS = 7  # back from yesterday; what comes later is left to a person, who backfills
+DAYS, HOURS = 7, 24  # back from the last that ended; what comes later is left to a person, who backfills
 QUIET = 120.0  # s; files younger than that may still be written
 
 
@@ -58,14 +59,23 @@ class InputScan:
         self.requests: list[dg.RunRequest] = []
 
     def at_days(self) -> None:
-        last = dt.date.fromisoformat(max(yesterday(one.enrichment, self._now) for one in self._readers))
-        for back in range(DAYS):
-            day = (last - dt.timedelta(days=back)).isoformat()
+        for day in self._last_days():
             readers = [one for one in self._readers if one.days.has_partition_key(day)]
             found = files_of(readers[0], day) if readers else None
             if found is None or self._is_new(readers, day, found):
                 continue
             self.seen |= {day: self._known[day]} if day in self._known else {}  # looked at again next time
+
+    def _last_days(self) -> list[str]:
+        """Newest first; days and hours where an input has readers by both."""
+        ended = [yesterday(one.enrichment, self._now) for one in self._readers]
+        found = []
+        if hour := max((one for one in ended if is_day(one, "hour")), default=None):
+            begin = begin_of(hour, "UTC")
+            found += hours_between(begin - dt.timedelta(hours=HOURS - 1), begin + dt.timedelta(hours=1))[::-1]
+        if day := max((one for one in ended if is_day(one)), default=None):
+            found += [(dt.date.fromisoformat(day) - dt.timedelta(days=back)).isoformat() for back in range(DAYS)]
+        return found
 
     def _is_new(self, readers: Sequence[Declared], day: str, found: DayFiles) -> bool:
         """Note the files and ask for runs. False when nothing is to be noted of them now."""

@@ -333,7 +333,7 @@ def other(value):
     return None
 
 
-BY_HAND = {"request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table"}
+BY_HAND = {"request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table", "every"}
 
 
 def changed_once(value):
@@ -360,6 +360,9 @@ def test_the_fingerprint_changes_with_any_field():
         "schedule": dataclasses.replace(flights, schedule=None),
         "publish_by": dataclasses.replace(flights, publish_by="07:00"),
         "zone": dataclasses.replace(flights, zone="Europe/Berlin"),
+        "every": dataclasses.replace(
+            flights, schedule=None, publish_by=None, input=dataclasses.replace(flights.input, every="hour")
+        ),
         "table": dataclasses.replace(flights, input=Input(format="iceberg", table="lake.shop.flights")),
         "table, other": dataclasses.replace(flights, input=Input(format="iceberg", table="lake.web.flights")),
         "returns": dataclasses.replace(

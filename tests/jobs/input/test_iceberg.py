@@ -189,6 +189,30 @@ def test_the_day_of_a_time_that_the_table_is_partitioned_by_is_a_day(lake, colum
     assert last_day(by_time.input) == NEXT
 
 
+@pytest.mark.parametrize("column", ["at", "noon", "hour"])
+def test_an_hour_is_that_of_a_time_that_the_table_is_partitioned_by_or_a_text(lake, column):
+    columns = COLUMNS.append(pa.field("hour", pa.string()))
+    table = lake.create_table("shop.orders", columns)
+    if column != "hour":
+        with table.update_spec() as spec:
+            spec.add_field(column, "hour", "by_hour")
+    begin = {"at": "2026-01-01T23:00+00:00", "noon": "2026-01-01T23:00", "hour": "2026-01-01T23Z"}[column]
+    later = {"at": "2026-01-02T00:00+00:00", "noon": "2026-01-02T00:00", "hour": "2026-01-02T00Z"}[column]
+    values = [text if column == "hour" else dt.datetime.fromisoformat(text) for text in (begin, later)]
+    table.append(
+        pa.concat_tables(
+            [rows(1, columns=columns, **{column: values[0]}), rows(2, columns=columns, **{column: values[1]})]
+        )
+    )
+    partition = "hour" if column == "hour" else "by_hour"
+    by_hour = dataclasses.replace(MOODS, input=dataclasses.replace(MOODS.input, partition=partition, every="hour"))
+    assert [row["id"] for row in read(find_input(by_hour, "2026-01-01T23Z"))] == [1]
+    assert [row["id"] for row in read(find_input(by_hour, "2026-01-02T00Z"))] == [2]
+    assert last_day(by_hour.input) == "2026-01-02T00Z"
+    with pytest.raises(NoInput):
+        find_input(by_hour, "2026-01-01T22Z")
+
+
 # -- deletes that only other engines write -----------------------------------------------------------------------------
 class DeletesWriter(ManifestWriterV2):
     def content(self):
@@ -300,7 +324,7 @@ def test_a_catalog_that_is_not_configured_or_does_not_answer_is_refused(lake, mo
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (None, "lake.shop.orders has no column date, the column of the day (Input.partition): it must be a date, a "),
+        (None, "lake.shop.orders has no column date (Input.partition), but id; the column of the day must be a date, "),
         (LongType(), "date in lake.shop.orders is long; the column of the day must be a date, or a string such as "),
     ],
 )

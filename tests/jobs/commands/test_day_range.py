@@ -1,0 +1,48 @@
+"""The days and hours of a range, as the options of commands name them."""
+
+import dataclasses
+
+import pytest
+
+from enrichments.flights import flights
+from jobs.commands.day_range import day_range
+from jobs.declare.calendar import is_day
+from jobs.errors import DeclarationError
+
+HOURLY = dataclasses.replace(
+    flights, input=dataclasses.replace(flights.input, every="hour"), publish_by=None, schedule=None, zone="Asia/Kolkata"
+)
+NAMES = ("--from", "--to")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "hours", "ends"),
+    [
+        ("2026-01-01", "2026-01-01", 24, ["2025-12-31T19Z", "2026-01-01T18Z"]),  # Kolkata's day begins at 18:30 UTC
+        ("2026-01-01T05Z", "2026-01-01T07Z", 3, ["2026-01-01T05Z", "2026-01-01T07Z"]),
+        ("2026-01-01T05Z", "2026-01-01", 14, ["2026-01-01T05Z", "2026-01-01T18Z"]),
+    ],
+)
+def test_hours_are_named_by_themselves_or_by_the_days_of_the_zone(first, last, hours, ends):
+    found = day_range(HOURLY, first, last, names=NAMES)
+    assert (len(found), found[:: len(found) - 1]) == (hours, ends)
+
+
+@pytest.mark.parametrize(
+    ("enrichment", "first", "last", "message"),
+    [
+        (HOURLY, "2026-01-01T07Z", "2026-01-01T06Z", "--to is 2026-01-01T06Z, before --from, 2026-01-01T07Z"),
+        (HOURLY, "2026-01-01T7Z", "2026-01-02", "--from is '2026-01-01T7Z'; it must be a date, as 2013-01-10"),
+        (flights, "2026-01-01T07Z", "2026-01-02", "--from is '2026-01-01T07Z'; it must be a date, as 2013-01-10"),
+    ],
+)
+def test_a_range_that_makes_no_sense_is_refused(enrichment, first, last, message):
+    with pytest.raises(DeclarationError, match=message):
+        day_range(enrichment, first, last, names=NAMES)
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-01-01T5Z", "2026-01-01T24Z", "2026-01-01 05", "2026-01-01T05:00Z", "2026-01-01"]
+)
+def test_no_other_format_is_an_hour(text):
+    assert not is_day(text, "hour")
