@@ -47,7 +47,11 @@ class Trigger:
 
     def of_writer(self) -> dict[str, Any]:
         """As the arguments of Spark's `trigger`."""
-        return {"availableNow": True} if self.every is None else {"processingTime": f"{round(self.every * 1000)} ms"}
+        return (
+            {"availableNow": True}
+            if self.every is None
+            else {"processingTime": f"{round(self.every * 1000)} milliseconds"}
+        )
 
     def of_reader(self) -> dict[str, Any]:
         """As options of Spark's file source."""
@@ -98,12 +102,12 @@ class Stream:
         finally:
             query.stop()
 
-    def _note(self, number: int, records: Sequence[DayRecord]) -> None:
-        done = [BatchDone(number, record.facts.day, record.facts.run_id) for record in records]
+    def _note(self, number: int, records: Sequence[DayRecord], late: int) -> None:
         state = self._state
+        done = [BatchDone.of(number, record) for record in records]
         self._save(
             query=query_id(self._checkpoint), batches=state.batches + 1, last_batch=number,
-            rows=state.rows + sum(record.figures.rows_out for record in records),
+            rows=state.rows + sum(one.rows for one in done), rows_late=state.rows_late + late,
             last=(*state.last, *done)[-SHOWN:],
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from jobs.process.publish_decision import Quality, held_back_by, kept
 from jobs.run.day import run_input
 from jobs.run.preflight import check_input
 from jobs.run.published_sources import PublishedSources
+from jobs.run.stream_watermark import StreamWatermark
 from jobs.tables import run_records
 from jobs.tables.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
 from jobs.tables.leases import Lease, leased
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.schema import DayRecord
 
-Published = Callable[[int, Sequence["DayRecord"]], object]
+Published = Callable[[int, Sequence["DayRecord"], int], object]
 
 
 class MicroBatches:
@@ -37,7 +38,7 @@ class MicroBatches:
         checkpoint: Of the query.
         quality: The checks.
         wait: s, for a run that works on one of the days.
-        published: Told of each published batch.
+        published: Told of each published batch: its number, its records, and its rows that came late.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class MicroBatches:
         self._spark, self._enrichment, self._checkpoint, self._quality = spark, enrichment, checkpoint, quality
         self._wait, self._published = wait, published
         self._sources = PublishedSources(enrichment)
+        self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
     def __call__(self, _frame: DataFrame, number: int) -> None:
@@ -60,7 +62,7 @@ class MicroBatches:
         try:
             batch = MicroBatch(query_id(self._checkpoint), number)
             if is_published(self._enrichment.output.path, batch):
-                complete_records(self._enrichment, batch)
+                self._watermark.advance(complete_records(self._enrichment, batch))
             else:
                 self._do(batch)
         except Exception as error:
@@ -82,7 +84,7 @@ class MicroBatches:
             self._refuse_red(batch, records)
             if records:
                 records = publish_batch(records, batch, leases)
-        self._published(batch.number, records)
+        self._published(batch.number, records, self._watermark.advance(records))
 
     def _enriched(self, files: Sequence[Path], day: str, run_id: str) -> DayRecord | None:
         """The record of the rows of a day, judged; None without a row."""

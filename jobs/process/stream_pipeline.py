@@ -11,11 +11,10 @@ from pathlib import Path
 from jobs.errors import DayTaken, DeclarationError
 from jobs.input.stream_files import check_streamable
 from jobs.process import stream_state
-from jobs.process.day_events import FAILED, DayOutcome
+from jobs.process.day_events import FAILED
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import WaitForEnd, ended
-from jobs.process.stream_state import StreamState
-from jobs.tables import run_records
+from jobs.process.stream_state import BatchDone, StreamState
 from jobs.tables.leases import leased
 
 PROGRAM = Path(__file__).resolve().parent / "enrich_stream.py"
@@ -34,8 +33,7 @@ class StreamStarting:
 class BatchPublished:
     """The rows of one day in a batch: readers see them now."""
 
-    batch: int
-    outcome: DayOutcome
+    done: BatchDone
 
 
 @dataclass(frozen=True)
@@ -117,13 +115,8 @@ class _Follower:
         yield self._end(state, code)
 
     def _published(self, state: StreamState) -> Iterator[BatchPublished]:
-        for done in state.last:
-            if done.run_id not in self._reported:
-                self._reported.add(done.run_id)
-                record = run_records.of_run(self._name, done.day, done.run_id)
-                if record is not None:
-                    outcome = DayOutcome(done.day, done.run_id, record.state, "", record, warnings=record.warnings)
-                    yield BatchPublished(done.batch, outcome)
+        yield from (BatchPublished(done) for done in state.last if done.run_id not in self._reported)
+        self._reported = {done.run_id for done in state.last}
 
     def _end(self, state: StreamState | None, code: int) -> StreamEnded:
         warning = self._pipeline.render()

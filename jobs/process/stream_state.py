@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from jobs.schema import Facts
+from jobs.schema import DayRecord, Facts
 from jobs.tables import run_records
 
 ROOT = Path("data/streams")
@@ -18,11 +19,30 @@ SHOWN = 20  # last batches in the file
 
 @dataclass(frozen=True)
 class BatchDone(Facts):
-    """The rows of one day in one batch; the record of its run says the rest."""
+    """The rows of one day in one batch."""
 
     batch: int
     day: str
     run_id: str
+    rows: int
+    calls: int
+    from_ledger: int
+    dead_letters: int
+    version: int | None  # of the table that has them
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, batch: int, record: DayRecord) -> Self:
+        lookups = record.figures.lookups
+        return cls(
+            batch, record.facts.day, record.facts.run_id,
+            rows=record.figures.rows_out,
+            calls=sum(lookup.calls for lookup in lookups),
+            from_ledger=sum(lookup.from_ledger for lookup in lookups),
+            dead_letters=record.dead_letters,
+            version=record.published_version,
+            warnings=record.warnings,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,6 +56,7 @@ class StreamState(Facts):
     query: str = ""  # Spark's id of it
     batches: int = 0
     rows: int = 0
+    rows_late: int = 0  # late for their task, or for the watermark of the batches before
     last_batch: int | None = None
     last: tuple[BatchDone, ...] = ()  # the last SHOWN, oldest first
     reason: str = ""  # one sentence; of a stream that failed or was stopped

@@ -20,9 +20,11 @@ from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.tables import audit, dead_letters, run_records
 from jobs.tables.asked_keys import files_of_days
+from jobs.tables.day_so_far import together
 from jobs.tables.delivery import deliver
 from jobs.tables.delta_log import lasting, table_at
 from jobs.tables.leases import Lease
+from jobs.tables.published_runs import last_published
 from jobs.tables.publishers import alone_with, storing
 from jobs.tables.publishing import COMMIT_TRIES, add_actions, add_columns, beside, created, delta_schema, transaction_of
 
@@ -51,22 +53,37 @@ def is_published(table: str, batch: MicroBatch) -> bool:
     return there is not None and _has(there, batch)
 
 
-def complete_records(enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)) -> None:
-    """Save as published what a kill left as written, after the commit of the batch."""
+def complete_records(
+    enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)
+) -> list[DayRecord]:
+    """The records of a published batch, those saved as published that a kill left as written after the commit."""
     runs = {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
     found = [run_records.of_run(enrichment.name, day, run) for day, run in runs if run.startswith(batch.runs)]
-    if left := [record for record in found if record is not None and record.state == "written"]:
+    records = [record for record in found if record is not None]
+    if left := [record for record in records if record.state == "written"]:
         table = table_at(enrichment.output.path)
         assert table is not None  # it has the batch
-        _save_published(left, table.version(), now)
+        _save_published(left, batch, table.version(), now)
+    return records
 
 
-def _save_published(records: Sequence[DayRecord], version: int, now: Clock) -> list[DayRecord]:
+def _save_published(records: Sequence[DayRecord], batch: MicroBatch, version: int, now: Clock) -> list[DayRecord]:
+    """Save the records, each with the figures of its day so far, in place of the one of the batch before. Returns them
+    with the figures of this batch.
+    """
     at = now().isoformat(timespec="seconds")
-    return [
-        run_records.save(dataclasses.replace(record, state="published", published_version=version, published_at=at))
-        for record in records
+    published = [
+        dataclasses.replace(record, state="published", published_version=version, published_at=at) for record in records
     ]
+    for record in published:
+        name, day = record.facts.declared.enrichment, record.facts.day
+        before = last_published(name, day)
+        if before is None or not before.facts.run_id.startswith(f"{batch.query}-"):  # a run made the day anew
+            run_records.save(record)
+            continue
+        run_records.save(dataclasses.replace(record, figures=together(before.figures, record.figures)))
+        run_records.remove(name, record.facts.declared.table, run_records.path_of(before))
+    return published
 
 
 def publish_batch(
@@ -95,7 +112,7 @@ def publish_batch(
                 audit.write(record.facts)
                 dead_letters.write(record.facts)
             version = _append(table_at(table) or created(records[0].facts), records, batch)
-        return _save_published(records, version, now)
+        return _save_published(records, batch, version, now)
 
 
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:

@@ -64,10 +64,15 @@ def replace(path: Path, text: str) -> None:
         raise
 
 
+def path_of(record: DayRecord) -> Path:
+    facts = record.facts
+    return folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json"
+
+
 def save(record: DayRecord) -> DayRecord:
     """Save the record in place of an earlier one of the run, durably; of a table on an object store there too."""
     facts = record.facts
-    path = folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json"
+    path = path_of(record)
     durable.write(path, record.to_json().encode())
     record_copies.send(facts.declared.table, ROOT / facts.declared.enrichment, path)
     return record

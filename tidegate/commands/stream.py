@@ -7,14 +7,17 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from jobs.errors import DeclarationError
 from jobs.process.stream_pipeline import BatchPublished, StreamEnded, StreamEvent, StreamStarting, run_stream
+from jobs.process.stream_state import BatchDone
 from jobs.wording import counted
-from orchestration.common.day_results import EXIT_CODES, result, result_of
-from orchestration.common.states import CRASHED
+from orchestration.common.day_results import EXIT_CODES, result
+from orchestration.common.report_server import served
+from orchestration.common.states import CRASHED, PUBLISHED
 from tidegate.commands.command import Command, add_enrichment
-from tidegate.commands.days import add_wait, line, pipeline_of
+from tidegate.commands.days import add_wait, pipeline_of
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -54,16 +57,36 @@ def _tell(enrichment: str, events: Iterator[StreamEvent], *, as_json: bool) -> i
         match event:
             case StreamStarting():
                 print(f"starting Spark, which logs to {event.log}", file=sys.stderr, flush=True)
-            case BatchPublished() if as_json:
-                message = result_of(enrichment, event.outcome)
-                print(json.dumps(message | {"batch": event.batch, "spark_log": None}), flush=True)
             case BatchPublished():
-                print(f"batch {event.batch}  {line(event.outcome)}", flush=True)
-                for warning in event.outcome.warnings:
-                    print(f"batch {event.batch}  warning: {warning}", flush=True)
+                print(json.dumps(_object(enrichment, event.done)) if as_json else _line(event.done), flush=True)
             case StreamEnded():
                 status = _tell_end(enrichment, event, as_json=as_json)
     return status
+
+
+def _object(enrichment: str, done: BatchDone) -> dict[str, Any]:
+    return result(enrichment, done.day, PUBLISHED, "") | {
+        "batch": done.batch,
+        "run_id": done.run_id,
+        "report": served(f"reports/{enrichment}/{done.day}/index.html"),
+        "warnings": list(done.warnings),
+        "figures": {
+            "rows": done.rows,
+            "calls": done.calls,
+            "answers_from_ledger": done.from_ledger,
+            "dead_letters": done.dead_letters,
+            "version": done.version,
+        },
+    }
+
+
+def _line(done: BatchDone) -> str:
+    letters = f", {counted(done.dead_letters, 'dead letter')}" if done.dead_letters else ""
+    line = (
+        f"batch {done.batch}  {done.day}  {counted(done.rows, 'row')}, {counted(done.calls, 'call')}, "
+        f"{counted(done.from_ledger, 'answer')} from the ledger{letters}; version {done.version}"
+    )
+    return "\n".join([line, *(f"batch {done.batch}  {done.day}  warning: {warning}" for warning in done.warnings)])
 
 
 def _tell_end(enrichment: str, end: StreamEnded, *, as_json: bool) -> int:

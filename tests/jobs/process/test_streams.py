@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,14 +19,15 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from data_quality import batch, day
-from data_quality.day_quality import CHECKS
+from data_quality.day_quality import CHECKS, DayQuality
 from demo.killing import kill_tree
 from jobs.declare.loading import load
 from jobs.process import stream_state
-from jobs.process.enrich_stream import main
+from jobs.process.enrich_stream import Stream, Trigger, main
 from jobs.run.day import run_day
 from jobs.tables import run_records
 from jobs.tables.leases import leased
+from jobs.tables.published_runs import last_published
 from jobs.tables.publishing import publish
 
 pytestmark = pytest.mark.spark
@@ -34,6 +36,7 @@ TABLE = "data/published/towns"
 PROGRAM = ["--enrichment", "declared.towns:towns", "--quality", "data_quality.day_quality:DayQuality"]
 DAY, NEXT = "2013-01-10", "2013-01-11"
 DECLARATION = """
+from datetime import timedelta
 from tidegate import *
 
 weather = HttpLookup(
@@ -42,6 +45,7 @@ weather = HttpLookup(
 )
 towns = Enrichment(
     name="towns", input=Input(path="data/raw/towns"), lookups=[weather], output=Output(path="data/published/towns"),
+    event_time=EventTime("at", max_out_of_orderness=timedelta(seconds=5)),
 )
 """
 
@@ -59,7 +63,8 @@ class Project:
         """A file of input, there at once."""
         folder = Path(f"data/raw/towns/date={date}")
         folder.mkdir(parents=True, exist_ok=True)
-        rows = {"number": pa.array(numbers, pa.int64()), "town": [f"town-{number}" for number in numbers]}
+        times = pa.array([1_000_000 * number for number in numbers], pa.timestamp("us", "UTC"))
+        rows = {"number": pa.array(numbers, pa.int64()), "town": [f"town-{one}" for one in numbers], "at": times}
         pq.write_table(pa.table(rows), folder / f".{name}")
         (folder / f".{name}").rename(folder / f"{name}.parquet")
 
@@ -108,6 +113,43 @@ def test_each_pass_publishes_what_is_new_judged_as_a_day_in_one_commit_of_the_qu
     assert batch.check(spark, facts, figures) == day.check(spark, facts, figures)
     assert not any(verdict.holds_back for verdict in first[0].verdicts)
     assert project.run().state == "unchanged"
+
+
+def test_the_record_of_a_day_has_the_figures_of_all_its_batches(project, spark):
+    for number in range(3):
+        project.put(f"f{number}", [number, 10])
+        project.run()
+    (record,) = run_records.load("towns")
+    (weather,) = record.figures.lookups
+    assert (record.figures.rows_in, record.figures.rows_out) == (6, 6)
+    assert (weather.outcomes["ok"], weather.calls, weather.from_ledger, weather.requests.sent) == (6, 4, 2, 4)
+    assert weather.latency_p50_ms is not None
+
+
+def test_a_row_behind_the_watermark_of_the_batches_before_is_counted_as_late(project, spark):
+    project.put("a", [1, 20])
+    assert project.run().rows_late == 0
+    project.put("b", [3, 15, 16])
+    assert project.run().rows_late == 1
+    project.put("c", [30, 24, 25, 8])
+    assert project.run().rows_late == 2
+    assert project.rows() == [1, 3, 8, 15, 16, 20, 24, 25, 30]
+
+
+def test_a_stream_with_a_trigger_goes_on_and_its_health_file_says_so(project, spark, wait_for):
+    stream = Stream(load("declared.towns:towns"), DayQuality(), wait=0.0)
+    thread = threading.Thread(target=stream.run, args=(Trigger(0.2),))
+    thread.start()
+    for number in range(2):
+        project.put(f"f{number}", [number])
+        wait_for(lambda last=number: (state := stream_state.read("towns")) and state.last_batch == last, 60)
+    state = stream_state.read("towns")
+    (query,) = spark.streams.active
+    assert (state.state, state.query, state.last[-1].rows) == ("running", query.id, 1)
+    query.stop()
+    thread.join()
+    assert stream_state.read("towns").state == "published"
+    assert project.rows() == [0, 1]
 
 
 def test_a_days_run_and_a_stream_leave_out_what_the_other_has_published(project, spark):
@@ -209,8 +251,7 @@ def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(pr
     assert len(project.calls()) == KILLS * each
     repeated = len(service.log) - KILLS * each
     assert repeated <= lost
-    records = [record for record in run_records.load("towns") if record.state == "published"]
-    assert sum(record.figures.rows_out for record in records) == KILLS * each
+    assert last_published("towns", DAY).figures.rows_out == KILLS * each
     assert DeltaTable(f"{TABLE}__audit").to_pyarrow_table().num_rows == KILLS * each
     print(f"{place}: {KILLS} kills, {repeated} calls repeated of {lost}")
 

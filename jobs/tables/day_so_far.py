@@ -1,0 +1,56 @@
+"""The figures of a day that came in several micro-batches: their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields, replace
+from decimal import Decimal
+from typing import Any
+
+from jobs.schema import Billed, DayMetrics, LookupMetrics, RequestMetrics
+
+
+def together(before: DayMetrics, now: DayMetrics) -> DayMetrics:
+    """The figures of a day's batches so far and of one more. What no sum tells, as a latency, is of the last one."""
+    known = {one.name: one for one in before.lookups}
+    return replace(
+        now,
+        rows_in=before.rows_in + now.rows_in,
+        rows_out=before.rows_out + now.rows_out,
+        rows_late=before.rows_late + now.rows_late,
+        lookups=tuple(_of_lookup(known[one.name], one) if one.name in known else one for one in now.lookups),
+        job_s=round(before.job_s + now.job_s, 3),
+    )
+
+
+def _of_lookup(before: LookupMetrics, now: LookupMetrics) -> LookupMetrics:
+    oldest = [at for at in (before.oldest_answer_at, now.oldest_answer_at) if at is not None]
+    return replace(
+        now,
+        **_sums(before, now, leave=("latency_p50_ms", "latency_p99_ms")),
+        outcomes={outcome: before.outcomes.get(outcome, 0) + rows for outcome, rows in now.outcomes.items()},
+        oldest_answer_at=min(oldest, default=None),
+        requests=_requests(before.requests, now.requests),
+        billed=_billed(before.billed, now.billed),
+    )
+
+
+def _requests(before: RequestMetrics | None, now: RequestMetrics | None) -> RequestMetrics | None:
+    return replace(now, **_sums(before, now)) if before and now else now or before
+
+
+def _billed(before: Billed | None, now: Billed | None) -> Billed | None:
+    if before is None or now is None:
+        return now or before
+    cost, saved = Decimal(before.cost) + Decimal(now.cost), Decimal(before.saved) + Decimal(now.saved)
+    return replace(now, **_sums(before, now), cost=f"{cost:f}", saved=f"{saved:f}")
+
+
+def _sums(before: Any, now: Any, *, leave: Collection[str] = ()) -> dict[str, Any]:
+    """The sums of all fields that are numbers on both sides."""
+    numbers = {field.name: (getattr(before, field.name), getattr(now, field.name)) for field in fields(now)}
+    return {
+        name: one + other
+        for name, (one, other) in numbers.items()
+        if name not in leave and isinstance(one, int | float) and isinstance(other, int | float)
+    }
