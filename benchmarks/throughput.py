@@ -2,6 +2,7 @@
 
     python benchmarks/throughput.py                     500,000 rows to Parquet, ordered, audit columns written
     python benchmarks/throughput.py --rows 100000 --runs 3
+    python benchmarks/throughput.py --limits          also with a limit over runs, and with a rate
     python benchmarks/throughput.py --profile           where a worker's event loop spends its time (no Spark)
 
 Beside an identity mapInArrow that writes the same columns, the audit ones as constants: all that Spark, Arrow and
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +30,17 @@ import pyarrow.parquet as pq
 from whole_run import write_enriched
 
 from jobs.input.day import InputDay, of_files
+from jobs.limits.store_url import LIMITS_URL
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import PartitionRun
-from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output, Rate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TASKS = 2
 IN_FLIGHT = 100
+NEVER_REACHED = Rate(10_000_000, per="second")
 
 
 class AtOnce:
@@ -47,11 +50,13 @@ class AtOnce:
         return [{"x": 1.5}]
 
 
-def enrichment(mode: str = "ordered", *, ledger: Ledger | None = None, shared: bool = False) -> Enrichment:
+def enrichment(
+    mode: str = "ordered", *, ledger: Ledger | None = None, shared: bool = False, rate: Sequence[Rate] = ()
+) -> Enrichment:
     cache = {} if shared else {"cache": None}
     lookup = AsyncFunctionLookup(
         name="f", function=AtOnce, keys={"id": "id"}, returns="x DOUBLE", timeout=60.0, max_concurrency=IN_FLIGHT,
-        **cache,
+        rate=rate, **cache,
     )  # fmt: skip
     return Enrichment(
         name="bench", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), mode=mode, ledger=ledger
@@ -126,10 +131,18 @@ class Bench:
         out = str(self.root / f"out-{self.number}")
         prepared.mapInArrow(constants(to_arrow_schema(written, timezone="UTC")), written).write.parquet(out)
 
-    def tidegate(self, mode: str, *, ledger: bool = False, shared: bool = False) -> None:
+    def limited(self, rate: Sequence[Rate] = ()) -> None:
+        """With the calls in flight leased from a store, and a rate that is never reached."""
+        os.environ[LIMITS_URL] = f"file://{self.root}/limits.sqlite"
+        try:
+            self.tidegate("ordered", rate=rate)
+        finally:
+            del os.environ[LIMITS_URL]
+
+    def tidegate(self, mode: str, *, ledger: bool = False, shared: bool = False, rate: Sequence[Rate] = ()) -> None:
         kept = Ledger(str(self.root / f"ledger-{self.number}")) if ledger else None
         self.number += 1
-        declared, out = enrichment(mode, ledger=kept, shared=shared), self.root / f"out-{self.number}"
+        declared, out = enrichment(mode, ledger=kept, shared=shared, rate=rate), self.root / f"out-{self.number}"
         write_enriched(self.frame(), declared, out, day=self.day)
 
     def measure(self, work: Callable[[], None]) -> float:
@@ -172,6 +185,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--shared", action="store_true", help="with --profile: equal calls are shared, the default")
+    parser.add_argument("--limits", action="store_true", help="also with limits")
     options = parser.parse_args()
     if options.profile:
         profile(options.rows, shared=options.shared)
@@ -186,6 +200,9 @@ def main() -> None:
             "tidegate, ordered, equal calls shared": lambda: bench.tidegate("ordered", shared=True),
             "tidegate, ordered, ledger on": lambda: bench.tidegate("ordered", ledger=True),
         }
+        if options.limits:
+            contenders["tidegate, ordered, limit over runs"] = bench.limited
+            contenders["tidegate, ordered, limit and rate"] = lambda: bench.limited([NEVER_REACHED])
         print(f"W2: {options.rows:,} rows, {TASKS} tasks, to Parquet", flush=True)
         for work in contenders.values():  # warms the JVM and Spark's Python workers
             work()

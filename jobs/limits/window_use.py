@@ -48,6 +48,8 @@ class WindowUse:
 
     def __init__(self, window: float, unit: str, of_a_call: int, each: Fraction = ONE) -> None:
         self.window, self.unit, self.of_a_call, self.each = window, unit, of_a_call, each
+        self._is_one = each == ONE  # spares the arithmetic of fractions for each request
+        self._arrives = arrives_within(window)
         self._reserved = 0
         self._used = 0
         self._sent: deque[Sent] = deque()  # requests that may not have arrived yet, in this order
@@ -91,7 +93,7 @@ class WindowUse:
 
     def send(self, amount: int, now: float, *, of_reserved: int) -> Sent:
         """One of its requests leaves and uses so much, likewise."""
-        sent = Sent(now + arrives_within(self.window), amount)
+        sent = Sent(now + self._arrives, amount)
         self._reserved -= of_reserved
         self._used += amount
         if self.window < math.inf:
@@ -106,7 +108,7 @@ class WindowUse:
 
     def amount_of(self, units: int) -> int:
         """What so many units take."""
-        return math.ceil(units * self.each)
+        return units if self._is_one else math.ceil(units * self.each)
 
     def _pace(self, now: float) -> None:
         if now >= self._paced_since + PACE:
@@ -123,15 +125,18 @@ class CallUse:
         until: The end of the call by this clock. No request leaves after it, as others may use the lease by then.
     """
 
+    __slots__ = ("_billed", "_clock", "_reserved", "_sent", "_until")
+
     def __init__(self, limits: Iterable[WindowUse], clock: Callable[[], float], until: float = math.inf) -> None:
         self._clock = clock
         self._until = until
-        self._reserved = {limit: limit.of_a_call for limit in limits}
-        self._billed: dict[str, int] = {}
+        self._reserved: dict[WindowUse, int] = {}
+        self._billed: dict[str, int] | None = None
         self._sent: list[tuple[WindowUse, Sent]] = []
         now = clock()
-        for limit in self._reserved:
+        for limit in limits:
             limit.reserve(now)
+            self._reserved[limit] = limit.of_a_call
 
     def request_left(self, items: int) -> None:
         """One request of the call is about to leave, with so many keys that no earlier one had.
@@ -144,11 +149,13 @@ class CallUse:
         for limit, reserved in self._reserved.items():
             if limit.unit in SENT:
                 used = limit.amount_of(1 if limit.unit == "request" else items)
-                self._sent.append((limit, limit.send(used, now, of_reserved=min(used, reserved))))
-                self._reserved[limit] -= min(used, reserved)
+                of_reserved = min(used, reserved)
+                self._sent.append((limit, limit.send(used, now, of_reserved=of_reserved)))
+                self._reserved[limit] = reserved - of_reserved
 
     def bill(self, unit: str, many: int) -> None:
         """The call reports what it used."""
+        self._billed = self._billed or {}
         self._billed[unit] = self._billed.get(unit, 0) + many
 
     def end(self, *, known: bool) -> None:
@@ -156,12 +163,14 @@ class CallUse:
         may have used all that it reserved.
         """
         now = self._clock()
-        for limit, sent in self._sent if known else ():
-            limit.arrived(sent, now)
+        if known:
+            for limit, sent in self._sent:
+                limit.arrived(sent, now)
         for limit, reserved in self._reserved.items():
             used = 0
             if limit.unit not in SENT:
-                billed = limit.amount_of(self._billed.get(limit.unit, 0))
+                billed = limit.amount_of(self._billed.get(limit.unit, 0)) if self._billed else 0
                 used = billed if known else max(billed, reserved)
-            limit.use(used, now, of_reserved=reserved)
+            if used or reserved:
+                limit.use(used, now, of_reserved=reserved)
         self._reserved = {}

@@ -18,6 +18,7 @@ from jobs.errors import BudgetExhausted, RunStopped
 from jobs.limits.store_url import LIMITS_URL
 from jobs.run.call_shares import CallShares
 from jobs.run.link_server import Connection, LinkServer
+from jobs.task.lease_messages import claims_of, message_of, seen_of
 from jobs.task.link_protocol import (
     AGAIN,
     ASK,
@@ -33,7 +34,6 @@ from jobs.task.link_protocol import (
     STOP,
     DriverAddress,
 )
-from jobs.task.service_lease import claims_of, message_of, seen_of
 
 if TYPE_CHECKING:
     from jobs.limits.lease_keeper import LeaseKeeper

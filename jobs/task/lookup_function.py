@@ -7,7 +7,7 @@ loop, by RetryLater.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -90,8 +90,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
         marks = ledger is not None and not lookup.repeatable
         requests_wait = lease is not None and isinstance(caller, Enclosing) and caller.each_within(lease.call)
         self._lease = None if requests_wait else lease
-        limited = marks or allowance is not None or self._lease is not None
-        self._ask = self._within_limits if limited else caller.call  # one attempt at the service
+        self._ask = self._within_budget if marks or allowance is not None else caller.call  # one attempt at the service
+        if self._lease is not None:
+            self._ask = partial(within_lease, self._lease, self._ask)
         self._hedging = None
         if lookup.hedge_after is not None and allowance is None:  # at a cap, a row's own call comes first
             self._hedging = Hedging(
@@ -247,14 +248,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
         is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
         return is_free and operator.running + second_calls < operator.concurrency
 
-    async def _within_limits(self, key: Key) -> Any | None:
-        """Call within the run's lease and budget, with a mark before the call if it must not be repeated."""
-        if self._lease is None:
-            return await self._within_budget(key)
-        async with self._lease.call():
-            return await self._within_budget(key)
-
     async def _within_budget(self, key: Key) -> Any | None:
+        """Call within the task's budget, with a mark before the call if it must not be repeated."""
         if self._allowance is not None:
             await self._allowance.spend(self._place)
         try:
@@ -350,6 +345,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
         raise RowFailed(
             f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); on_{asked.status} is 'fail'."
         )
+
+
+async def within_lease(lease: ServiceLease, ask: Callable[[Key], Awaitable[Any | None]], key: Key) -> Any | None:
+    """Call within the run's lease."""
+    async with lease.call():
+        return await ask(key)
 
 
 def fails_on(lookup: Lookup) -> frozenset[str]:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.request_counter import IN_CALL
 from jobs.limits.adaptive_limit import SOONEST, Seen
-from jobs.limits.lease_book import CLOSED, PROBE, Answer, Claim, Share
+from jobs.limits.lease_book import CLOSED, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS
 from jobs.limits.window_use import CallUse, WindowUse
+from jobs.task.leased_call import LeasedCall
 
 if TYPE_CHECKING:
     from asyncio_core import Gate
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
 WAKE_EVERY = 0.02  # s, at least, between two looks for what is free again of a window
+ASK_AGAIN = 0.1  # s after an answer without enough, where there is more: the driver has asked the store meanwhile
 GIVEN_BACK_WITHIN = 2.5  # s for others to give back money that they reserved and do not use
 UNLIMITED = 1 << 30  # calls in flight
 
@@ -39,6 +39,10 @@ class ServiceLease:
         gate: The gate of the service in this task.
         ask_soon: Requests a share from the driver before the next regular heartbeat.
         end: Ends the task's calls when a budget is used up, and raises BudgetExhausted with this subject.
+
+    Attributes:
+        loop: The task's.
+        adapted_s: Seconds for which calls waited because the service bears no more.
     """
 
     def __init__(
@@ -49,7 +53,8 @@ class ServiceLease:
         end: Callable[[str], Awaitable[NoReturn]] | None = None,
     ) -> None:
         self.service = limits.service
-        self.running = 0
+        self._calls: dict[LeasedCall, None] = {}  # running, in the order of their beginnings
+        self._ends: asyncio.TimerHandle | None = None  # calls that take too long
         self._longest_call = limits.longest_call
         self._holder = LeaseHolder(limits.limits)
         self._windows = {
@@ -63,17 +68,23 @@ class ServiceLease:
         self._seen = None if limits.at_least is None else Seen()  # since the last heartbeat
         self._reported_at = -math.inf
         self._adapted = False  # the limit on calls is what the service bears
-        self.adapted_s = 0.0  # s for which that held calls back
+        self.adapted_s = 0.0
         self._counts_calls = CALLS in limits.limits  # otherwise only rates are leased
         self._wakes: asyncio.TimerHandle | None = None  # at what is free again of a window
         self._gate = gate
         self._ask_soon = ask_soon
-        self._clock = asyncio.get_running_loop().time
+        self.loop = asyncio.get_running_loop()
+        self._clock = self.loop.time
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False  # the gate, by this lease
         self._others_close_until = 0.0  # the gate, by the loop's time
         self._probing = False  # a probe call is running
         self.probed = False  # the probe was answered, and the driver does not know yet
+
+    @property
+    def running(self) -> int:
+        """The calls in flight."""
+        return len(self._calls)
 
     @property
     def calls(self) -> int:
@@ -82,52 +93,66 @@ class ServiceLease:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def call(self) -> AsyncIterator[None]:
+    def call(self) -> LeasedCall:
         """Context of one call: wait until it may start, and end it with CallFailed before the lease could end."""
+        return LeasedCall(self)
+
+    async def turn(self) -> None:
+        """Wait until one more call may start."""
         while not self.may_start():
             if self._used_up and self._end is not None:
                 await self._end(self._used_up)
             self._hold_back()
             self._ask_soon()
-            turn = asyncio.get_running_loop().create_future()
+            turn = self.loop.create_future()
             self._waiting.append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
                 self._wake()  # this one may have blocked the next
                 raise
-        probes = self._holder.gate == PROBE
-        self._probing = self._probing or probes
-        self.running += 1
-        answered = known = False
-        began = self._clock()
-        use = CallUse(self._windows.values(), self._clock, began + self._longest_call)
-        IN_CALL.set(use)
-        try:
-            async with asyncio.timeout(self._longest_call):
-                yield
-            answered = known = True
-        except Throttled:
-            known = True
-            raise
-        except TimeoutError as error:
-            raise CallFailed(f"no answer within {self._longest_call} s", passing=True) from error
-        except CallFailed as error:
-            answered = not error.passing
-            raise
-        finally:
-            self.running -= 1
-            use.end(known=known)
-            if self._seen is not None:
-                self._note(began, answered=answered, known=known)
-            if probes:
-                self._probing = False
-                self.probed = self.probed or answered
-                self._ask_soon()
+
+    def begin(self, call: LeasedCall) -> None:
+        """A call begins."""
+        now = self._clock()
+        call.began, call.until = now, now + self._longest_call
+        if self._holder.gate == PROBE:
+            call.probes = self._probing = True
+        self._calls[call] = None
+        if self._ends is None:
+            self._ends = self.loop.call_at(call.until, self._end_late_calls)
+        if self._windows:
+            call.use = CallUse(self._windows.values(), self._clock, call.until)
+        IN_CALL.set(call.use or call)
+
+    def _end_late_calls(self) -> None:
+        """The calls are in the order of their ends; one timer is for all."""
+        self._ends, now = None, self._clock()
+        for call in [*self._calls]:
+            if call.until > now:
+                self._ends = self.loop.call_at(call.until, self._end_late_calls)
+                return
+            call.expire()
+
+    def has_ended(self, call: LeasedCall) -> bool:
+        """Whether the call has taken too long."""
+        return self._clock() >= call.until
+
+    def end(self, call: LeasedCall, *, answered: bool, known: bool) -> None:
+        """A call has ended. answered: the service was there. known: it has reported all that it used."""
+        del self._calls[call]
+        if call.use is not None:
+            call.use.end(known=known)
+        if self._seen is not None:
+            self._note(call.began, answered=answered, known=known)
+        if call.probes:
+            self._probing = False
+            self.probed = self.probed or answered
+            self._ask_soon()
+        if self._waiting:
             self._wake()
-            if self._wakes is not None:
-                self._wake_later()  # its use may end sooner than was known
+        if self._wakes is not None:
+            self._wake_later()  # its use may end sooner than was known
 
     def _note(self, began: float, *, answered: bool, known: bool) -> None:
         """Note what a call that ended tells of the service, and report it after each round of calls."""
@@ -152,15 +177,16 @@ class ServiceLease:
             return False
         if holder.gate == PROBE and (self._probing or self.probed):
             return False
-        if self._counts_calls and self.running >= holder.may_use(CALLS, now):
+        if self._counts_calls and len(self._calls) >= holder.may_use(CALLS, now):
             return False
         return not self._windows or self._may_reserve(now)
 
     def _may_reserve(self, now: float) -> bool:
         """Whether one more call fits into every limit with a window."""
-        return all(
-            use.in_use(now) + use.of_a_call <= self._holder.may_use(name, now) for name, use in self._windows.items()
-        )
+        for name, use in self._windows.items():  # written out, because it runs for each call
+            if use.in_use(now) + use.of_a_call > self._holder.may_use(name, now):
+                return False
+        return True
 
     def _hold_back(self) -> None:
         """Stop the records' clocks if the wait is not for this task's own calls."""
@@ -181,7 +207,7 @@ class ServiceLease:
             if self._wakes.when() <= at:
                 return
             self._wakes.cancel()
-        self._wakes = asyncio.get_running_loop().call_at(at, self._look_again)
+        self._wakes = self.loop.call_at(at, self._look_again)
 
     def _look_again(self) -> None:
         self._wakes = None
@@ -249,6 +275,12 @@ class ServiceLease:
             self._open()
         elif self._waiting:
             self._hold_back()
+            if any(share.free and share.has == share.target for share in answer.shares.values()):
+                self.loop.call_later(ASK_AGAIN, self._ask_if_waiting)
+
+    def _ask_if_waiting(self) -> None:
+        if self._waiting:
+            self._ask_soon()
 
     def _note_used_up(self) -> None:
         """Note whether a budget is used up: for a while there was none for one more call, nor any that others could
@@ -270,37 +302,3 @@ class ServiceLease:
                 turn = self._waiting.popleft()
                 if not turn.done():
                     turn.set_result(None)
-
-
-def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
-    """Parse a task's claims for the driver's book. Raises KeyError, TypeError or ValueError for invalid data."""
-    claims = message["claims"]
-    return {name: Claim(limit, *map(int, claims[name])) for name, limit in limits.limits.items() if name in claims}
-
-
-def seen_of(message: Mapping[str, Any]) -> Seen | None:
-    """Parse what a task's calls told; None where that is not asked. Raises like claims_of."""
-    seen = message.get("seen")
-    if seen is None:
-        return None
-    answered, refused, failed = (int(seen[name]) for name in ("answered", "refused", "failed"))
-    return Seen(answered, float(seen["seconds"]), refused, failed, float(seen["lost"]))
-
-
-def message_of(answer: Answer) -> dict[str, Any]:
-    """The book's answer for the driver link."""
-    shares = {name: [share.has, share.target, share.free] for name, share in answer.shares.items()}
-    return {
-        "shares": shares,
-        "ttl": answer.ttl,
-        "gate": answer.gate,
-        "reason": answer.reason,
-        "adapted": answer.adapted,
-    }
-
-
-def answer_of(message: Mapping[str, Any]) -> Answer:
-    """Parse the driver's answer. Raises KeyError, TypeError or ValueError for invalid data."""
-    shares = {str(name): Share(*map(int, share)) for name, share in message["shares"].items()}
-    gate, reason, adapted = str(message["gate"]), str(message["reason"]), bool(message["adapted"])
-    return Answer(shares, float(message["ttl"]), gate, reason=reason, adapted=adapted)

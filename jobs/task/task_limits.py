@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.task.lease_messages import answer_of
 from jobs.task.link_protocol import HEARTBEAT, PAUSE
-from jobs.task.service_lease import ServiceLease, answer_of
+from jobs.task.service_lease import ServiceLease
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from jobs.task.operators import Chain
     from jobs.task.plan import PartitionPlan
 
+WANTED_FOR = 1.0  # s; rows come in bursts, and what is given back in between takes a while to come again
 ASK_EVERY = 0.02  # s; between two heartbeats of a task that waits for a lease, at least
 
 
@@ -57,6 +59,7 @@ class TaskLimits:
             self.given.set()
         self._chain: Chain | None = None
         self._asking_soon = False
+        self._wanted: dict[str, tuple[float, int]] = {}  # by service: when so many calls were possible
         self._heartbeats = 0  # so many were sent
         self._sent_at: dict[int, float] = {}  # by the loop's time: the latest ones
 
@@ -93,7 +96,18 @@ class TaskLimits:
         """Report what the task uses of its limits, and what it could use."""
         self._asking_soon = False
         if self._chain is not None:
-            self._report(self._chain, self._chain.wants(self.share))
+            self._report(self._chain, self._could_use(self._chain))
+
+    def _could_use(self, chain: Chain) -> dict[str, int]:
+        """The possible calls in flight: while rows come, the most of the last second."""
+        now, found = asyncio.get_running_loop().time(), chain.wants(self.share)
+        if self.all_rows_came.is_set():
+            return found
+        for service, many in found.items():
+            at, most = self._wanted.get(service, (now, 0))
+            if many >= most or now > at + WANTED_FOR:
+                self._wanted[service] = now, many
+        return {service: self._wanted[service][1] for service in found}
 
     def give_back(self) -> None:
         """Report that no call starts any more, and what is in use or spent."""

@@ -20,7 +20,8 @@ from jobs.limits.lease_book import Limit
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.run.run_leases import limits_of
-from jobs.task.service_lease import ServiceLease, claims_of, seen_of
+from jobs.task.lease_messages import claims_of, seen_of
+from jobs.task.service_lease import ServiceLease
 from tidegate import Adaptive, HttpLookup, Service
 
 AT_MOST = 200

@@ -20,6 +20,7 @@ from jobs.run.coordinator import DriverCoordinator
 from jobs.run.enrich import enrich
 from jobs.run.limiting_factor import TaskLoad
 from jobs.run.run_leases import RunLeases, keepers_of, limits_of
+from jobs.task.service_lease import ServiceLease
 from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tests.support.task_threads import TaskThreads
@@ -115,6 +116,24 @@ def test_a_run_alone_has_the_whole_limit_and_gives_it_back_at_its_end(url, wait_
         return sum(book.held("calls") for book in books.values())
 
     wait_for(lambda: held() == 0)
+
+
+def test_a_task_whose_rows_come_in_bursts_keeps_its_part_between_them(url, monkeypatch):
+    function = Function(seconds=lambda key: 0.001)
+
+    def bursts():
+        for burst in batches(400):
+            time.sleep(0.15)
+            yield burst
+
+    run = Run(url, lookup(function, max_concurrency=LIMIT), tasks=1)
+    wanted, claims = [], ServiceLease.claims
+    monkeypatch.setattr(ServiceLease, "claims", lambda self, wants: wanted.append(wants) or claims(self, wants))
+    run.start(bursts)
+    assert in_time(run.join) == 400
+    first, *_, last = [number for number, wants in enumerate(wanted) if wants]
+    assert last - first >= 3
+    assert 0 not in wanted[first:last]
 
 
 def test_what_another_run_holds_is_not_used_and_what_it_leaves_is(url):

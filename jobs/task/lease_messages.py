@@ -1,0 +1,46 @@
+"""What a task and its driver tell each other of the run's leases, as plain data for the driver link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jobs.limits.adaptive_limit import Seen
+from jobs.limits.lease_book import Answer, Claim, Share
+
+if TYPE_CHECKING:
+    from jobs.limits.limits_plan import ServiceLimits
+
+
+def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
+    """Parse a task's claims for the driver's book. Raises KeyError, TypeError or ValueError for invalid data."""
+    claims = message["claims"]
+    return {name: Claim(limit, *map(int, claims[name])) for name, limit in limits.limits.items() if name in claims}
+
+
+def seen_of(message: Mapping[str, Any]) -> Seen | None:
+    """Parse what a task's calls told; None where that is not asked. Raises like claims_of."""
+    seen = message.get("seen")
+    if seen is None:
+        return None
+    answered, refused, failed = (int(seen[name]) for name in ("answered", "refused", "failed"))
+    return Seen(answered, float(seen["seconds"]), refused, failed, float(seen["lost"]))
+
+
+def message_of(answer: Answer) -> dict[str, Any]:
+    """The book's answer for the driver link."""
+    shares = {name: [share.has, share.target, share.free] for name, share in answer.shares.items()}
+    return {
+        "shares": shares,
+        "ttl": answer.ttl,
+        "gate": answer.gate,
+        "reason": answer.reason,
+        "adapted": answer.adapted,
+    }
+
+
+def answer_of(message: Mapping[str, Any]) -> Answer:
+    """Parse the driver's answer. Raises KeyError, TypeError or ValueError for invalid data."""
+    shares = {str(name): Share(*map(int, share)) for name, share in message["shares"].items()}
+    gate, reason, adapted = str(message["gate"]), str(message["reason"]), bool(message["adapted"])
+    return Answer(shares, float(message["ttl"]), gate, reason=reason, adapted=adapted)

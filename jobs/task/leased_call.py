@@ -1,0 +1,90 @@
+"""The context of one call within a lease."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from jobs.clients.client import CallFailed, Throttled
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from jobs.limits.window_use import CallUse
+
+
+class Lease(Protocol):
+    """What decides on a call: ServiceLease."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def may_start(self) -> bool: ...
+
+    async def turn(self) -> None: ...
+
+    def begin(self, call: LeasedCall) -> None: ...
+
+    def has_ended(self, call: LeasedCall) -> bool: ...
+
+    def end(self, call: LeasedCall, *, answered: bool, known: bool) -> None: ...
+
+
+class LeasedCall:
+    """Waits until the call may start, and ends it with CallFailed before the lease could end.
+
+    It is written out, with one timer for all calls of the lease, because a generator and a timer of asyncio for each
+    call took several times as long.
+
+    Args:
+        lease: Decides when it starts.
+
+    Attributes:
+        began, until: Its start and the latest end, by the lease's clock.
+        probes: Whether it finds out if a pause has ended.
+        use: What it uses of limits with a window.
+    """
+
+    __slots__ = ("_cancelling", "_is_late", "_lease", "_task", "began", "probes", "until", "use")
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._is_late = False
+        self.probes = False
+        self.use: CallUse | None = None
+        self.began = self.until = 0.0
+
+    async def __aenter__(self) -> None:
+        if not self._lease.may_start():
+            await self._lease.turn()
+        task = asyncio.current_task(self._lease.loop)  # the loop is known: to look for it costs a system call
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self._lease.begin(self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        answered = kind is None or (isinstance(error, CallFailed) and not error.passing)
+        self._lease.end(self, answered=answered, known=kind is None or kind is Throttled)
+        if self._is_late and self._task.uncancel() > self._cancelling:
+            return  # the task itself is cancelled too
+        if kind is None:
+            return
+        if isinstance(error, TimeoutError) or (self._is_late and isinstance(error, asyncio.CancelledError)):
+            raise CallFailed(f"no answer within {self.until - self.began:g} s", passing=True) from error
+
+    def expire(self) -> None:
+        """End the call."""
+        if not self._is_late:
+            self._is_late = True
+            self._task.cancel()
+
+    # -- for its requests, where no limit has a window -----------------------------------------------------------------
+
+    def request_left(self, _items: int) -> None:
+        """A request is about to leave. Raises TimeoutError after the end of the call, like CallUse."""
+        if self._lease.has_ended(self):
+            raise TimeoutError
+
+    def bill(self, unit: str, many: int) -> None:
+        """What it used counts for no limit."""
