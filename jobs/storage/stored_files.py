@@ -12,14 +12,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error; no two are equal
 ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")  # of a store, in the text of an error
@@ -101,6 +104,8 @@ def parquet_source(place: str) -> str | pa.NativeFile:
 
 def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
     """These Parquet files, of one folder, as one dataset; none is opened yet but the first."""
+    import pyarrow.dataset as ds  # loads pandas, which definitions load without
+
     filesystem = filesystem_of(places[0])[0]
     return ds.dataset([filesystem_of(place)[1] for place in places], filesystem=filesystem, format="parquet")
 
