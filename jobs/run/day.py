@@ -82,7 +82,7 @@ def run_input(
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     spark = spark or session(f"{enrichment.name} {day}")
     _import_meanwhile(checks)
-    began, sent = clock(), RequestMetricsCollector(spark)
+    began, sent = clock(), RequestMetricsCollector()
     try:
         with RunProgress(coordinator_of(spark), input_day.rows, report) as progress:
             run = RunOfDay(day, run_id, started_at, rules or RunOptions(), progress.number)

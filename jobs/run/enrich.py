@@ -21,7 +21,7 @@ from jobs.run.run_leases import keepers_of, limits_of
 from jobs.run.spark_coordinator import coordinator_of
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.link_protocol import PARTITION_OF_FRAME
-from jobs.task.output_files import NAMED, TaskFiles
+from jobs.task.output_files import RESULT, TaskFiles
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
 
@@ -108,12 +108,15 @@ def write_out(
     files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = run_partition(plan, batches)
-        return files.written(rows if sent is None else sent.counted(rows))
+        return files.written(run_partition(plan, batches))
 
     assert plan.driver is not None
-    written = files.taken(_by_tasks(prepared, task, NAMED))
-    return WrittenRows(written, tuple(coordinator_of(prepared.sparkSession).shares_given(plan.driver)))
+    results = files.taken(_by_tasks(prepared, task, RESULT))
+    if sent is not None:
+        sent.add(results)
+    return WrittenRows(
+        tuple(result.path for result in results), tuple(coordinator_of(prepared.sparkSession).shares_given(plan.driver))
+    )
 
 
 def write_keys(
@@ -136,11 +139,12 @@ def write_keys(
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keys = run(plan, batches)
-        counted = without_doubt(keys) if sent is None else sent.counted(keys)
-        return files.written(batch.select(columns) for batch in counted)
+        return files.written(batch.select(columns) for batch in (without_doubt(keys) if sent is None else keys))
 
-    paths = files.taken(_by_tasks(prepared, task, NAMED))
-    return pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
+    results = files.taken(_by_tasks(prepared, task, RESULT))
+    if sent is not None:
+        sent.add(results)
+    return pa.concat_tables([pq.read_table(result.path, partitioning=None) for result in results])
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:

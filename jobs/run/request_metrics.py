@@ -1,6 +1,6 @@
-"""The requests sent to services: each task reports them at its end, for the day's metrics.
+"""The requests sent to services, as the tasks count them, in the day's metrics.
 
-They use Spark's accumulators, so a dead task attempt reports nothing: no metric has its requests, as no file has its
+They come with a task's result, so a dead task attempt reports nothing: no metric has its requests, as no file has its
 rows.
 """
 
@@ -8,51 +8,32 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from pyspark import AccumulatorParam, TaskContext
 
 from jobs.clients import request_counter
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.prices import cost_of, in_force
 from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics, RequestMetrics
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-
-AlertCursor = list[tuple[int, dict[str, RequestCounts]]]  # number of the task, and by lookup what it sent
-
-
-class _Together(AccumulatorParam[AlertCursor]):
-    def zero(self, value: AlertCursor) -> AlertCursor:  # noqa: ARG002  # Spark's signature
-        return []
-
-    def addInPlace(self, value1: AlertCursor, value2: AlertCursor) -> AlertCursor:  # noqa: N802  # Spark's name
-        return value1 + value2
+from jobs.task.output_files import TaskResult
 
 
 class RequestMetricsCollector:
-    """Collects the reports of the executors; sent to them."""
+    """Collects the requests of a run's tasks, those of the key prefetch and those of the rows."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._reported = spark.sparkContext.accumulator([], _Together())
+    def __init__(self) -> None:
+        self._results: list[TaskResult] = []
 
-    def counted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: its rows; once they have left, the driver gets the counts of what it sent."""
-        task = TaskContext.get()
-        request_counter.begin()
-        yield from rows
-        self._reported.add([(task.partitionId() if task else 0, request_counter.counted())])
+    def add(self, results: Iterable[TaskResult]) -> None:
+        self._results.extend(results)
 
     def in_figures(self, figures: DayMetrics, declared: DeclaredFacts) -> DayMetrics:
         """The figures with what was sent; lookups whose requests nobody counts, as functions, stay as they are."""
         lookups = []
         for facts, lookup in zip(declared.lookups, figures.lookups, strict=True):
-            reported = [(task, counts[facts.name]) for task, counts in self._reported.value if facts.name in counts]
+            reported = [
+                (result.task, result.requests[facts.name]) for result in self._results if facts.name in result.requests
+            ]
             lookups.append(_with_requests(facts, lookup, reported) if reported else lookup)
         return replace(figures, lookups=tuple(lookups))
 

@@ -1,16 +1,18 @@
 """Parquet files that tasks write themselves: their output is Arrow already, and Spark's writer would convert every row
 twice, which costs more than the rest of the task.
 
-Each attempt of a task writes one file with a unique name, and returns the name when the file is complete. The run's
-files are those of the results that Spark accepted: one for a task that ran twice. The driver removes files of other
+Each attempt of a task writes one file with a unique name. When the file is complete, it returns the name, and the
+requests that it sent. The run's files and requests are those of the results that Spark accepted: one for a task that
+ran twice. The driver removes files of other
 attempts at the end of the job, even of a failed one, and `vacuum` removes them after a driver's death.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
+from jobs.clients import request_counter
+from jobs.clients.request_counter import RequestCounts
 from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
 from jobs.schema import arrow_schema
@@ -28,9 +32,18 @@ from jobs.schema import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NAMED = "file STRING NOT NULL"  # DDL of a task's result: one row
+RESULT = "file STRING NOT NULL, task INT NOT NULL, requests BINARY NOT NULL"  # DDL of a task's result: one row
 ROWS_PER_GROUP = 50_000
 BYTES_PER_GROUP = 16 << 20  # of Arrow data in a task before it writes
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What a task returns to the driver."""
+
+    path: str  # of its file
+    task: int
+    requests: Mapping[str, RequestCounts]  # that it sent, by lookup
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,7 @@ class TaskFiles:
     def written(
         self, batches: Iterator[pa.RecordBatch], token: Callable[[int], str] = secrets.token_hex
     ) -> Iterator[pa.RecordBatch]:
-        """In a task: write all batches, then yield one row with the file's name.
+        """In a task: write all batches, then yield one row, of RESULT.
 
         Raises TidegateError for a full disk. A failed or abandoned attempt removes its file.
         """
@@ -60,6 +73,7 @@ class TaskFiles:
         partition = task.partitionId() if task else 0
         path = Path(self.folder, f"part-{partition:05d}-{token(8)}.parquet")
         of_the_input: list[OSError] = []
+        request_counter.begin()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with pq.ParquetWriter(path, self.schema, store_schema=False, use_dictionary=self._dictionaries()) as writer:
@@ -73,7 +87,10 @@ class TaskFiles:
             if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
             raise
-        yield pa.RecordBatch.from_pydict({"file": [path.name]})
+        sent = pickle.dumps(request_counter.counted())
+        yield pa.RecordBatch.from_pydict(
+            {"file": [path.name], "task": pa.array([partition], pa.int32()), "requests": [sent]}
+        )
 
     def _dictionaries(self) -> list[str]:
         """Parquet's names of the columns with a dictionary; columns inside a list or struct have their own names."""
@@ -83,19 +100,24 @@ class TaskFiles:
         names = [columns.column(number).path for number in range(len(columns))]
         return [name for name in names if name.partition(".")[0] not in self.distinct]
 
-    def taken(self, named: DataFrame) -> tuple[str, ...]:
-        """On the driver: run the job. Returns the paths of its files in task order; a failed job leaves no files,
-        except those that cannot be removed, which `vacuum` removes.
+    def taken(self, results: DataFrame) -> list[TaskResult]:
+        """On the driver: run the job. Returns its results in task order; a failed job leaves no files, except those
+        that cannot be removed, which `vacuum` removes.
         """
         names: set[str] = set()
         try:
-            names = {row["file"] for row in named.collect()}
+            rows = results.collect()
+            names = {row["file"] for row in rows}
         finally:
             for path in Path(self.folder).glob("part-*.parquet"):
                 if path.name not in names:
                     with suppress(OSError):
                         path.unlink(missing_ok=True)
-        return tuple(str(Path(self.folder, name)) for name in sorted(names))
+        found = [
+            TaskResult(str(Path(self.folder, row["file"])), row["task"], pickle.loads(row["requests"]))  # noqa: S301  # ours
+            for row in rows
+        ]
+        return sorted(found, key=lambda result: result.path)
 
 
 def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from jobs.errors import DeclarationError
 from jobs.input.day import of_files
 from jobs.run.day import run_day
 from jobs.tables.publishing import publish
-from jobs.task.output_files import NAMED, TaskFiles
+from jobs.task.output_files import RESULT, TaskFiles
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 AT = dt.datetime(2013, 1, 10, 5)  # noqa: DTZ001  # of a column without a zone
@@ -99,8 +99,8 @@ def test_the_types_that_a_day_publishes_are_told_without_spark(spark, tmp_path, 
     day = day_of(tmp_path, CARRIED, **options)
     read = day.read(spark)
     files = TaskFiles.of(str(tmp_path / "run"), read.schema, ())
-    (written,) = files.taken(read.mapInArrow(files.written, NAMED))
-    assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written)).fields
+    (written,) = files.taken(read.mapInArrow(files.written, RESULT))
+    assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written.path)).fields
 
 
 @pytest.mark.spark

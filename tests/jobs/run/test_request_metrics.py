@@ -17,6 +17,7 @@ from jobs.run.day import run_day
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import Billed, DayMetrics, LookupMetrics
 from jobs.tables import run_records
+from jobs.task.output_files import TaskResult
 from tidegate import Batch, Enrichment, HttpLookup, Input, Output, Price, Retry, Service
 
 pytestmark = pytest.mark.spark
@@ -95,7 +96,7 @@ def asks_again(batches, number, batch):
 @pytest.mark.parametrize(
     ("per", "billed"), [("request", (5, 1, "3.00")), ("item", (30, 4, "20.00")), ("token", (900, 200, "500.00"))]
 )
-def test_what_was_sent_is_paid_by_the_price_of_its_day(spark, per, billed):
+def test_what_was_sent_is_paid_by_the_price_of_its_day(per, billed):
     facts = declare("http://127.0.0.1:1").facts()
     prices = Price("0.50 USD", per=per), Price("1 USD", per=per, since="2026-12-01")
     facts = replace(facts, lookups=(replace(facts.lookups[0], prices=tuple(one.facts for one in prices)),))
@@ -104,8 +105,9 @@ def test_what_was_sent_is_paid_by_the_price_of_its_day(spark, per, billed):
         sent=Counter({november: 4, november + 1: 1}), items=Counter({november: 20}), answered=4,
         units={"token": Counter({november: 800, november + 1: 100})}, lost=Counter(token=200),
     )  # fmt: skip
-    sent = RequestMetricsCollector(spark)
-    sent._reported.add([(0, {"location": counts}), (1, {"location": RequestCounts(items=Counter({november + 1: 10}))})])
+    sent = RequestMetricsCollector()
+    more = RequestCounts(items=Counter({november + 1: 10}))
+    sent.add([TaskResult("", 0, {"location": counts}), TaskResult("", 1, {"location": more})])
     before = LookupMetrics(
         "location", {}, 0, 0, 0.0, 0.0, None, None, answered=26, billed=Billed(0, 0, per, "0", "USD")
     )

@@ -16,7 +16,7 @@ from jobs.errors import TidegateError
 from jobs.run.enrich import enrich, write_out
 from jobs.run.planner import plan_tasks
 from jobs.task import output_files
-from jobs.task.output_files import NAMED, TaskFiles, groups
+from jobs.task.output_files import RESULT, TaskFiles, groups
 from tests.jobs.run.test_enrich import EXOTIC, enrichment, exotic, lookup
 from tidegate import Service
 
@@ -149,5 +149,5 @@ def test_a_job_that_fails_leaves_no_file_behind(spark, tmp_path):
         return files.written(iter([batch(0, 5)]))
 
     with pytest.raises(PythonException, match="of the second task"):
-        files.taken(spark.range(2, numPartitions=2).mapInArrow(task, NAMED))
+        files.taken(spark.range(2, numPartitions=2).mapInArrow(task, RESULT))
     assert not list(tmp_path.iterdir())
