@@ -24,6 +24,7 @@ PROGRAM = HERE.parent / "run" / "enrich_day.py"
 CLASS_ARCHIVE = Path(sys.prefix, "spark.jsa")
 NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java goes on without an archive that does not fit
 JAVA = 17
+REMOTE = "sc://"  # begins the address of a server of Spark Connect
 OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses with which the program has said why
 WaitForEnd = Callable[[float | None], int | None]  # waits so many s, or to the end; exit status, None while it runs
 
@@ -43,8 +44,8 @@ class ProgramResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSubmit:
-    """How `jobs/run/enrich_day.py` is started, or another program. master, conf: as spark-submit takes them;
-    java_options: for the driver.
+    """How `jobs/run/enrich_day.py` is started, or another program. master, conf: as spark-submit takes them, or a
+    server of Spark Connect, sc://host:15002, which has a configuration of its own; java_options: for the driver.
 
     environment: of the program, on top of ours. grace: s between SIGTERM and SIGKILL. Whatever ends the process that
     started it, Spark is ended too.
@@ -84,7 +85,7 @@ class SparkSubmit:
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            if missing := java_missing():
+            if missing := "" if self.is_remote else java_missing():
                 output.write(missing.encode())
                 output.flush()
                 yield lambda _seconds: FAILED
@@ -110,10 +111,18 @@ class SparkSubmit:
                 continue
         return code
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the program is a client of Spark Connect."""
+        return self.master.startswith(REMOTE)
+
     def _environment(self, log: Path) -> dict[str, str]:
-        return local_master.environment_of(self.master) | {LOG_VARIABLE: str(log)}
+        remote = {"SPARK_REMOTE": self.master} if self.is_remote else {}
+        return local_master.environment_of(self.master) | remote | {LOG_VARIABLE: str(log)}
 
     def _command(self, program: Path, name: str) -> list[str]:
+        if self.is_remote:  # the program is a client of Spark Connect
+            return [sys.executable, str(program)]
         spark_submit = Path(sys.executable).parent / "spark-submit"
         logging = f"-Dlog4j2.configurationFile=file:{LOGGING}"
         conf = {

@@ -76,6 +76,11 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
     """
     enrichment, name = pipeline.enrichment, pipeline.enrichment.name
     check_streamable(enrichment)
+    if pipeline.submit.is_remote:
+        raise DeclarationError(
+            f"{name}: TIDEGATE_SPARK_MASTER is {pipeline.submit.master!r}; Spark Connect would run the batches in its "
+            "server, away from the leases of the table. Name a master for a stream, as local[2]."
+        )
     if why := pipeline.quality.unready(name):
         raise DeclarationError(f"{name}: {why} Nothing was called.")
     quality = type(pipeline.quality)

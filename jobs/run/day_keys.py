@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from jobs.declare.key_expressions import named_column
 from jobs.run.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, with_texts
+from jobs.run.spark_facts import is_remote
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class KeySource:
         found = None
         by_lower_name = {name.lower(): name for name in self.day.names}  # Spark does not mind case
         columns = [by_lower_name.get((named_column(key) or "").lower()) for key in self.lookup.keys.values()]
-        if None not in columns:
+        if None not in columns and not is_remote(self.prepared.sparkSession):  # there no plan says who reads a file
             found = read_rows(self.prepared, self.names, [column for column in columns if column], self.day)
         if found is None and self.day.rows <= ROWS_COLLECTED:
             found = collect_rows(self.prepared, self.names, self.day)

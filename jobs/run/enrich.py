@@ -19,6 +19,7 @@ from jobs.run.planner import plan_tasks
 from jobs.run.preflight import check_columns
 from jobs.run.run_leases import keepers_of, limits_of
 from jobs.run.spark_coordinator import coordinator_of
+from jobs.run.spark_facts import setting
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import RESULT, TaskFiles
@@ -160,7 +161,7 @@ def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = F
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
     coordinator = coordinator_of(prepared.sparkSession)
     limits = limits_of(plan.lookups, plan.budgets)
-    keepers = keepers_of(limits, str(prepared.sparkSession.sparkContext.appName))
+    keepers = keepers_of(limits, setting(prepared.sparkSession, "spark.app.name"))
     address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
     return replace(plan, driver=address, limits=limits)
 

@@ -14,6 +14,7 @@ from jobs.run.caps import cap_of
 from jobs.run.keyed_rows import with_identity, with_keys
 from jobs.run.options import RunOptions, ledger_of
 from jobs.run.preflight import run_folder
+from jobs.run.spark_facts import partitions_of, setting, slots_of
 from jobs.run.window_sql import check_windows
 from jobs.schema import DayFacts
 from jobs.task.plan import PartitionPlan
@@ -120,8 +121,7 @@ def plan_tasks(
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
     concurrency = concurrencies(lookups)
-    slots = df.sparkSession.sparkContext.defaultParallelism
-    partitions = prepared._jdf.queryExecution().toRdd().getNumPartitions()  # noqa: SLF001  # .rdd plans it a second time
+    partitions, slots = partitions_of(prepared), slots_of(df.sparkSession)
     tasks = max(1, min(partitions, slots, *concurrency))
     if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said, and
         prepared = prepared.coalesce(tasks)  # files are divided by these anew each time that they are read
@@ -153,7 +153,7 @@ def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
 def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
     """Two copies of a task do not see each other's marks."""
     once = [lookup.name for lookup in enrichment.lookups if not lookup.repeatable]
-    if once and spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
+    if once and setting(spark, "spark.speculation", "false").lower() == "true":
         raise DeclarationError(
             f"{enrichment.name}: lookup {once[0]}: idempotent=False, and spark.speculation is on, which runs a task "
             "twice at once: both copies would call. Set spark.speculation=false where the session is made."

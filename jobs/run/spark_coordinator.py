@@ -1,4 +1,4 @@
-"""The coordinator of this driver process: one, as there is one SparkContext."""
+"""The coordinator of this driver process: one, as there is one SparkContext or one server of Spark Connect."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jobs.run.coordinator import DriverCoordinator
+from jobs.run.spark_facts import hosts_for_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-LOOPBACK = "127.0.0.1"
 
 _coordinator: DriverCoordinator | None = None
 _opening = threading.Lock()
@@ -22,16 +21,15 @@ def coordinator_of(spark: SparkSession) -> DriverCoordinator:
     global _coordinator  # noqa: PLW0603  # enrich(df) has no other way to it
     with _opening:
         if _coordinator is None:
-            context = spark.sparkContext
-            conf = context.getConf()
-            host = LOOPBACK if str(context.master).startswith("local") else conf.get("spark.driver.host", LOOPBACK)
-            bind_host = host if host == LOOPBACK else conf.get("spark.driver.bindAddress", host)
+            host, bind_host = hosts_for_tasks(spark)
             _coordinator = DriverCoordinator(host, bind_host, _is_active, cancel=_cancel)
         return _coordinator
 
 
 def _is_active(stage: int) -> bool:
-    """Whether Spark works on this stage; False if Spark does not answer, because it is ending."""
+    """Whether Spark works on this stage; False if Spark does not answer, because it is ending, and over Spark Connect,
+    which knows no stages: there the end of this process ends the tasks' calls.
+    """
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context  # noqa: SLF001  # the driver's own, from another thread

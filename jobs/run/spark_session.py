@@ -7,11 +7,18 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobs.run import local_master
+from jobs.run.spark_facts import slots_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
+OF_SESSION = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # the window over the input is counted in whole batches
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.shuffle.partitions": "8",
+}
 
 
 def session(name: str) -> SparkSession:
@@ -19,12 +26,19 @@ def session(name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers use another Python
+    builder = SparkSession.builder.appName(f"tidegate {name}")
+    settings = OF_SESSION if "SPARK_REMOTE" in os.environ else OF_SESSION | _of_application()
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    keep_tasks(spark)
+    return spark
+
+
+def _of_application() -> dict[str, str]:
+    """The settings that only the start of Spark can make."""
     settings = {
         "spark.speculation": "false",  # a second copy of a task would repeat its calls
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # the window over the input is counted in whole batches
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.shuffle.partitions": "8",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
         # workers give back what a batch took, else their memory grows with the rows: Arrow's own allocator has a heap
@@ -39,12 +53,7 @@ def session(name: str) -> SparkSession:
     else:
         settings |= local_master.settings_of("local[*]") | {"spark.ui.enabled": "false"}
         os.environ.update(local_master.environment_of("local[*]"))
-    builder = SparkSession.builder.appName(f"tidegate {name}")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    keep_tasks(spark)
-    return spark
+    return settings
 
 
 def keep_tasks(spark: SparkSession) -> None:
@@ -52,8 +61,8 @@ def keep_tasks(spark: SparkSession) -> None:
 
     Spark divides files by the slots that it has at the moment, and executors may come between two reads.
     """
-    if not spark.sparkContext.getConf().contains(PARALLELISM):
-        spark.conf.set(PARALLELISM, str(spark.sparkContext.defaultParallelism))
+    if spark.conf.get(PARALLELISM, None) is None:
+        spark.conf.set(PARALLELISM, str(slots_of(spark)))
 
 
 def _submitted() -> dict[str, str]:

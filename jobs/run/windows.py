@@ -233,20 +233,21 @@ def aggregated(rows: DataFrame, window: WindowFacts, partition: str, more: Seque
     """The declared aggregates of each window. rows: with its start and end, in ms; more: columns that tell firings of
     one window apart.
     """
-    spark, view = rows.sparkSession, "__tidegate_windows"
     keys = "".join(f"`{name}`, " for name in window.key)
     others = "".join(f", {name}" for name in more)
     local_start = f"from_utc_timestamp(timestamp_millis({START}), '{window.zone}')"
-    rows.createOrReplaceTempView(view)
-    try:
-        return spark.sql(
-            f"SELECT timestamp_millis({START}) AS {schema.WINDOW_START}, timestamp_millis({END}) AS "  # noqa: S608
-            f"{schema.WINDOW_END}, {keys}{window.sql}\n, count(*) AS {schema.WINDOW_ROWS}{others}, "
-            f"CAST({local_start} AS DATE) AS `{partition}` FROM {view} "
-            f"GROUP BY {keys}{START}, {END}{others}"
-        )
-    finally:
-        spark.catalog.dropTempView(view)
+    columns = (
+        f"SELECT timestamp_millis({START}) AS {schema.WINDOW_START}, timestamp_millis({END}) AS "  # noqa: S608
+        f"{schema.WINDOW_END}, {keys}{window.sql}\n, count(*) AS {schema.WINDOW_ROWS}{others}, "
+        f"CAST({local_start} AS DATE) AS `{partition}` FROM "
+    )
+    groups = f" GROUP BY {keys}{START}, {END}{others}"
+    return rows.sparkSession.sql(f"{_literal(columns)}{{rows}}{_literal(groups)}", rows=rows)
+
+
+def _literal(sql: str) -> str:
+    """SQL in a text that Spark formats."""
+    return sql.replace("{", "{{").replace("}", "}}")
 
 
 def _columns(names: Iterable[str]) -> list[Column]:

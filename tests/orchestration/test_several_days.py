@@ -288,7 +288,7 @@ def test_several_days_cancelled_in_the_middle_leave_no_spark_and_keep_the_days_t
 ):
     """The days before the first with input fail one by one, and do not end the run."""
     data = dagster_project.root / "data" / "demo"
-    with running(data, data / "slow_calls.jsonl") as service:  # in its own time, so that a day has a middle
+    with running(data, data / "slow_calls.jsonl", scale=3.0) as service:  # so that the middle of a day is long
         monkeypatch.setenv("WEATHER_URL", service.url)
         cancelled_in_the_middle_of(DAYS[1], dagster_project)
     (run,) = dagster_project.instance.get_runs(limit=1)
@@ -318,7 +318,7 @@ def cancelled_in_the_middle_of(day: str, project) -> None:
     """The run, as a person cancels it who sees that the day is running; until no Spark is left."""
 
     def is_running() -> bool:  # Dagster may still be told of the day before when Spark has begun this one
-        return in_the_middle(day) and day in states(project, *project.instance.get_runs(limit=1))
+        return in_the_middle(day) and day in states(project, *project.instance.get_runs(limit=1)) and in_the_middle(day)
 
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen([sys.executable, "-c", FROM_THE_8TH], start_new_session=True, env=environment)

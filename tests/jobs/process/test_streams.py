@@ -25,10 +25,12 @@ from jobs.declare.loading import load
 from jobs.process import stream_state
 from jobs.process.enrich_stream import Stream, Trigger, main
 from jobs.run.day import run_day
+from jobs.run.enrich_day import WRONG
 from jobs.tables import run_records
 from jobs.tables.leases import leased
 from jobs.tables.published_runs import last_published
 from jobs.tables.publishing import publish
+from tidegate.__main__ import main as command_line
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]
@@ -177,6 +179,12 @@ def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(pr
     service.answer = service.weather
     assert project.run().last_batch == 0
     assert project.rows() == [1, 2]
+
+
+def test_a_stream_over_spark_connect_is_refused_before_it_starts(project, monkeypatch, capsys):
+    monkeypatch.setenv("TIDEGATE_SPARK_MASTER", "sc://127.0.0.1:1")
+    assert command_line(["stream", "towns", "--available-now", "--package", "declared"]) == WRONG
+    assert "Spark Connect would run the batches in its server" in capsys.readouterr().err
 
 
 KILLED = """

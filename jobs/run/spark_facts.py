@@ -1,0 +1,61 @@
+"""What a run asks of its Spark: settings, slots, partitions. A session of Spark Connect has no SparkContext, so there
+the server says them, by its settings or by a small job.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LOOPBACK = "127.0.0.1"
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def setting(spark: SparkSession, name: str, default: str = "") -> str:
+    """A setting of the session, or of the application that it is of."""
+    return str(spark.conf.get(name, default))
+
+
+def slots_of(spark: SparkSession) -> int:
+    """The tasks that run at once, as far as Spark knows."""
+    if not is_remote(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    return _partitions_by_job(spark.range(1 << 16))
+
+
+def partitions_of(frame: DataFrame) -> int:
+    """The partitions of a frame. Over Spark Connect a job counts those that have rows, which reads no column."""
+    if is_remote(frame.sparkSession):
+        return _partitions_by_job(frame)
+    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001  # .rdd plans it a second time
+
+
+def _partitions_by_job(frame: DataFrame) -> int:
+    return frame.select(F.spark_partition_id()).distinct().count()
+
+
+def hosts_for_tasks(spark: SparkSession) -> tuple[str, str]:
+    """The name under which tasks reach this process, and the address to listen on."""
+    if is_remote(spark):
+        host = _own_address(str(spark.client.host))
+        return host, host
+    if setting(spark, "spark.master").startswith("local"):
+        return LOOPBACK, LOOPBACK
+    host = setting(spark, "spark.driver.host", LOOPBACK)
+    return host, host if host == LOOPBACK else setting(spark, "spark.driver.bindAddress", host)
+
+
+def _own_address(server: str) -> str:
+    """This machine's address on the way to a server. No packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        way.connect((server, 9))
+        return str(way.getsockname()[0])
