@@ -365,8 +365,8 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
     if not (minute.isdigit() and (hour == "*" if every == "hour" else hour.isdigit()) and days == ["*", "*", "*"]):
         raise ValueError(
             f"{entry['name']}: schedule is {cron!r}; Airflow names a run's {every} by the run before it, so it must be "
-            f"one time a {every}, as {'5 * * * *' if every == 'hour' else '15 2 * * *'!r}. A {every} that a service "
-            "stopped is tried again without another time."
+            f"one time {'an hour, as 5 * * * *' if every == 'hour' else 'a day, as 15 2 * * *'}. A {every} that a "
+            "service stopped is tried again without another time."
         )
     if every == "hour":
         return CronPartitionTimetable(cron, timezone="UTC", run_offset=-1, key_format="%Y-%m-%dT%HZ")

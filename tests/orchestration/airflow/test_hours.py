@@ -1,0 +1,46 @@
+"""Airflow's timetable of an enrichment by hours: which hour each run is of."""
+
+import os
+import subprocess
+
+import pytest
+
+from demo.airflow import BIN
+from tests.support.sources import ROOT
+
+pytestmark = pytest.mark.process
+SCRIPT = """
+import pendulum
+from airflow.serialization.decoders import decode_timetable
+from airflow.serialization.encoders import encode_timetable
+from airflow.timetables.base import TimeRestriction
+from tidegate_airflow import _timetable
+
+entry = {"name": "orders", "schedule": "5 * * * *", "zone": "Europe/Berlin", "every": "hour"}
+of_the_scheduler = decode_timetable(encode_timetable(_timetable(entry)))
+since = TimeRestriction(earliest=pendulum.datetime(2026, 10, 24, 23, 10), latest=None, catchup=True)
+run = None
+for _ in range(3):
+    run = of_the_scheduler.next_dagrun_info_v2(last_dagrun_info=run, restriction=since)
+    print("run", f"{run.run_after:%Y-%m-%dT%H:%M}", run.partition_key)
+try:
+    _timetable(entry | {"schedule": "15 2 * * *"})
+except ValueError as error:
+    print("refused", error)
+"""
+
+
+def test_a_run_is_of_the_hour_before_also_when_the_clock_is_put_back(tmp_path):
+    if not (BIN / "airflow").exists():
+        pytest.skip("there is no .venv-airflow here: make airflow, make test and make proof set it up")
+    path = str(ROOT / "orchestration" / "airflow")
+    done = subprocess.run(
+        [BIN / "python", "-c", SCRIPT], env={**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": path},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("run ", "refused "))]
+    assert lines[:3] == [
+        "run 2026-10-25T00:05 2026-10-24T23Z", "run 2026-10-25T01:05 2026-10-25T00Z",
+        "run 2026-10-25T02:05 2026-10-25T01Z",
+    ]  # fmt: skip
+    assert "it must be one time an hour, as 5 * * * *" in lines[3]
