@@ -21,8 +21,10 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def setting(spark: SparkSession, name: str, default: str = "") -> str:
-    """A setting of the session, or of the application that it is of."""
-    return str(spark.conf.get(name, default))
+    """A setting that the application was started with; over Spark Connect the session's own count too."""
+    if is_remote(spark):
+        return spark.conf.get(name, None) or default
+    return str(spark.sparkContext.getConf().get(name, default))
 
 
 def slots_of(spark: SparkSession) -> int:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobs.run import local_master
-from jobs.run.spark_facts import slots_of
+from jobs.run.spark_facts import setting, slots_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def keep_tasks(spark: SparkSession) -> None:
 
     Spark divides files by the slots that it has at the moment, and executors may come between two reads.
     """
-    if spark.conf.get(PARALLELISM, None) is None:
+    if not setting(spark, PARALLELISM):
         spark.conf.set(PARALLELISM, str(slots_of(spark)))
 
 
