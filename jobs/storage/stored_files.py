@@ -6,6 +6,7 @@ the role of the instance.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -42,6 +43,10 @@ def filesystem_of(place: str) -> tuple[fs.FileSystem, str]:
 @functools.lru_cache(maxsize=8)
 def _filesystem(root: str) -> fs.FileSystem:
     """One client for all files of a bucket, as each looks for its region and credentials."""
+    if root.startswith("s3://"):
+        with contextlib.suppress(pa.ArrowInvalid):  # the oldest pyarrow that we allow does not know the option
+            # with it a small file is one request, not three
+            return fs.FileSystem.from_uri(f"{root}?allow_delayed_open=true")[0]
     return fs.FileSystem.from_uri(root)[0]
 
 

@@ -12,20 +12,22 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.schema import RUN_ID, DayFacts
-from jobs.tables.delta_log import saying_format, table_at
+from jobs.tables.delta_log import checkpoints_of, saying_format, table_at
 
 RUN = RUN_ID
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
 
 
-def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader) -> None:
-    """Write the rows of this run beside those of the published run. Idempotent."""
+def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader) -> DeltaTable | None:
+    """Write the rows of this run beside those of the published run. Idempotent. Returns the table, if it was there."""
     opened = remove(table, facts)
     days_and_runs = [facts.declared.partition, RUN]
     write_deltalake(
         opened or table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge",
-        configuration=NO_STATISTICS, commit_properties=saying_format() if opened is None else None,
+        configuration=NO_STATISTICS | checkpoints_of(table),
+        commit_properties=saying_format() if opened is None else None,
     )  # fmt: skip
+    return opened
 
 
 def remove(table: str, facts: DayFacts) -> DeltaTable | None:
@@ -33,9 +35,11 @@ def remove(table: str, facts: DayFacts) -> DeltaTable | None:
     return _delete(table, facts.declared.partition, facts.day, "=", facts.run_id)
 
 
-def keep_only(table: str, facts: DayFacts) -> None:
-    """Remove the rows of all other runs of this run's day, because it is published now."""
-    _delete(table, facts.declared.partition, facts.day, "<>", facts.run_id)
+def keep_only(table: str, facts: DayFacts, opened: DeltaTable | None = None) -> None:
+    """Remove the rows of all other runs of this run's day, because it is published now. opened: the table, as it was
+    written to last.
+    """
+    _delete(opened or table, facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
 def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
@@ -50,8 +54,8 @@ def keep_published(table: str, partition: str, published: Collection[tuple[str, 
                 _delete(table, partition, day, "=", run)
 
 
-def _delete(table: str, partition: str, day: str, comparison: str, run_id: str) -> DeltaTable | None:
-    opened = table_at(table)
+def _delete(table: DeltaTable | str, partition: str, day: str, comparison: str, run_id: str) -> DeltaTable | None:
+    opened = table_at(table) if isinstance(table, str) else table
     if opened is not None:
         run = run_id.replace("'", "''")
         opened.delete(f"{partition} = '{day}' AND {RUN} {comparison} '{run}'")

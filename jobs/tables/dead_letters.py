@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.declare.calendar import column_value
@@ -36,18 +38,14 @@ def table_of(table: str) -> str:
     return f"{table}__dead_letters"
 
 
-def write(facts: DayFacts) -> None:
-    """Write the letters of this run beside those of the published run. Idempotent."""
+def write(facts: DayFacts) -> DeltaTable | None:
+    """Write the letters of this run beside those of the published run, as `by_run.write`. Idempotent."""
     batches = letters(facts)
     first = next(batches, None)
-    if first is not None:
-
-        def all_of_them() -> Iterator[pa.RecordBatch]:
-            yield first
-            yield from batches
-
-        reader = pa.RecordBatchReader.from_batches(first.schema, all_of_them())
-        by_run.write(table_of(facts.declared.table), facts, reader)
+    if first is None:
+        return None
+    reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+    return by_run.write(table_of(facts.declared.table), facts, reader)
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:

@@ -24,6 +24,11 @@ FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mea
 FORMAT_NAME = "tidegate.format"
 
 
+def checkpoints_of(table: str) -> dict[str, str]:
+    """How often a new table sums up its log. On a store each entry since then costs a reader two requests."""
+    return {"delta.checkpointInterval": "10"} if is_url(table) else {}
+
+
 def saying_format() -> CommitProperties:
     """For the commit that makes a table: the log keeps it as a transaction, which Delta reads with the table. A table
     without one is of format 1.

@@ -25,7 +25,7 @@ from jobs.schema import DayFacts, DayRecord
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.delivery import deliver, discard_work
-from jobs.tables.delta_log import day_type, lasting, saying_format, table_at
+from jobs.tables.delta_log import checkpoints_of, day_type, lasting, saying_format, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 
@@ -70,16 +70,15 @@ def publish(
 def _committed(record: DayRecord, there: DeltaTable | None) -> int:
     """Commit audit and dead letters, then the day, then remove rows of other runs. Returns the day's version."""
     facts = record.facts
-    audit.write(facts)
-    dead_letters.write(facts)
+    written = audit.write(facts), dead_letters.write(facts)
     try:
         version = replace_day(created(facts), record, before=0) if there is None else replace_day(there, record)
     except PublishConflict:
         for table in beside(facts):
             by_run.remove(table, facts)
         raise
-    for table in beside(facts):
-        by_run.keep_only(table, facts)
+    for table, opened in zip(beside(facts), written, strict=True):
+        by_run.keep_only(table, facts, opened)
     return version
 
 
@@ -102,7 +101,8 @@ def created(facts: DayFacts) -> DeltaTable:
     """The published table, created empty, because Delta may accept two first commits with files."""
     return DeltaTable.create(
         facts.declared.table, delta_schema(facts), mode="error",
-        partition_by=[facts.declared.partition], name=facts.declared.enrichment, commit_properties=saying_format(),
+        partition_by=[facts.declared.partition], name=facts.declared.enrichment,
+        configuration=checkpoints_of(facts.declared.table), commit_properties=saying_format(),
     )  # fmt: skip
 
 

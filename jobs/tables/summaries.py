@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.storage.urls import beside
 from jobs.tables.by_run import NO_STATISTICS
-from jobs.tables.delta_log import lasting, saying_format, table_at
+from jobs.tables.delta_log import checkpoints_of, lasting, saying_format, table_at
 from jobs.tables.publishers import alone_with, storing
 from jobs.tables.summary_sql import rows_of
 
@@ -33,8 +33,8 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
             write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=f"{partition} = '{day}'")
         else:
             write_deltalake(
-                target, rows, mode="append", partition_by=[partition], configuration=NO_STATISTICS,
-                commit_properties=saying_format(),
+                target, rows, mode="append", partition_by=[partition],
+                configuration=NO_STATISTICS | checkpoints_of(target), commit_properties=saying_format(),
             )  # fmt: skip
     return int(rows.num_rows)
 

@@ -18,7 +18,7 @@ from jobs.schema import INPUT_DAY, DayRecord
 from jobs.storage.stored_files import is_there, parquet_dataset, parquet_source
 from jobs.storage.urls import beside
 from jobs.tables.by_run import NO_STATISTICS
-from jobs.tables.delta_log import lasting, table_at
+from jobs.tables.delta_log import checkpoints_of, lasting, table_at
 from jobs.tables.publishers import alone_with, storing
 
 
@@ -77,4 +77,6 @@ def _replace(target: str, files: Sequence[str], day: str, *, by: list[str]) -> N
         if table is not None:
             write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=is_of_day)
         else:
-            write_deltalake(target, rows, mode="append", partition_by=by, configuration=NO_STATISTICS)
+            write_deltalake(
+                target, rows, mode="append", partition_by=by, configuration=NO_STATISTICS | checkpoints_of(target)
+            )

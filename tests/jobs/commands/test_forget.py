@@ -196,7 +196,6 @@ def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in
     assert steps > len(STEPS)
 
 
-@everywhere("towns")
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_are_gone(towns, vacuumed):
     publishing.publish(a_file_for_each_row(towns.written(FIRST, [1, 2, 3], "run", {})))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -77,7 +78,12 @@ def in_session(scored, s3, spark, monkeypatch, tmp_path):
 
 
 def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3):
+    before = len(s3.requests())
     assert in_session() == 0
+    kinds = Counter((method, place_in(path)) for method, path in s3.requests()[before:])
+    of_ledger = sum(number for (_, place), number in kinds.items() if place == "ledger")
+    assert kinds.total() - of_ledger <= 65, kinds  # of them 30 make the tables
+    assert of_ledger <= 50, kinds
     assert rows_of(s3) == list(range(ROWS))
     assert [path for path in Path("data/work").rglob("*") if path.is_file()] == []
     names = {one.name for one in objects.listed(f"{s3.bucket}/scored")}
@@ -114,6 +120,13 @@ def test_a_killed_day_is_taken_over_and_its_answers_are_not_paid_again(scored, s
         output, _ = third.communicate(timeout=200)
     assert f"{DAY}  published   {ROWS} rows, 0 calls" in output
     assert Counter(service.log) == asked
+
+
+def place_in(path):
+    """What a request is about: the ledger, or a part of a table."""
+    name = unquote(path).partition("prefix=")[2] or path.partition("/")[2].partition("/")[2]
+    table, _, rest = name.partition("/")
+    return table if table == "ledger" else f"{table.removeprefix('scored') or 'table'}/{rest.partition('/')[0]}"
 
 
 async def slowly(request):

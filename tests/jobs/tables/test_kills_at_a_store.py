@@ -1,0 +1,90 @@
+"""A run killed at any request to its object store leaves the old day or the new one, and the next run ends it."""
+
+import dataclasses
+import itertools
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs.storage import object_lock
+from jobs.tables import audit
+from jobs.tables.leases import leased
+from jobs.tables.publishing import publish
+from jobs.tables.summaries import summarize
+from tests.jobs.tables import test_publishing as days
+from tests.support.killing_proxy import KillingProxy
+from tidegate import Output
+
+DAY = days.FIRST
+ROOT = Path(__file__).parents[3]
+BEAT, EXPIRES = 0.2, 1.0  # s; of tests
+
+
+def run_of(table, run_id, flights, environment=None):
+    """Publish the day. environment: in a process of its own."""
+    if environment is not None:
+        os.environ.update(environment)
+        object_lock.BEAT, object_lock.EXPIRES = BEAT, EXPIRES
+    days.TABLE = table
+    with leased(table, DAY, run_id, wait=20) as lease:
+        publish(days.run(run_id, DAY, flights), lease)
+        summarize(of(table), days.SUMMARY, DAY)
+
+
+def of(table):
+    return dataclasses.replace(days.FLIGHTS, output=Output(path=table))
+
+
+@pytest.fixture
+def killed(s3, tmp_path, monkeypatch):
+    """Runs such a process behind a proxy, which kills it at a request. Returns whether it was killed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(object_lock, "EXPIRES", EXPIRES)
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    with KillingProxy.running(s3.url) as proxy:
+        environment = s3.environment(AWS_ENDPOINT_URL=proxy.url)
+
+        def run(table, run_id, flights, *, at, served):
+            process = processes.Process(target=run_of, args=(table, run_id, flights, environment))
+            proxy.kill_at(at, served=served)
+            process.start()
+            proxy.victim = process.pid
+            process.join(60)
+            assert process.exitcode in (0, -signal.SIGKILL)
+            return process.exitcode != 0
+
+        yield run
+
+
+def flights_of(table):
+    if not DeltaTable.is_deltatable(table):
+        return []
+    return sorted(DeltaTable(table).to_pyarrow_table()["flight"].to_pylist())
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("old", [[], [1, 2, 3]])
+def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_run_ends_it(killed, s3, old, served):
+    every = int(os.environ.get("EVERY_REQUEST", "1"))
+    for at in itertools.count(1, every):
+        table = f"{s3.bucket}/{at}/flights"
+        if old:
+            run_of(table, f"old-{at}", old)
+        if not killed(table, f"killed-{at}", [4, 5], at=at, served=served):
+            break
+        assert flights_of(table) in (old, [4, 5])
+        run_of(table, f"next-{at}", [4, 5])
+        assert flights_of(table) == [4, 5]
+        rows = DeltaTable(audit.table_of(table)).to_pyarrow_table().to_pylist()
+        assert sorted((row["run_id"], row["flight"]) for row in rows) == [(f"next-{at}", 4), (f"next-{at}", 5)]
+        summary = DeltaTable(f"{s3.bucket}/{at}/by_parity").to_pyarrow_table().to_pylist()
+        assert sorted((row["odd"], row["flights"]) for row in summary) == [(0, 1), (1, 1)]
+    print(f"killed at {len(range(1, at, every))} of {at - 1} requests")
+    assert at > 30

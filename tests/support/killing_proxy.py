@@ -1,0 +1,90 @@
+"""A proxy before the tests' S3 server that counts requests, and kills who sends one of them."""
+
+import contextlib
+import http.client
+import os
+import signal
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+HOP = {"connection", "transfer-encoding", "content-length", "date", "server"}
+
+
+class KillingProxy:
+    """url: for AWS_ENDPOINT_URL. victim: the process."""
+
+    def __init__(self, behind):
+        self.behind = urlsplit(behind).netloc
+        self.victim = None
+        self._left = 0
+        self._served = False
+        self._lock = threading.Lock()
+
+    def kill_at(self, request, *, served):
+        """The next victim is killed at its request of this number, from 1. served: after the store has done it."""
+        self.victim, self._left, self._served = None, request, served
+
+    def _counted(self):
+        """Whether the victim is killed at this request."""
+        with self._lock:
+            self._left -= 1
+            return self._left <= 0
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, behind):
+        proxy = cls(behind)
+        with ThreadingHTTPServer(("127.0.0.1", 0), proxy.handler()) as server:
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            proxy.url = f"http://127.0.0.1:{server.server_port}"
+            try:
+                yield proxy
+            finally:
+                server.shutdown()
+
+    def handler(proxy):  # noqa: N805  # self is the handler's
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                at_its_end = proxy._counted()
+                if at_its_end and not proxy._served:
+                    return self.kill()
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                connection = http.client.HTTPConnection(proxy.behind, timeout=30)
+                connection.request(self.command, self.path, body, dict(self.headers))
+                answer = connection.getresponse()
+                data = answer.read()
+                connection.close()
+                if at_its_end:
+                    return self.kill()
+                self.send_response_only(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in HOP or (self.command == "HEAD" and name.lower() == "content-length"):
+                        self.send_header(name, value)
+                if self.command != "HEAD":
+                    self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+                return None
+
+            do_PUT = do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815
+
+            def kill(self):
+                while proxy.victim is None:
+                    time.sleep(0.001)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(proxy.victim, signal.SIGKILL)
+                self.close_connection = True
+
+            def handle_one_request(self):
+                with contextlib.suppress(OSError):  # of who is dead
+                    super().handle_one_request()
+
+            def log_message(self, *_):
+                pass
+
+        return Handler
