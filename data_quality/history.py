@@ -18,8 +18,10 @@ DAYS_OF_HISTORY = 28
 def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayMetrics]:
     """Metrics of the published days among the last DAYS_OF_HISTORY; for a day published twice, of the later run.
 
-    For an hour, 2013-01-10T05Z, of the same hour of these days.
+    For an hour, 2013-01-10T05Z, of the same hour of these days; a partition with a name has no days before.
     """
+    if not day[0].isdigit():
+        return {}
     last, hour = dt.date.fromisoformat(day[:10]), day[10:]
     figures = {}
     for back in range(1, DAYS_OF_HISTORY + 1):

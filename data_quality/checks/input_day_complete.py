@@ -24,6 +24,8 @@ class InputDayComplete(Check):
     promise = f"The day has about as many rows as the same weekday of the {WEEKS_OF_HISTORY} weeks before."
 
     def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
+        if not day.earlier:
+            return Finding.not_run("no earlier day of the same weekday to compare with")
         last, hour = dt.date.fromisoformat(day.facts.day[:10]), day.facts.day[10:]
         weeks = [f"{last - dt.timedelta(weeks=back)}{hour}" for back in range(1, WEEKS_OF_HISTORY + 1)]
         before = [day.earlier[week].rows_in for week in weeks if week in day.earlier]

@@ -162,6 +162,8 @@ def _dates(days: Sequence[str]) -> dict[str, Any]:
 
 
 def _date(day: str, *, with_year: bool) -> str:
+    if not day[0].isdigit():  # the name of a partition
+        return day
     date, hour = dt.date.fromisoformat(day[:10]), day[11:].replace("Z", "h")
     return f"{date:%b} {date.day} {hour}".rstrip() + (f"<br>{date.year}" if with_year else "")
 

@@ -142,7 +142,7 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
     return {
         "enrichment": enrichment,
         "day": day.day,
-        "weekday": dt.date.fromisoformat(day.day[:10]).strftime("%A"),
+        "weekday": _weekday(day.day),
         "unwritten": day.unwritten,
         "readers_see": readers_see(days, place),
         "dagster": f"{asset}?view=partitions&partition={day.day}",
@@ -194,9 +194,17 @@ def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
     }
 
 
+def _weekday(day: str) -> str:
+    """Of a day or an hour; empty for a partition with a name."""
+    return dt.date.fromisoformat(day[:10]).strftime("%A") if day[0].isdigit() else ""
+
+
 def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Days in order under their month, hours under their day: the heading, and the name and short label of each."""
-    groups = []
+    """Days in order under their month, hours under their day: the heading, and the name and short label of each.
+    Partitions with names have no heading.
+    """
+    groups = [("", [(day, day) for day in days if not day[0].isdigit()])]
+    days = [day for day in days if day[0].isdigit()]
     for group, members in itertools.groupby(days, key=lambda day: day[:10] if day[10:] else day[:7]):
         labelled = [(day, day[11:13] or day[8:10].lstrip("0")) for day in members]
         by_hours = len(group) == len("2013-01-10")
@@ -204,7 +212,7 @@ def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
         fits = len(labelled) > 2
         form = ("%d %b" if fits else "%d") if by_hours else ("%b %Y" if fits else "%b")
         groups.append((date.strftime(form), labelled))
-    return groups
+    return [group for group in groups if group[1]]
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------

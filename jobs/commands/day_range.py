@@ -18,6 +18,10 @@ def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str
     """
     for day, name in zip((first, last), names, strict=True):
         require_end(enrichment, day, name)
+    if not isinstance(enrichment.input.every, str):
+        if first == last:
+            return [first]
+        raise DeclarationError(f"{names[0]} and {names[1]} differ, and partitions with names have no order.")
     begin, end = begin_of(first, enrichment.zone), end_of(last, enrichment.zone)
     if end <= begin:
         raise DeclarationError(f"{names[1]} is {last}, before {names[0]}, {first}.")
@@ -28,9 +32,12 @@ def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str
 
 
 def require_end(enrichment: Enrichment, day: str, name: str) -> None:
-    """Raise DeclarationError unless it is a day, or an hour of an enrichment by hours. name: the option's."""
-    if not (enrichment.input.every == "hour" and is_day(day, "hour")):
-        require_day(day, name)
+    """Raise DeclarationError unless it is a day, an hour of an enrichment by hours, or one of its names. name: the
+    option's.
+    """
+    every = enrichment.input.every
+    if not (every == "hour" and is_day(day, "hour")):
+        require_day(day, name, "day" if isinstance(every, str) else every)
 
 
 def end_of(day: str, zone: str) -> dt.datetime:

@@ -32,12 +32,16 @@ NOT_ANSWERED = ("not_asked",)
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
-    """The published days, or hours, from `first` to `last`, both included; by default to the newest."""
-    zone = enrichment.zone
-    begin, end = begin_of(first, zone), end_of(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC)
+    """The published days, or hours, from `first` to `last`, both included; by default to the newest. By names only
+    the first.
+    """
     table = table_at(enrichment.output.path)
     partitions = [] if table is None else table.partitions()
     days = {str(partition[enrichment.input.partition]) for partition in partitions}
+    if not isinstance(enrichment.input.every, str):
+        return [day for day in (first,) if day in days]
+    zone = enrichment.zone
+    begin, end = begin_of(first, zone), end_of(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC)
     return sorted(day for day in days if begin <= begin_of(day, zone) < end)
 
 

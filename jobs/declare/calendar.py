@@ -1,4 +1,4 @@
-"""The days, hours, times and time zones of a declaration."""
+"""The days, hours, named partitions, times and time zones of a declaration."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import datetime as dt
 import difflib
 import re
 import zoneinfo
+from collections.abc import Sequence
 from typing import Literal
 
 from jobs.errors import DeclarationError
 
-Every = Literal["day", "hour"]
+Every = Literal["day", "hour"] | Sequence[str]  # names of partitions that are no time
 HOUR = "%Y-%m-%dT%HZ"  # of UTC: a local hour comes twice when the clock is put back, and does not sort by its offset
 CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
@@ -36,9 +37,11 @@ def require_zone(zone: str) -> None:
 
 
 def is_day(text: str, every: Every = "day") -> bool:
-    """Whether the text is a day in the form of folder names, 2013-01-10, or an hour, 2013-01-10T05Z; no other format
-    counts.
+    """Whether the text is a day in the form of folder names, 2013-01-10, an hour, 2013-01-10T05Z, or one of the names;
+    no other format counts.
     """
+    if not isinstance(every, str):
+        return text in every
     try:
         if every == "hour":
             return dt.datetime.strptime(text, HOUR).replace(tzinfo=dt.UTC).strftime(HOUR) == text
@@ -48,31 +51,39 @@ def is_day(text: str, every: Every = "day") -> bool:
 
 
 def require_day(day: str, where: str = "day", every: Every = "day") -> str:
-    """Return a `day` of the form 2013-01-10, or an hour of the form 2013-01-10T05Z. Raises DeclarationError for any
-    other text.
+    """Return a `day` of the form 2013-01-10, an hour of the form 2013-01-10T05Z, or one of the names. Raises
+    DeclarationError for any other text.
     """
     if is_day(day, every):
         return day
+    if not isinstance(every, str):
+        raise DeclarationError(f"{where} is {day!r}; it must be one of: {', '.join(every)}.")
     what = "an hour of UTC, as 2013-01-10T05Z" if every == "hour" else "a date, as 2013-01-10"
     raise DeclarationError(f"{where} is {day!r}; it must be {what}.")
 
 
 def day_column(every: Every) -> str:
     """The rule for the column of the day in a table that is an input."""
+    if not isinstance(every, str):
+        return f"the column of the partition must be a string, as {every[0]}"
     if every == "hour":
         return "the column of the hour must be a string such as 2013-01-10T05Z"
     return "the column of the day must be a date, or a string such as 2013-01-10"
 
 
 def begin_of(day: str, zone: str) -> dt.datetime:
-    """When a day of the time zone, or an hour, begins; in UTC."""
+    """When a day of the time zone, or an hour, begins; in UTC. A name has no begin: the epoch."""
+    if not is_day(day) and not is_day(day, "hour"):
+        return dt.datetime.fromtimestamp(0, dt.UTC)
     if is_day(day, "hour"):
         return dt.datetime.strptime(day, HOUR).replace(tzinfo=dt.UTC)
     return dt.datetime.combine(dt.date.fromisoformat(day), dt.time(), zoneinfo.ZoneInfo(zone)).astimezone(dt.UTC)
 
 
 def last_ended(now: dt.datetime, every: Every, zone: str) -> str:
-    """Yesterday in the time zone, or the hour before that of `now`."""
+    """Yesterday in the time zone, or the hour before that of `now`; empty for names, which do not end."""
+    if not isinstance(every, str):
+        return ""
     if every == "hour":
         return (now.astimezone(dt.UTC) - dt.timedelta(hours=1)).strftime(HOUR)
     return (now.astimezone(zoneinfo.ZoneInfo(zone)).date() - dt.timedelta(days=1)).isoformat()
@@ -85,5 +96,5 @@ def hours_between(begin: dt.datetime, end: dt.datetime) -> list[str]:
 
 
 def column_value(day: str) -> dt.date | str:
-    """What the day's column of the tables holds: a date; an hour is a text, as no type of SQL is an hour."""
-    return day if is_day(day, "hour") else dt.date.fromisoformat(day)
+    """What the day's column of the tables holds: a date, or the name of an hour or a partition."""
+    return dt.date.fromisoformat(day) if is_day(day) else day

@@ -49,7 +49,8 @@ class Input:
             table of another enrichment is a Delta table.
         schema: The columns to read from CSV or JSON, which do not name their types, in Spark's DDL.
         table: Of format "iceberg": `catalog.namespace.table`; pyiceberg's configuration names the catalog.
-        every: "day", or "hour": then all that is said of a day goes for an hour of UTC, named as 2013-01-10T05Z.
+        every: "day", or "hour": then all that is said of a day goes for an hour of UTC, named as 2013-01-10T05Z; or the
+            names of partitions, as ["eu", "us"]: then it goes for each of these.
     """
 
     path: str = ""
@@ -66,14 +67,25 @@ class Input:
         if self.format not in get_args(InputFormat):
             known = ", ".join(get_args(InputFormat))
             raise DeclarationError(f"input: format is {self.format!r}; it must be one of: {known}.")
-        if self.every not in get_args(Every):
-            raise DeclarationError(f"input: every is {self.every!r}; it must be day or hour.")
+        self._check_every()
         self._check_schema()
         self._check_place()
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
             raise DeclarationError(
                 f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
                 "and a column are named after it."
+            )
+
+    def _check_every(self) -> None:
+        if isinstance(self.every, str):
+            right = self.every in ("day", "hour")
+        else:
+            named = all(re.fullmatch(r"[A-Za-z][\w.-]*", name, re.ASCII) for name in self.every)
+            right = named and 0 < len(set(self.every)) == len(self.every)
+        if not right:
+            raise DeclarationError(
+                f"input: every is {self.every!r}; it must be day, hour, or different names of partitions, each a "
+                "letter and then letters, digits, _, . and -."
             )
 
     def _check_place(self) -> None:
@@ -225,7 +237,7 @@ class Enrichment:
         key: The key columns of mode key_ordered.
         event_time: Enables watermarks and late rows; None disables both.
         tolerance: The tolerated failures of a published day.
-        schedule: Cron in `zone`; each run enriches the day before, or the hour before.
+        schedule: Cron in `zone`; each run enriches the day before, or the hour before; of names all.
         publish_by: "HH:MM" in `zone`, on the day after: until then a stopped day is restarted.
         zone: Time zone of schedule, publish_by and the input's days, as "Europe/Berlin".
         start: First day in `zone`, for backfills.
@@ -355,8 +367,8 @@ class Enrichment:
             raise DeclarationError(f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'.")
         if self.publish_by is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", self.publish_by):
             raise DeclarationError(f"publish_by is {self.publish_by!r}; it must be a time of day, as '06:30'.")
-        if self.input.every == "hour":
-            self._check_hours()
+        if self.input.every != "day":
+            self._check_no_days()
         require_zone(self.zone)
         for name in ("start", "end"):
             if getattr(self, name) is not None:
@@ -367,16 +379,18 @@ class Enrichment:
         if wrong:
             raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
 
-    def _check_hours(self) -> None:
-        """Refuse what needs whole days."""
-        if self.schedule is not None and self.schedule.split()[1] != "*":
+    def _check_no_days(self) -> None:
+        """Refuse what needs days, where the input is by hours or by names."""
+        every = self.input.every
+        if every == "hour" and self.schedule is not None and self.schedule.split()[1] != "*":
             raise DeclarationError(
                 f"schedule is {self.schedule!r}, and each run enriches the hour before; its second field must be *, as "
                 "in '5 * * * *'."
             )
         for name in ("publish_by", "windows"):
             if getattr(self, name):
-                raise DeclarationError(f'{name} is given, and needs days; leave it out with Input(every="hour").')
+                shown = '"hour"' if every == "hour" else repr([*every])
+                raise DeclarationError(f"{name} is given, and needs days; leave it out with Input(every={shown}).")
 
     def _check_windows(self) -> None:
         if self.windows and self.event_time is None:

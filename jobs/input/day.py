@@ -199,9 +199,8 @@ def nearest_to(declared: Input, day: str) -> str:
     close = same_day or difflib.get_close_matches(f"{prefix}{day}", misnamed, n=1, cutoff=0.0)
     if not close:
         return ""
-    kind = (
-        f"an hour is named {prefix}YYYY-MM-DDTHHZ" if declared.every == "hour" else f"a day is named {prefix}YYYY-MM-DD"
-    )
+    example = {"day": "a day is named {}YYYY-MM-DD", "hour": "an hour is named {}YYYY-MM-DDTHHZ"}
+    kind = example.get(str(declared.every), "a partition is named {}NAME").format(prefix)
     return f" There is {root}/{close[0]}; the folder of {kind} (Input.partition)."
 
 

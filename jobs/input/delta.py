@@ -129,7 +129,7 @@ class DeltaInput:
                 f"{self.partition} alone, the column of the day (Input.partition)."
             )
         kind = next(field.type for field in self.table.schema().fields if field.name == self.partition)
-        if kind != PrimitiveType("string") and (kind != PrimitiveType("date") or self.every == "hour"):
+        if kind != PrimitiveType("string") and (kind != PrimitiveType("date") or self.every != "day"):
             raise DeclarationError(f"input: {self.partition} in {self.root} is {kind.type}; {day_column(self.every)}.")
 
 

@@ -29,7 +29,7 @@ from jobs.input.staged_files import ScannedFile
 from jobs.input.types import InputColumn, columns_of
 from jobs.storage.stored_files import StoredFile, error_text
 
-PARTED = {"day": DayTransform, "hour": HourTransform}
+PARTED = {"day": (DayTransform,), "hour": (HourTransform,)}
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,11 @@ class IcebergInput:
             raise DeclarationError(f"input: {self.root} has a type that is not read: {error_text(error)}.") from error
         return tuple(columns_of(self.root, pq.read_metadata(pa.BufferReader(empty.getvalue()))))
 
+    @property
+    def _parted(self) -> tuple[Any, ...]:
+        """What makes a partition of a time."""
+        return PARTED.get(str(self.every), ())
+
     @functools.cached_property
     def _day_column(self) -> NestedField:
         """The column that tells a row's day: a date, a text or a time."""
@@ -116,13 +121,14 @@ class IcebergInput:
                 return column
             found = f"{self.partition} in {self.root} is {column.field_type}"
         else:
-            times = (field for field in self.table.spec().fields if isinstance(field.transform, PARTED[self.every]))
+            times = (field for field in self.table.spec().fields if isinstance(field.transform, self._parted))
             source = next((field.source_id for field in times if field.name == self.partition), None)
             if source is not None:
                 return table.find_field(source)
             found = f"{self.root} has no column {self.partition} (Input.partition), but {', '.join(table.column_names)}"
         raise DeclarationError(
-            f"input: {found}; {day_column(self.every)}, or a partition field, the {self.every} of a time."
+            f"input: {found}; {day_column(self.every)}"
+            + (f", or a partition field, the {self.every} of a time." if self._parted else ".")
         )
 
     def _rows_of(self, day: str) -> BooleanExpression:
@@ -165,7 +171,7 @@ class IcebergInput:
         """By its partition, else by its statistics; None where neither names a day."""
         column = self._day_column
         for place, field in enumerate(self.table.specs()[file.spec_id].fields):
-            known = isinstance(field.transform, (IdentityTransform, PARTED[self.every]))
+            known = isinstance(field.transform, (IdentityTransform, *self._parted))
             if known and field.source_id == column.field_id:
                 return self._day_in(field.transform.to_human_string(column.field_type, file.partition[place]))
         last = (file.upper_bounds or {}).get(column.field_id)
@@ -175,11 +181,11 @@ class IcebergInput:
         return self._day_in(IdentityTransform().to_human_string(column.field_type, value))
 
     def _day_in(self, text: str) -> str | None:
-        """text: a day, an hour or a time, as Iceberg writes them: 2013-01-10, 2013-01-10-05, 2013-01-10T05:59:59."""
-        if self.every == "hour" and not is_day(text, "hour"):
-            text = f"{text[:10]}T{text[11:13]}Z"
-        text = text if self.every == "hour" else text[:10]
-        return text if is_day(text, self.every) else None
+        """text: a name, or a day, an hour or a time as Iceberg writes them: 2013-01-10, 2013-01-10-05,
+        2013-01-10T05:59:59.
+        """
+        named = (text, text[:10], f"{text[:10]}T{text[11:13]}Z")
+        return next((name for name in named if is_day(name, self.every)), None)
 
 
 @contextlib.contextmanager

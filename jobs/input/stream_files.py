@@ -25,8 +25,8 @@ NONE_BEFORE = -1  # offset before the first batch
 def check_streamable(enrichment: Enrichment) -> None:
     """Raise DeclarationError for an input that no stream reads, and for a table on an object store."""
     declared = enrichment.input
-    if declared.format != "parquet" or is_url(declared.path) or declared.every == "hour":
-        at = "is by hours" if declared.every == "hour" else f"is at {declared.path}"
+    if declared.format != "parquet" or is_url(declared.path) or declared.every != "day":
+        at = "is by hours or names" if declared.every != "day" else f"is at {declared.path}"
         what = f"is {declared.format}" if declared.format != "parquet" else at
         raise DeclarationError(
             f"{enrichment.name}: input: a stream reads folders of Parquet files by day on a disk, and this one {what}. "

@@ -38,7 +38,7 @@ def saying_format() -> CommitProperties:
 
 def day_type(every: Every) -> PrimitiveType:
     """Of the column of the day: that of `jobs.declare.calendar.column_value`."""
-    return PrimitiveType("string" if every == "hour" else "date")
+    return PrimitiveType("date" if every == "day" else "string")
 
 
 def table_at(path: str) -> DeltaTable | None:

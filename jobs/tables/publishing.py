@@ -177,7 +177,7 @@ def delta_schema(facts: DayFacts) -> Schema:
     written = pq.read_schema(facts.files[0])
     columns = pa.schema([written.field(name).with_nullable(True) for name in published_columns(facts)])
     fields = Schema.from_arrow(columns).fields
-    return Schema([*fields, Field(facts.declared.partition, day_type("hour" if is_day(facts.day, "hour") else "day"))])
+    return Schema([*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))])
 
 
 def add_columns(table: DeltaTable, wanted: Schema) -> None:

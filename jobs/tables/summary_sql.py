@@ -76,7 +76,7 @@ def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str
 
 def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str) -> pa.RecordBatchReader:
     """The result of the SQL over the rows of one day, under the enrichment's name; computed lazily."""
-    cast = "" if is_day(day, "hour") else "date "
+    cast = "date " if is_day(day) else ""
     day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = {cast}'{day}'"  # noqa: S608  # our own names
     query = QueryBuilder().register("__all", source)
     # a view keeps the SQL unchanged, with its WITH, semicolon or comment

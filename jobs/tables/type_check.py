@@ -49,7 +49,7 @@ def _published_types(enrichment: Enrichment) -> dict[str, Any]:
     wanted = day_type(enrichment.input.every)
     if days != wanted:
         raise DeclarationError(
-            f"output: the {enrichment.input.every}s of {path}, {enrichment.input.partition}, are {_named(days)} there, "
+            f"output: the partitions of {path}, {enrichment.input.partition}, are {_named(days)} there, "
             f"and {_named(wanted)} here. Publish to another path."
         )
     return types

@@ -361,6 +361,11 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
     if cron is None:
         return PartitionedAtRuntime()
     every = entry.get("every", "day")
+    if not isinstance(every, str):
+        raise ValueError(  # noqa: TRY004  # of the declaration, not of a type
+            f"{entry['name']}: schedule is {cron!r}, and its partitions have names, which no timetable of Airflow asks "
+            "for; leave the schedule out, and trigger runs with a partition key."
+        )
     minute, hour, *days = cron.split()
     if not (minute.isdigit() and (hour == "*" if every == "hour" else hour.isdigit()) and days == ["*", "*", "*"]):
         raise ValueError(

@@ -28,7 +28,7 @@ def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
 
 
 def yesterday(enrichment: Enrichment, now: dt.datetime) -> str:
-    """The day before `now` in the enrichment's time zone, or the hour before."""
+    """The day before `now` in the enrichment's time zone, or the hour before; empty for partitions with names."""
     return last_ended(now, enrichment.input.every, enrichment.zone)
 
 
@@ -46,6 +46,8 @@ def next_start(enrichment: Enrichment, day: str, stopped_at: dt.datetime) -> dt.
 
 def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
     """Yesterday, until its deadline; else None."""
+    if enrichment.publish_by is None:
+        return None
     day = yesterday(enrichment, now)
     until = deadline(enrichment, day)
     return day if until is not None and now < until and has_day(enrichment, day) else None

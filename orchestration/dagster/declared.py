@@ -75,10 +75,15 @@ class Declared:
         return any(lookup.dead_letters for lookup in self.facts.lookups)
 
     @property
-    def days(self) -> dg.TimeWindowPartitionsDefinition:
-        """One partition per day of its time zone, or per hour of UTC; those of an enrichment without an end go on."""
+    def days(self) -> dg.TimeWindowPartitionsDefinition | dg.StaticPartitionsDefinition:
+        """One partition per day of its time zone, or per hour of UTC; those of an enrichment without an end go on. Or
+        one per name.
+        """
         start, end, zone = self.enrichment.start, self.enrichment.end, self.enrichment.zone
-        if self.enrichment.input.every == "day":
+        every = self.enrichment.input.every
+        if not isinstance(every, str):
+            return dg.StaticPartitionsDefinition([*every])
+        if every == "day":
             return dg.DailyPartitionsDefinition(start_date=start, end_date=end, timezone=zone)
         return dg.HourlyPartitionsDefinition(
             start_date=begin_of(start, zone), end_date=begin_of(end, zone) if end else None, timezone="UTC", fmt=HOUR

@@ -32,17 +32,25 @@ def day_job(declared: Declared) -> Job:
 
 
 def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefinition:
-    """Asks for yesterday, or the hour before, at the times of `cron`, in the enrichment's time zone."""
-    by_days = declared.enrichment.input.every == "day"
+    """Asks for yesterday, the hour before, or all named partitions, at the times of `cron`, in the enrichment's time
+    zone.
+    """
+    every = declared.enrichment.input.every
+    asked = {"day": "yesterday", "hour": "the hour before"}.get(str(every), "all its partitions")
 
     @dg.schedule(
         name=f"{declared.job_name}_schedule",
         job=job,
         cron_schedule=cron,
         execution_timezone=declared.enrichment.zone,
-        description=f"Asks for {declared.name} of {'yesterday' if by_days else 'the hour before'}.",
+        description=f"Asks for {declared.name} of {asked}.",
     )
-    def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    def schedule(
+        context: dg.ScheduleEvaluationContext,
+    ) -> dg.RunRequest | list[dg.RunRequest] | dg.SkipReason:
+        if not isinstance(every, str):
+            tick = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"  # each asks for the same names again
+            return [dg.RunRequest(f"{name} {tick}", partition_key=name, tags=NIGHT_FIRST) for name in every]
         return request_for_yesterday(declared, context.scheduled_execution_time)
 
     return schedule

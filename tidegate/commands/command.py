@@ -56,13 +56,15 @@ def add_days(parser: argparse.ArgumentParser) -> None:
 
 
 def days_of(options: argparse.Namespace, enrichment: Enrichment) -> list[str]:
-    """The days of the options, in order; of an enrichment by hours its hours. Raises DeclarationError without a day,
-    and for an invalid range.
+    """The days of the options, in order; of an enrichment by hours its hours, by names by default all of them. Raises
+    DeclarationError without a day, and for an invalid range.
     """
     if options.day is not None:
         if options.first is not None or options.last is not None:
             raise DeclarationError("--day gives one day, --from and --to several: write one or the other.")
         return day_range(enrichment, options.day, options.day, names=("--day", "--day"))
+    if options.first is None and options.last is None and not isinstance(enrichment.input.every, str):
+        return [*enrichment.input.every]
     if options.first is None:
         raise DeclarationError("no day is given: write --day 2013-01-10, or --from 2013-01-01 --to 2013-01-10.")
     last = options.first if options.last is None else options.last

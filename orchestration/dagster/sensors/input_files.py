@@ -67,9 +67,12 @@ class InputScan:
             self.seen |= {day: self._known[day]} if day in self._known else {}  # looked at again next time
 
     def _last_days(self) -> list[str]:
-        """Newest first; days and hours where an input has readers by both."""
+        """Newest first; days, hours and names where an input has readers by each."""
         ended = [yesterday(one.enrichment, self._now) for one in self._readers]
-        found = []
+        by_name = [
+            one.enrichment.input.every for one in self._readers if not isinstance(one.enrichment.input.every, str)
+        ]
+        found = list(dict.fromkeys(name for names in by_name for name in names))
         if hour := max((one for one in ended if is_day(one, "hour")), default=None):
             begin = begin_of(hour, "UTC")
             found += hours_between(begin - dt.timedelta(hours=HOURS - 1), begin + dt.timedelta(hours=1))[::-1]

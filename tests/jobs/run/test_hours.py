@@ -110,7 +110,7 @@ def test_hours_are_enriched_checked_published_and_replaced_one_by_one(spark):
 def test_a_table_of_days_takes_no_hours_and_a_folder_of_another_name_is_told(tmp_path):
     write(FIRST, "a")
     write_deltalake("out", pa.table({"id": [1], "hour": [dt.date(2026, 10, 25)]}), partition_by=["hour"])
-    with pytest.raises(DeclarationError, match="the hours of out, hour, are date there, and string here"):
+    with pytest.raises(DeclarationError, match="the partitions of out, hour, are date there, and string here"):
         check_types(MOODS, find_input(MOODS, FIRST))
     Path("raw", "hour=2026-10-25-02").mkdir()
     with pytest.raises(

@@ -81,7 +81,7 @@ def test_a_column_that_the_table_has_not_yet_may_join_it(tmp_path, published):
 def test_a_table_whose_days_are_no_dates_is_refused(tmp_path, published):
     write_deltalake(published, pa.table({"id": [1], "date": ["2013-01-09"]}), partition_by=["date"])
     assert refusal(tmp_path, published, id=[1]) == (
-        "things: output: the days of /published, date, are string there, and date here. Publish to another path."
+        "things: output: the partitions of /published, date, are string there, and date here. Publish to another path."
     )
 
 
