@@ -1,6 +1,7 @@
 """Objects of a store, as s3://bucket/orders/x.json: written whole, also on condition that nobody else did meanwhile.
 
-Credentials and the endpoint come from the environment or the role of the instance. All errors are OSErrors.
+Credentials and the endpoint come from the environment, a profile (by boto3) or the role of the instance. All errors are
+OSErrors.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +152,12 @@ def _opened(place: str) -> tuple[ObjectStore, str]:
 def _store(bucket: str) -> ObjectStore:
     from obstore.store import from_url
 
-    return from_url(bucket, retry_config={"retry_timeout": GIVES_UP_AFTER})
+    more: dict[str, Any] = {"retry_config": {"retry_timeout": GIVES_UP_AFTER}}
+    if bucket.startswith("s3://") and os.environ.get("AWS_PROFILE"):
+        from obstore.auth.boto3 import Boto3CredentialProvider  # obstore reads no profile itself
+
+        more["credential_provider"] = Boto3CredentialProvider()
+    return from_url(bucket, **more)
 
 
 def _tag(facts: Any) -> Tag:
@@ -163,5 +170,5 @@ def _as_os_errors() -> Iterator[None]:
 
     try:
         yield
-    except (BaseError, OSError, ValueError) as error:
+    except (BaseError, OSError, ValueError, ImportError) as error:
         raise OSError(error_text(error)) from error

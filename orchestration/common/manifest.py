@@ -10,6 +10,7 @@ from typing import Any
 from jobs.declare.discovery import Discovered
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
+from jobs.storage.urls import is_url
 from orchestration.common.day_results import FORMAT
 from orchestration.common.deadlines import AGAIN_AFTER
 
@@ -61,4 +62,4 @@ def _entry(one: Discovered) -> dict[str, Any]:
 
 
 def _address(path: str) -> str:
-    return Path(path).absolute().as_uri()
+    return path if is_url(path) else Path(path).absolute().as_uri()

@@ -1,0 +1,55 @@
+"""Objects of a store are read and written with the credentials that its tools use, and its refusals are sentences."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from jobs.errors import DeclarationError
+from jobs.storage import objects
+from jobs.tables.delta_log import table_at
+from jobs.tables.leases import leased
+from tests.support.s3_server import S3Server
+
+
+def test_the_credentials_of_a_profile_are_used(s3, tmp_path, monkeypatch):
+    (tmp_path / "credentials").write_text("[team]\naws_access_key_id = of-the-team\naws_secret_access_key = secret\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    monkeypatch.setenv("AWS_FORCE_CREDENTIAL_LOAD", "true")  # deltalake reads no profile for an endpoint of one's own
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    objects._store.cache_clear()
+    objects.write(f"{s3.bucket}/orders/a.json", b"{}")
+    assert objects.read(f"{s3.bucket}/orders/a.json").data == b"{}"
+    assert [one.name for one in objects.listed(f"{s3.bucket}/orders")] == ["a.json"]
+    write_deltalake(f"{s3.bucket}/table", pa.table({"k": [1]}))
+    assert table_at(f"{s3.bucket}/table").version() == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "ExpiredToken"])
+def test_a_store_that_refuses_the_credentials_is_named_in_one_sentence_before_anything_is_asked(monkeypatch, code):
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self):
+            text = f"<Error><Code>{code}</Code><Message>not you</Message></Error>".encode()
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in S3Server(f"http://127.0.0.1:{server.server_port}", Path()).environment().items():
+            monkeypatch.setenv(name, value)
+        objects._store.cache_clear()
+        with pytest.raises(DeclarationError) as refused:
+            leased("s3://bucket/orders", "2026-01-01", "r1").__enter__()
+        server.shutdown()
+    assert str(refused.value) == (f"output: s3://bucket/orders cannot be written: {code}: not you. Nothing was called.")
