@@ -7,8 +7,6 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -42,7 +40,9 @@ def partitions_of(frame: DataFrame) -> int:
 
 
 def _partitions_by_job(frame: DataFrame) -> int:
-    return frame.select(F.spark_partition_id()).distinct().count()
+    from pyspark.sql.functions import spark_partition_id  # a definition loads without Spark
+
+    return frame.select(spark_partition_id()).distinct().count()
 
 
 def hosts_for_tasks(spark: SparkSession) -> tuple[str, str]:
