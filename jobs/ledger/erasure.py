@@ -23,6 +23,7 @@ from jobs.ledger.generations import (
     known_generations,
     name_after,
 )
+from jobs.ledger.journal import JOURNAL
 from jobs.ledger.scan import KeySet
 from jobs.ledger.store import PARTS, ForeignFile, as_parquet
 from jobs.storage.stored_files import error_text
@@ -110,6 +111,8 @@ class _Forgetting:
                     self._folder.delete(f"{PARTS}/{part}")
                     self.files += 1
                 continue
+            if rest is None and part.endswith(JOURNAL):  # its torn end may hold a key
+                rest = self._folder.read_part(part)
             if rest is None:
                 continue
             if len(rest) and part not in there.parts_taken_in:  # otherwise the generation has its other answers

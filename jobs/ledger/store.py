@@ -14,7 +14,7 @@ import contextlib
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, StoredAnswer, as_table
+from jobs.ledger.journal import JOURNAL, Journal, read_journal
 from jobs.storage import durable
 from jobs.storage.stored_files import error_text, filesystem_of
 
@@ -97,6 +98,12 @@ class LedgerFolder:
         data = as_parquet(table, rows_per_group=max(1, len(table)))  # a reader reads all of it
         self.write(f"{PARTS}/{part}", data, lasting=lasting)
         return part
+
+    def journal(self, run_id: str, name: str) -> Journal | None:
+        """The journal of a new part; None where nothing can be appended to a file."""
+        if self.filesystem.type_name != "local":
+            return None
+        return Journal(Path(f"{self.path}/{PARTS}/{run_id}/{name}{JOURNAL}"), {FORMAT_KEY: str(FORMAT).encode()})
 
     def write(self, name: str, data: bytes | pa.Buffer, *, lasting: bool = False) -> None:
         """Write an object with a new name. Raises LedgerError; a failed write leaves no file.
@@ -189,12 +196,13 @@ class LedgerFolder:
         return [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
-        """The existing parts as `<run_id>/<name>.parquet`, sorted; optionally of one run, with this prefix of the name.
+        """The existing parts as `<run_id>/<name>.parquet`, and journals, sorted; optionally of one run, with this
+        prefix of the name.
 
         "3-" selects the parts of partition 3, "3-0-" those of its first attempt.
         """
         below = PARTS if run_id is None else f"{PARTS}/{run_id}"
-        found = [name[len(PARTS) + 1 :] for name in self.names(below) if name.endswith(".parquet")]
+        found = [name[len(PARTS) + 1 :] for name in self.names(below) if name.endswith((".parquet", JOURNAL))]
         return [part for part in found if part.rpartition("/")[2].startswith(prefix)]
 
     def is_empty(self) -> bool:
@@ -217,8 +225,16 @@ class LedgerFolder:
         return pa.concat_tables(tables)
 
     def read_part(self, part: str) -> pa.Table:
-        """One part, its checksums verified. Raises ForeignFile, FileNotFoundError, LedgerError."""
+        """One part, its checksums verified, or journal, which is empty once its part is written.
+
+        Raises ForeignFile, FileNotFoundError, LedgerError.
+        """
         name = f"{PARTS}/{part}"
+        if part.endswith(JOURNAL):
+            try:
+                return read_journal(self.read_bytes(name), lambda metadata: self._require_format(name, metadata))
+            except FileNotFoundError:
+                return SCHEMA.empty_table()
         data = self.read_bytes(name)
         try:
             with self._parquet(name, pa.BufferReader(data)) as file:
@@ -276,7 +292,11 @@ class LedgerFolder:
 
     def _parquet(self, name: str, source: pa.NativeFile) -> pq.ParquetFile:
         file = pq.ParquetFile(source, page_checksum_verification=True)
-        written = (file.metadata.metadata or {}).get(FORMAT_KEY)
+        self._require_format(name, file.metadata.metadata)
+        return file
+
+    def _require_format(self, name: str, metadata: Mapping[builtins.bytes, builtins.bytes] | None) -> None:
+        written = (metadata or {}).get(FORMAT_KEY)
         if written is None or not written.isdigit():
             raise Foreign("not a Tidegate ledger file")
         if int(written) > FORMAT:
@@ -284,7 +304,6 @@ class LedgerFolder:
                 f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads up to {FORMAT}: "
                 "upgrade it, or give it a ledger of its own."
             )
-        return file
 
     def warn(self, name: str, error: Exception) -> None:
         """Warn that a file is skipped."""

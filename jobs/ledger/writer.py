@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredOutcome
@@ -16,15 +19,20 @@ from jobs.ledger.store import LedgerFolder
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Key
+    from jobs.ledger.journal import Journal
 
+_log = logging.getLogger("tidegate.ledger")
+
+JOURNAL_EVERY = 0.02  # s
 LARGEST_SHARE = 0.01  # share of its time that the thread writes while no task waits
 
 
 class LedgerWriter:
     """Stores answers in order by its own thread: after `flush_rows` answers or `flush_seconds` s.
 
-    A waiting caller is served at once. A killed process loses the answers since the start of its last stored part:
-    those of `flush_seconds` and of the duration of a write. Answers faster than 200 in a few ms go into larger parts,
+    A waiting caller is served at once. Until a part is stored, its answers are in a journal within 20 ms. A killed
+    process loses those of this time and of the duration of a write; where there is no local disk, the answers since the
+    start of its last stored part. Answers faster than 200 in a few ms go into larger parts,
     so that writing takes at most a hundredth of a core; `flush_seconds` still holds.
     """
 
@@ -59,7 +67,13 @@ class LedgerWriter:
         self._full_at = flush_rows  # the ticket at which a part is full
         self._stored = 0  # the number of stored answers
         self._wanted = 0  # a caller waits for answers up to this one
+        # of the next part, used by the thread
         self._parts = 0
+        self._tables: list[pa.Table] = []
+        self._count = 0
+        self._has_marks = False
+        self._journal: Journal | None = None
+        self._writes_journals = True
         self._failure: LedgerError | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="ledger writer", daemon=True)
@@ -139,12 +153,14 @@ class LedgerWriter:
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _run(self) -> None:
         began = rested = self._clock()
+        with self._failing():
+            self._begin_part(0)
         while not self._closing:
             due = began + self._flush_seconds
-            self._wake.wait(max(0.0, due - self._clock()))
+            self._journal_until(due)
             self._wake.clear()
             if self._stored >= self._wanted and not self._closing:
-                self._wake.wait(max(0.0, min(rested, due) - self._clock()))
+                self._journal_until(min(rested, due))
             began = self._clock()
             self._write_pending()
             now = self._clock()
@@ -153,24 +169,68 @@ class LedgerWriter:
                 return
         self._write_pending()
 
-    def _write_pending(self) -> None:
-        """Write the pending answers as one part."""
+    def _journal_until(self, due: float) -> None:
+        """Wait for this time or to be woken; meanwhile append what comes to the journal."""
+        while (left := due - self._clock()) > 0 and self._failure is None:
+            if self._wake.wait(min(left, JOURNAL_EVERY)):
+                return
+            if self._pending and self._journal is not None:
+                with self._failing():
+                    table = self._take_pending()
+                    self._append(table)
+
+    def _append(self, table: pa.Table) -> None:
+        assert self._journal is not None
+        try:
+            self._journal.append(table)
+        except OSError as error:  # a part that cannot be written ends the run; a journal is only for a kill
+            _log.warning("ledger %r: no journal: %s", self._folder.root, error)
+            self._journal, self._writes_journals = None, False
+
+    def _take_pending(self) -> pa.Table:
+        """The pending answers, which are of the next part from now on."""
         with self._lock:
             answers, self._pending = self._pending, Columns()
-            self._full_at = self._taken + self._flush_rows
-        if not answers:
-            return
+        self._count += len(answers)
+        self._has_marks |= answers.has_marks
+        table = answers.table(self._run_id, hidden=self._hidden)
+        self._tables.append(table)
+        return table
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Let whoever waits hear of a failure."""
         failure = None
         try:
-            table = answers.table(self._run_id, hidden=self._hidden)
-            # a lost mark would repeat a call that must not be repeated; lost answers are only paid again
-            self._folder.write_part(self._run_id, f"{self._prefix}-{self._parts:05d}", table, lasting=answers.has_marks)
+            yield
         except LedgerError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
+        except Exception as error:  # noqa: BLE001  # whatever it is
             failure = self._cannot_store(error)
+        if failure is not None:
+            with self._lock:
+                self._failure = self._failure or failure
+                self._stored_more.notify_all()
+
+    def _write_pending(self) -> None:
+        """Write the answers since the last part as one part."""
         with self._lock:
-            self._parts += 1
-            self._failure = self._failure or failure
-            self._stored += len(answers) if failure is None else 0
-            self._stored_more.notify_all()
+            self._full_at = self._taken + self._flush_rows
+        if not self._pending and not self._count:
+            return
+        name = f"{self._prefix}-{self._parts:05d}"
+        with self._failing():
+            self._take_pending()
+            # a lost mark would repeat a call that must not be repeated; lost answers are only paid again
+            self._folder.write_part(self._run_id, name, pa.concat_tables(self._tables), lasting=self._has_marks)
+            if self._journal is not None:
+                self._journal.remove()
+            with self._lock:
+                self._stored += self._count
+                self._stored_more.notify_all()
+            self._begin_part(self._parts + 1)
+
+    def _begin_part(self, number: int) -> None:
+        self._parts, self._count, self._has_marks, self._tables = number, 0, False, []
+        name = f"{self._prefix}-{number:05d}"
+        self._journal = self._folder.journal(self._run_id, name) if self._writes_journals else None

@@ -111,7 +111,8 @@ class LeaseKeeper:
                 shares = {name: replace(one, free=one.free + free[name]) for name, one in answer.shares.items()}
                 answer = replace(answer, shares=shares)
             if self._adaptive is not None:
-                answer = replace(answer, adapted=self._adaptive.limit < self._may_use(CALLS, now))
+                found, declared = self._adaptive.limit, self.declared.limits[CALLS].amount
+                answer = replace(answer, adapted=found < declared and found <= self._may_use(CALLS, now))
             urgent = self._is_urgent()
         if urgent:
             self.hurry()

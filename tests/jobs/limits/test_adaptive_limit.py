@@ -16,12 +16,13 @@ from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import DeclarationError
 from jobs.limits.adaptive_limit import AdaptiveLimit, Seen
-from jobs.limits.lease_book import Limit
+from jobs.limits.lease_book import Answer, Claim, Limit, Share
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.run.run_leases import limits_of
 from jobs.task.lease_messages import claims_of, seen_of
 from jobs.task.service_lease import ServiceLease
+from tests.jobs.limits.fleet import MemoryStore
 from tidegate import Adaptive, HttpLookup, Service
 
 AT_MOST = 200
@@ -205,6 +206,14 @@ def test_a_limit_that_is_not_used_does_not_grow():
     for step in range(100):
         limit.take(Seen(answered=1, seconds=0.1), step * 0.1)
     assert limit.limit == 4
+
+
+@pytest.mark.parametrize(("held", "adapted"), [(4, True), (3, False)])
+def test_a_run_that_holds_less_than_its_service_bears_is_not_held_back_by_that(held, adapted):
+    limits = ServiceLimits("geo", {CALLS: Limit(8)}, 10.0, at_least=4)
+    keeper = LeaseKeeper(limits, "a", "a run", MemoryStore(random.Random(1)), lambda: 0.0)
+    keeper.holder.take(Answer({CALLS: Share(held, held)}, 100.0), asked_at=0.0)
+    assert keeper.heartbeat("0", {CALLS: Claim(Limit(8), 0, 8)}, Seen()).adapted == adapted
 
 
 def test_an_outage_tells_nothing_of_the_capacity():

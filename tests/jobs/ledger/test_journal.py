@@ -1,0 +1,131 @@
+"""The journal of a part: what came back before a kill is read, up to the torn end of the file."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import LedgerError
+from jobs.ledger.answers import StoredAnswer, as_answers, as_table
+from jobs.ledger.compaction import compact
+from jobs.ledger.erasure import forget
+from jobs.ledger.journal import Journal
+from jobs.ledger.store import FORMAT, FORMAT_KEY, LedgerFolder
+from jobs.ledger.writer import LedgerWriter
+
+NEVER = 3600.0  # s
+GOLDEN = Path(__file__).parent / "golden" / "journal_1"
+ANSWERS = [
+    StoredAnswer('["JFK",1]', "ok", b'{"temp_c":3.9}', 1, "run-1"),
+    StoredAnswer('["LGA",1]', "miss", None, 2, "run-1"),
+    StoredAnswer('["Z\u00fcrich",1]', "error", b'"500"', 3, "run-1"),
+]
+
+
+def write(folder, answers, name="0-0-00000"):
+    """A journal that a killed process left, an answer at a time. Returns its path."""
+    journal = folder.journal("run-1", name)
+    for one in answers:
+        journal.append(as_table([one]))
+    return Path(folder.path) / "parts" / "run-1" / f"{name}.journal"
+
+
+def test_an_answer_is_in_the_journal_long_before_its_part_is_due_and_the_part_replaces_it(folder, wait_for):
+    writer = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
+    for number in range(3):
+        writer.put((number,), "ok", b"%d" % number, number)
+        wait_for(lambda wanted=number + 1: len(folder.read(folder.parts())) == wanted, seconds=5.0)
+    (name,) = folder.parts()
+    assert name.endswith(".journal")
+    assert writer.stored == 0, "a journal is for a kill only"
+    writer.close()
+    assert folder.parts() == [name.replace(".journal", ".parquet")]
+    assert [one.response for one in as_answers(folder.read(folder.parts()))] == [b"0", b"1", b"2"]
+
+
+def test_a_journal_that_was_cut_anywhere_has_the_records_before_the_cut(folder):
+    path = write(folder, ANSWERS)
+    whole, before = path.read_bytes(), 0
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        found = as_answers(folder.read(folder.parts()))
+        assert found == ANSWERS[: len(found)]
+        assert len(found) >= before
+        before = len(found)
+    assert before == 3
+
+
+def test_a_journal_of_a_newer_format_stops_and_a_foreign_one_is_skipped(folder, caplog):
+    path = Path(folder.path, "parts", "run-1", "0-0-00000.journal")
+    Journal(path, {FORMAT_KEY: str(FORMAT + 1).encode()}).append(as_table(ANSWERS))
+    with pytest.raises(LedgerError, match=r"0-0-00000.journal has format 2, and this Tidegate reads up to 1: upgrade"):
+        folder.read(folder.parts())
+    Journal(path, {}).append(as_table(ANSWERS))
+    assert not len(folder.read(folder.parts()))
+    assert "not a Tidegate ledger file" in caplog.text
+
+
+def test_a_journal_of_format_1_is_read():
+    folder = LedgerFolder(str(GOLDEN), "weather", "0123456789abcdef")
+    assert as_answers(folder.read(folder.parts())) == ANSWERS
+
+
+def test_a_journal_whose_part_is_stored_meanwhile_has_no_records(folder):
+    write(folder, ANSWERS).unlink()
+    assert not len(folder.read(["run-1/0-0-00000.journal"]))
+
+
+def test_compaction_takes_a_journal_in(folder):
+    write(folder, ANSWERS)
+    assert compact(folder, now_us=10).parts_taken_in == 1
+    compact(folder, now_us=10 + 2 * 86_400_000_000)
+    assert folder.parts() == []
+
+
+def test_no_byte_of_a_forgotten_key_stays_in_a_journal_or_its_torn_end(folder):
+    path = write(folder, [*ANSWERS, StoredAnswer('["secret"]', "ok", b'"of the secret"', 4, "run-1")])
+    path.write_bytes(path.read_bytes()[:-20])
+    assert b"secret" in path.read_bytes()
+    forget(folder, ['["secret"]', '["LGA",1]'])
+    assert not [one for one in Path(folder.path).rglob("*") if one.is_file() and b"secret" in one.read_bytes()]
+    assert [one.key for one in as_answers(folder.read(folder.parts()))] == ['["JFK",1]', '["Z\u00fcrich",1]']
+
+
+def test_a_disk_that_takes_no_journal_stops_nothing(folder, monkeypatch, wait_for, caplog):
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Journal, "append", fails)
+    writer = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
+    writer.put((1,), "ok", b"1", 1)
+    wait_for(lambda: "no journal" in caplog.text)
+    writer.put((2,), "ok", b"2", 2)
+    writer.close()
+    assert [one.response for one in as_answers(folder.read(folder.parts()))] == [b"1", b"2"]
+
+
+@pytest.mark.process
+def test_what_came_back_before_a_kill_is_on_disk_within_milliseconds(tmp_path):
+    code = f"""
+import time
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.writer import LedgerWriter
+one = LedgerWriter(LedgerFolder({str(tmp_path)!r}, "weather", "f"), "run-1", "0-0", flush_seconds=3600.0)
+for number in range(1000):
+    one.put((number,), "ok", b"%d" % number, number)
+    print(number, time.monotonic(), flush=True)
+    time.sleep(0.001)
+"""
+    root = Path(__file__).parents[3]
+    with subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) as process:
+        put = [process.stdout.readline().split() for _ in range(300)]
+        os.kill(process.pid, signal.SIGKILL)
+        put += [line.split() for line in process.stdout]
+    folder = LedgerFolder(str(tmp_path), "weather", "f")
+    kept = len(folder.read(folder.parts()))
+    lost = float(put[-1][1]) - float(put[kept][1]) if kept < len(put) else 0.0
+    print(f"{len(put)} put, {kept} kept, {1000 * lost:.0f} ms lost")
+    assert lost < 0.1, "20 ms, on a machine that does nothing else"
