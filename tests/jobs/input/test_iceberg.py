@@ -1,7 +1,9 @@
 """The days of an Iceberg table are read as Iceberg shows them, or refused by name."""
 
+import contextlib
 import dataclasses
 import datetime as dt
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,19 +58,23 @@ MOODS = Enrichment(
 )
 
 
-@pytest.fixture
-def lake(tmp_path, monkeypatch):
+@contextlib.contextmanager
+def catalog_of(folder, warehouse, monkeypatch, **more):
     """A catalog in SQLite."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", str(tmp_path / "warehouse"))
-    catalog = load_catalog(
-        "lake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse")
-    )
+    monkeypatch.chdir(folder)
+    properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(warehouse)} | more
+    for name, value in properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper().replace('.', '__')}", value)
+    catalog = load_catalog("lake", **properties)
     catalog.create_namespace("shop")
     yield catalog
     catalog.close()
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    with catalog_of(tmp_path, tmp_path / "warehouse", monkeypatch) as catalog:
+        yield catalog
 
 
 def rows(*ids, columns=COLUMNS, **changed):
@@ -211,6 +217,22 @@ def test_an_hour_is_that_of_a_time_that_the_table_is_partitioned_by_or_a_text(la
     assert last_day(by_hour.input) == "2026-01-02T00Z"
     with pytest.raises(NoInput):
         find_input(by_hour, "2026-01-01T22Z")
+
+
+def test_a_table_on_an_object_store_is_read_by_the_credentials_of_the_environment(s3, tmp_path, monkeypatch):
+    endpoint = {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": "us-east-1"}
+    with catalog_of(tmp_path, f"{s3.bucket}/warehouse", monkeypatch, **endpoint) as catalog:
+        table = catalog.create_table("shop.orders", COLUMNS)
+        with table.update_spec() as spec:
+            spec.add_identity("date")
+        table.append(pa.concat_tables([rows(1, 2), rows(3, date=dt.date(2026, 1, 2))]))
+        table.delete("id = 2")
+        assert [row["id"] for row in read(find_input(MOODS, DAY))] == [1]
+        before = len(s3.requests())
+        assert [row["id"] for row in read(find_input(MOODS, DAY))] == [1]
+        assert {method for method, path in s3.requests()[before:] if "/data/" in path} == set()  # copied already
+        (file,) = files_in(MOODS.input, NEXT)
+        assert file.place.startswith(f"{s3.bucket}/warehouse/shop/orders/data/")
 
 
 # -- deletes that only other engines write -----------------------------------------------------------------------------
