@@ -2,6 +2,7 @@
 
     python -m demo                           make demo
     python -m demo --stop-service-at 0.5     the weather service is killed at half of the last day
+    TIDEGATE_DEMO_STORE=s3 python -m demo    the tables are on an S3 server on loopback
 
 The second day is killed with -9 at half of its rows and started again, and a finished day is run once more with the
 ledger's answers. The demo can be repeated: after a successful one, the next begins with an empty ledger.
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
+from demo import object_store
 from demo.story import Story, heading
 from demo.surroundings import CALLS, DATA, FAULT_SHARES, describe, forget_answers, prepare
 from demo.weather_service import running
@@ -34,6 +36,8 @@ class NotReady(Exception):  # noqa: N818  # a state of this machine
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo. Exit status: 0 if all days are published, 1 if one is not, 130 after Ctrl-C."""
     options = _options(arguments)
+    if os.environ.get(object_store.VARIABLE):
+        return _on_store(sys.argv[1:] if arguments is None else arguments)
     days = [day.isoformat() for day in options.days]
     print("Tidegate demo: real days of New York flights, weather over HTTP, planes from a database\n", flush=True)
     try:
@@ -48,6 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\n\nStopped by you. Safe: no partial day is published.   Next: `make demo` again.")
         return 130
+
+
+def _on_store(arguments: Sequence[str]) -> int:
+    try:
+        return object_store.run_on_store(arguments)
+    except RuntimeError as missing:
+        print(f"NOT STARTED: {missing}")
+        return 1
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -1,5 +1,6 @@
 """Each flight, with the weather at its origin and the plane that flew it."""
 
+import os
 from datetime import timedelta
 
 from tidegate import (
@@ -49,7 +50,7 @@ flights = Enrichment(
         path="data/raw/flights", partition="date", row_id=["carrier", "flight", "origin", "scheduled_departure"]
     ),
     lookups=[weather, plane],
-    output=Output(path="data/published/flights_enriched"),
+    output=Output(path=os.environ.get("FLIGHTS_TABLE", "data/published/flights_enriched")),
     mode="ordered",
     event_time=EventTime("scheduled_departure", max_out_of_orderness=timedelta(hours=1)),
     tolerance=Tolerance(timeout=0.01, error=0.01),

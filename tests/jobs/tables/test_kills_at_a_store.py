@@ -1,5 +1,6 @@
 """A run killed at any request to its object store leaves the old day or the new one, and the next run ends it."""
 
+import contextlib
 import dataclasses
 import itertools
 import multiprocessing
@@ -88,3 +89,22 @@ def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_
         assert sorted((row["odd"], row["flights"]) for row in summary) == [(0, 1), (1, 1)]
     print(f"killed at {len(range(1, at, every))} of {at - 1} requests")
     assert at > 30
+
+
+@pytest.mark.proof
+def test_publishers_at_once_without_a_lock_leave_one_of_them_each_time(s3, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(days, "TABLE", f"{s3.bucket}/flights")
+    monkeypatch.setattr(days.publishing, "alone_with", lambda _table: contextlib.nullcontext())
+    publish(days.run("first", days.SECOND, [9]))
+    published = 0
+    for number in range(int(os.environ.get("RACES", "100"))):
+        found = days.race([days.run(f"a{number}", DAY, [1, 2]), days.run(f"b{number}", DAY, [1, 2])])
+        winners = {run for run, state in found.items() if state == "published"}
+        assert winners
+        published += len(winners)
+        (seen,) = {uri.split("/runs/")[1].split("/")[0] for uri in DeltaTable(days.TABLE).file_uris()} - {"first"}
+        assert seen in winners
+        assert days.published(DAY) == [1, 2]
+    commits = [one for one in DeltaTable(days.TABLE).history() if one.get("tidegate.day") == DAY]
+    assert len(commits) == published

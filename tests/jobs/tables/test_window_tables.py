@@ -13,9 +13,11 @@ from deltalake import DeltaTable
 from jobs.commands.forgotten_windows import remake_windows
 from jobs.errors import DeclarationError, TidegateError
 from jobs.run.day import run_day
+from jobs.storage.stored_files import filesystem_of, parquet_source
 from jobs.tables.published_runs import last_published
 from jobs.tables.publishing import publish
 from jobs.tables.window_tables import publish_windows
+from tests.support.places import everywhere, place_of
 from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Session, Tumbling, Window
 
 pytestmark = pytest.mark.spark
@@ -37,15 +39,19 @@ BY_MINUTE = Window(
 SESSIONS = Window("sessions", of=Session(dt.timedelta(seconds=30)), sql="sum(price) AS total", panes="all")
 
 
+PLACE = "data/published"
+
+
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(globals(), "PLACE", place_of(request, PLACE))
 
 
 def declared(*windows):
     return Enrichment(
         name="actions", input=Input(path="data/raw", row_id=["id"]), lookups=[price], ledger=None, windows=windows,
-        event_time=EventTime("at", max_out_of_orderness=dt.timedelta(0)), output=Output(path="data/published/actions"),
+        event_time=EventTime("at", max_out_of_orderness=dt.timedelta(0)), output=Output(path=f"{PLACE}/actions"),
     )  # fmt: skip
 
 
@@ -70,7 +76,7 @@ def night(enrichment, day, run_id):
 
 
 def rows_of(name, *columns):
-    rows = DeltaTable(f"data/published/{name}").to_pyarrow_table().to_pylist()
+    rows = DeltaTable(f"{PLACE}/{name}").to_pyarrow_table().to_pylist()
     return sorted((tuple(row[column] for column in columns) for row in rows), key=str)
 
 
@@ -78,6 +84,7 @@ def at(seconds):
     return MIDNIGHT + dt.timedelta(seconds=seconds)
 
 
+@everywhere("project")
 def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     enrichment = declared(BY_MINUTE, SESSIONS)
     given(DAY, [(1, "pv", -100), (2, "pv", -95), (3, "buy", -30)], [(4, "pv", -90), (5, None, None), (6, "buy", 20)])
@@ -109,9 +116,10 @@ def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     night(enrichment, DAY, "r3")
     assert rows_of("by_minute", *columns) == sorted([("pv", at(-120), 2, 2.0, 2, day, day), before_midnight], key=str)
     assert [row[0] for row in rows_of("by_minute__dropped", "id")] == [8]
-    for file in map(Path, last_published("actions", DAY).facts.files):  # as `forget` leaves a day
-        rows = pq.read_table(file)
-        pq.write_table(rows.filter(pc.not_equal(rows["id"], 2)), file)
+    for file in last_published("actions", DAY).facts.files:  # as `forget` leaves a day
+        rows = pq.read_table(parquet_source(file))
+        filesystem, path = filesystem_of(file)
+        pq.write_table(rows.filter(pc.not_equal(rows["id"], 2)), path, filesystem=filesystem)
     remake_windows(enrichment, DAY)
     assert rows_of("by_minute", *columns) == sorted([("pv", at(-120), 1, 1.0, 1, day, day), before_midnight], key=str)
 

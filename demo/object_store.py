@@ -1,0 +1,58 @@
+"""The demo on an object store: an S3 server on loopback (moto's), which has the tables for as long as it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+
+VARIABLE = "TIDEGATE_DEMO_STORE"
+TABLE = "FLIGHTS_TABLE"  # of enrichments/flights.py
+BUCKET = "tidegate-demo"
+STARTS_WITHIN = 60.0  # s
+
+
+def run_on_store(arguments: Sequence[str]) -> int:
+    """Run the demo in a process whose table is in a bucket. Returns its exit status. Raises RuntimeError."""
+    if os.environ[VARIABLE] != "s3":
+        raise RuntimeError(f"{VARIABLE} is {os.environ[VARIABLE]!r}; it must be s3.")
+    with _serving() as url:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT"), timeout=30).close()  # noqa: S310
+        environment = {
+            "AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true",
+            TABLE: f"s3://{BUCKET}/published/flights_enriched", VARIABLE: "",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "demo", *arguments]
+        return subprocess.run(command, env=os.environ | environment, check=False).returncode  # noqa: S603
+
+
+@contextlib.contextmanager
+def _serving() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+    try:
+        url, until = f"http://127.0.0.1:{port}", time.monotonic() + STARTS_WITHIN
+        while not _answers(url):
+            if server.poll() is not None or time.monotonic() > until:
+                raise RuntimeError("moto's S3 server does not start; is `moto[s3]` installed?")
+            time.sleep(0.1)
+        yield url
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(url: str) -> bool:
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(url, timeout=5).close()  # noqa: S310
+        return True
+    return False
