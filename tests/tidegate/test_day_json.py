@@ -115,6 +115,7 @@ def test_the_manifest_has_what_runs_a_day_and_what_its_tables_are(towns, tmp_pat
         "schedule": "15 2 * * *",
         "publish_by": "06:30",
         "zone": "UTC",
+        "every": "day",
         "start": "2020-01-01",
         "end": None,
         "modes": ["nightly", "replay", "remap", "refresh"],
