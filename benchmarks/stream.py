@@ -15,6 +15,7 @@ the memory of the driver, Spark's JVM and its workers on the way.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -35,7 +36,7 @@ from data_quality.day_quality import DayQuality
 from jobs.process.enrich_stream import Stream, Trigger, pattern_of
 from jobs.process.micro_batches import MicroBatches
 from jobs.process.stream_state import checkpoint_of
-from jobs.tables import run_records
+from jobs.run.arrival import path_of
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 if TYPE_CHECKING:
@@ -141,14 +142,22 @@ def follow(bench: Bench, seconds: float, every: float, trigger: float) -> None:
         memory.append((now - begins, *megabytes()))
         time.sleep(max(0.0, begins + number * every - time.time()))
     time.sleep(4 * trigger + 5)
-    latencies = []
-    for record in run_records.load("followed"):
-        commit = Path(enrichment.output.path, "_delta_log", f"{record.published_version:020d}.json")
-        latencies += [commit.stat().st_mtime - put_at[file] for file in record.facts.input_files]
+    latencies = [at - put_at[file] for file, at in committed(Path(enrichment.output.path)).items()]
     p50, p99 = np.quantile(latencies, [0.5, 0.99])
     print(f"{len(latencies)} of {number} files published, a trigger of {trigger} s: p50 {p50:.2f} s, p99 {p99:.2f} s")
     for at, *sizes in memory[:: max(1, len(memory) // 10)]:
         print(f"{at:7.0f} s  driver {sizes[0]:5.0f} MB, JVM {sizes[1]:5.0f} MB, workers {sizes[2]:5.0f} MB")
+
+
+def committed(table: Path) -> dict[str, float]:
+    """By input file, when the commit with its rows was there."""
+    found = {}
+    for entry in sorted((table / "_delta_log").glob("*.json")):
+        added = [action["add"]["path"] for line in entry.open() if "add" in (action := json.loads(line))]
+        for path in added:
+            sources = pq.read_table(table / path, columns=["_source_file"], partitioning=None)["_source_file"].unique()
+            found |= {path_of(source): entry.stat().st_mtime for source in sources.to_pylist()}
+    return found
 
 
 def megabytes() -> tuple[float, float, float]:

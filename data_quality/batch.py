@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from data_quality.catalogue import CheckSpec, checks
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def check(
     spark: SparkSession, facts: DayFacts, metrics: DayMetrics | None = None, stored: Stored | None = None
 ) -> QualityResult:
-    """Judge a batch as `data_quality.day.check` judges a day, with the same verdicts.
+    """Judge a batch as `data_quality.day.check` judges a day, with the same verdicts but for those of a whole day.
 
     Great Expectations is used for expectations of the user only: its validation takes a quarter of a second, five times
     as long as the checks themselves on a few hundred rows.
@@ -25,12 +26,18 @@ def check(
     if facts.declared.expectations:
         from data_quality import day
 
-        return day.check(spark, facts, metrics, stored)
-    specs = checks(facts.declared)
+        judged = day.check(spark, facts, metrics, stored)
+        of_days = {spec.name for spec in checks(facts.declared) if _is_of_a_day(spec)}
+        return replace(judged, verdicts=tuple(one for one in judged.verdicts if one.check not in of_days))
+    specs = [spec for spec in checks(facts.declared) if not _is_of_a_day(spec)]
     batch = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored)
     judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
     findings = judging.findings()
     return QualityResult(tuple(_verdict(spec, findings[spec.name]) for spec in specs), judging.pictures)
+
+
+def _is_of_a_day(spec: CheckSpec) -> bool:
+    return spec.check is not None and spec.check.whole_day
 
 
 def _verdict(spec: CheckSpec, found: Finding) -> Verdict:

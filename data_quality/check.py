@@ -32,6 +32,8 @@ class Check(ABC):
     cure: ClassVar[Cure] = Cure.RUN_AGAIN
     whole_tasks: ClassVar[bool] = False  # compares a task's rows with each other: reads all at once, with few columns
 
+    whole_day: ClassVar[bool] = False  # says nothing of a part of a day, as of a micro-batch
+
     def __init__(self, declared: DeclaredFacts) -> None:
         self.declared = declared
 

@@ -17,6 +17,7 @@ FEWEST, MOST = 0.6, 1.6  # rows of a complete day, relative to the usual number
 class InputDayComplete(Check):
     name = "input_day_complete"
     severity = "warn"
+    whole_day = True
     red_when = (
         f"the day has less than {FEWEST} or more than {MOST} times the rows of the same weekday in the "
         f"{WEEKS_OF_HISTORY} weeks before"

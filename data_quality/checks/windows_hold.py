@@ -54,6 +54,7 @@ class WindowsHold(Check):
     """One check of one table of windows."""
 
     name = "windows_hold"
+    whole_day = True
     red_when = (
         "a window, or a firing of one, is missing, is there twice, is not one that the rows make, or has another "
         "number of rows; or the rows in windows, the dropped ones and those without an event time are not the day's"

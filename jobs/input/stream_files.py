@@ -25,11 +25,10 @@ NONE_BEFORE = -1  # offset before the first batch
 def check_streamable(enrichment: Enrichment) -> None:
     """Raise DeclarationError for an input that no stream reads, and for a table on an object store."""
     declared = enrichment.input
-    if declared.format != "parquet" or is_url(declared.path) or declared.every != "day":
-        at = "is by hours or names" if declared.every != "day" else f"is at {declared.path}"
-        what = f"is {declared.format}" if declared.format != "parquet" else at
+    if declared.format != "parquet" or is_url(declared.path):
+        what = f"is {declared.format}" if declared.format != "parquet" else f"is at {declared.path}"
         raise DeclarationError(
-            f"{enrichment.name}: input: a stream reads folders of Parquet files by day on a disk, and this one {what}. "
+            f"{enrichment.name}: input: a stream reads folders of Parquet files on a disk, and this one {what}. "
             f"Run its days: `tidegate run {enrichment.name} --day ...`."
         )
     if is_url(enrichment.output.path):
@@ -62,7 +61,7 @@ def by_day(files: Sequence[Path], declared: Input) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for file in files:
         name, _, day = file.parent.name.partition("=")
-        if name == declared.partition and is_day(day):
+        if name == declared.partition and is_day(day, declared.every):
             found.setdefault(day, []).append(file)
     return dict(sorted(found.items()))
 

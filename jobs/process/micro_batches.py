@@ -93,8 +93,9 @@ class MicroBatches:
             return None
         check_input(self._enrichment, input_day, day)
         record = run_input(
-            self._enrichment, input_day, day, run_id, spark=self._spark, checks=self._quality.batch_checks
-        )
+            self._enrichment, input_day, day, run_id,
+            spark=self._spark, whole_day=False, checks=self._quality.batch_checks,
+        )  # fmt: skip
         return kept(record, self._quality.keep)
 
     def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:

@@ -11,6 +11,7 @@ from typing import Self
 
 from jobs.schema import DayRecord, Facts
 from jobs.tables import run_records
+from jobs.wording import counted
 
 ROOT = Path("data/streams")
 RUNNING = "running"
@@ -43,6 +44,16 @@ class BatchDone(Facts):
             version=record.published_version,
             warnings=record.warnings,
         )  # fmt: skip
+
+    def in_words(self) -> str:
+        """A line, and one more for each warning."""
+        which = f"batch {self.batch}  {self.day}"
+        letters = f", {counted(self.dead_letters, 'dead letter')}" if self.dead_letters else ""
+        line = (
+            f"{which}  {counted(self.rows, 'row')}, {counted(self.calls, 'call')}, "
+            f"{counted(self.from_ledger, 'answer')} from the ledger{letters}; version {self.version}"
+        )
+        return "\n".join([line, *(f"{which}  warning: {warning}" for warning in self.warnings)])
 
 
 @dataclass(frozen=True)

@@ -66,13 +66,15 @@ def run_input(
     run_id: str,
     *,
     spark: SparkSession | None = None,
+    whole_day: bool = True,
     rules: RunOptions | None = None,
     checks: str | None = None,
     report: Report = lambda _event: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
-    """Run these files of a day, all or some, as `run_day` does; their preflight has passed. spark: by default the
-    session of the process.
+    """Run these files of a day as `run_day` does; their preflight has passed.
+
+    spark: by default the session of the process. whole_day: they are all of the day, so that its windows are made.
     """
     started_at = _now()
     from jobs.run.planner import RunOfDay, plan_day  # import Spark only after the declaration is checked
@@ -90,7 +92,8 @@ def run_input(
             facts = _written(plan, input_day, progress, sent)
     except Exception as error:
         raise own_words(error) from error
-    facts = write_windows(spark, facts)
+    if whole_day:
+        facts = write_windows(spark, facts)
     record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     report({"kind": "written", "record": json.loads(record.to_json())})

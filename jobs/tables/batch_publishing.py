@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ def _properties(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBat
     return CommitProperties(
         custom_metadata={
             "tidegate.batch": str(batch.number),
-            "tidegate.days": ", ".join(record.facts.day for record in records),
+            "tidegate.runs": json.dumps({record.facts.day: record.facts.run_id for record in records}),
             "tidegate.rows": str(sum(record.figures.rows_out for record in records)),
             "tidegate.declaration": records[0].facts.declared.fingerprint,
         },

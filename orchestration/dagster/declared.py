@@ -127,6 +127,14 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
     return [placed(declared) for declared in all_declared]
 
 
+def declared_as(all_declared: Sequence[Declared], name: str) -> Declared:
+    """The enrichment of this name. Raises dagster.Failure with the names that there are."""
+    by_name = {one.name: one for one in all_declared}
+    if name not in by_name:
+        raise dg.Failure(f"no enrichment is called {name!r}. There are: {', '.join(by_name)}.", allow_retries=False)
+    return by_name[name]
+
+
 def shared_name(all_declared: Sequence[Declared], name: str) -> str:
     """Of a job, an op or a sensor that is one for all of them."""
     return (all_declared[0].names if all_declared else Names()).shared(name)

@@ -20,6 +20,7 @@ from orchestration.dagster.sensors.alerts import alerts
 from orchestration.dagster.sensors.freshness import freshness_check
 from orchestration.dagster.sensors.reports_days import reports_days
 from orchestration.dagster.sensors.starts_days import starts_days
+from orchestration.dagster.streams import stream_job
 
 
 def definitions_of(
@@ -46,7 +47,7 @@ def definitions_of(
     return dg.Definitions(
         assets=assets,
         asset_checks=[freshness_check(one) for one in all_declared if one.enrichment.publish_by is not None],
-        jobs=[*jobs, *maintenance_jobs(all_declared)],
+        jobs=[*jobs, stream_job(all_declared), *maintenance_jobs(all_declared)],
         schedules=schedules,
         sensors=[starts_days(all_declared, jobs), reports_days(all_declared), alerts(all_declared)],
         resources={SPARK: spark},

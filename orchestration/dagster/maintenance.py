@@ -8,7 +8,7 @@ import dagster as dg
 
 from jobs.wording import counted
 from orchestration.dagster.assets.enriched import POOL
-from orchestration.dagster.declared import Declared, shared_name
+from orchestration.dagster.declared import Declared, declared_as, shared_name
 
 REFRESH = "refresh_answers"  # the job, less its prefix
 DAYS_TO_RUN = "tidegate/days_to_run"  # tag of a run of refresh_answers: JSON, enrichment -> days
@@ -51,11 +51,7 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         from jobs.commands.day_range import day_range
         from jobs.commands.plan import plan
 
-        by_name = {one.name: one.enrichment for one in all_declared}
-        if config.enrichment not in by_name:
-            known = ", ".join(by_name)
-            raise dg.Failure(f"no enrichment is called {config.enrichment!r}. There are: {known}.", allow_retries=False)
-        enrichment = by_name[config.enrichment]
+        enrichment = declared_as(all_declared, config.enrichment).enrichment
         days = day_range(enrichment, config.first, config.last or config.first, names=("first", "last"))
         estimate = plan(enrichment, days).render()
         context.log.info(estimate)

@@ -103,3 +103,13 @@ def test_plan_compaction_and_vacuum_say_what_they_found_and_did(dagster_project,
     assert result.success
     assert any(line.startswith("weather: ") for line in lines)
     assert any(line.startswith(f"{TABLE}: ") for line in lines)
+
+
+def test_what_is_new_is_published_by_the_job_of_streams(dagster_project, definitions, published):
+    config = {"ops": {"tidegate_enrich_what_is_new": {"config": {"enrichment": "flights_enriched"}}}}
+    result, lines = say(dagster_project, definitions, "tidegate_stream", config)
+    assert result.success
+    days = [line.split()[2] for line in lines if line.startswith("batch 0")]
+    assert days == ["2013-01-11", "2013-01-12", "2013-01-13", "2013-01-14"]  # the first is published already
+    _, lines = say(dagster_project, definitions, "tidegate_stream", config)
+    assert "0 batches, 0 rows" in lines

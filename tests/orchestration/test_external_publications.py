@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from enrichments.flights import flights
 from jobs.schema import Verdict
 from jobs.tables import run_records
+from jobs.tables.batch_publishing import MicroBatch, publish_batch
 from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
 from orchestration.dagster.assets.day_status import latest_status
@@ -74,6 +75,18 @@ def sensor(towns):
     with dg.DagsterInstance.ephemeral() as instance:
         enrichment = dataclasses.replace(towns.enrichment, start="2013-01-01")
         yield Sensor(instance, Declared("declared.towns:towns", enrichment))
+
+
+def test_the_days_of_a_streams_batch_are_materialized_with_the_version_that_has_them(towns, sensor):
+    for number in range(2):
+        records = [towns.written(day, [number], f"q-{number}-{day}", {}) for day in (DAY, NEXT)]
+        with leased(records[0].facts.declared.table, DAY, f"q-{number}-{DAY}") as lease:
+            for record in records:
+                run_records.save(record)
+            publish_batch(records, MicroBatch("q", number), [lease])
+    version = DeltaTable("data/published/towns").version()
+    assert sensor.days() == [(DAY, version), (NEXT, version)]
+    assert [record.figures.rows_out for record in run_records.load("towns")] == [2, 2]
 
 
 def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_letters_and_summary(towns, sensor):

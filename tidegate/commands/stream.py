@@ -58,7 +58,7 @@ def _tell(enrichment: str, events: Iterator[StreamEvent], *, as_json: bool) -> i
             case StreamStarting():
                 print(f"starting Spark, which logs to {event.log}", file=sys.stderr, flush=True)
             case BatchPublished():
-                print(json.dumps(_object(enrichment, event.done)) if as_json else _line(event.done), flush=True)
+                print(json.dumps(_object(enrichment, event.done)) if as_json else event.done.in_words(), flush=True)
             case StreamEnded():
                 status = _tell_end(enrichment, event, as_json=as_json)
     return status
@@ -78,15 +78,6 @@ def _object(enrichment: str, done: BatchDone) -> dict[str, Any]:
             "version": done.version,
         },
     }
-
-
-def _line(done: BatchDone) -> str:
-    letters = f", {counted(done.dead_letters, 'dead letter')}" if done.dead_letters else ""
-    line = (
-        f"batch {done.batch}  {done.day}  {counted(done.rows, 'row')}, {counted(done.calls, 'call')}, "
-        f"{counted(done.from_ledger, 'answer')} from the ledger{letters}; version {done.version}"
-    )
-    return "\n".join([line, *(f"batch {done.batch}  {done.day}  warning: {warning}" for warning in done.warnings)])
 
 
 def _tell_end(enrichment: str, end: StreamEnded, *, as_json: bool) -> int:

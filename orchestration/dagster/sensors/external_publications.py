@@ -5,8 +5,10 @@ What was published is read from the table's own history, by version; what is kno
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 
@@ -98,16 +100,18 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
     if DeltaTable(path).version() != last:  # delta-rs numbers a history that grows meanwhile wrongly: next time
         return [], after
     found = [
-        Publication(
-            version=commit["version"],
-            day=commit["tidegate.day"],
-            run_id=commit["tidegate.run_id"],
-            at=dt.datetime.fromtimestamp(commit["timestamp"] / 1e3, dt.UTC),
-        )
+        Publication(commit["version"], day, run_id, dt.datetime.fromtimestamp(commit["timestamp"] / 1e3, dt.UTC))
         for commit in reversed(history)
-        if "tidegate.day" in commit
+        for day, run_id in _runs_of(commit).items()
     ]
     return found, last
+
+
+def _runs_of(commit: Mapping[str, Any]) -> dict[str, str]:
+    """By day the run whose rows a commit published: a day's run, or those of a stream's batch."""
+    if "tidegate.runs" in commit:
+        return dict(json.loads(commit["tidegate.runs"]))
+    return {commit["tidegate.day"]: commit["tidegate.run_id"]} if "tidegate.day" in commit else {}
 
 
 def report(
