@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,9 +83,15 @@ class MicroBatches:
                 new = [file for file in of_day if str(file.resolve()) not in there]
                 if new and (record := self._enriched(new, day, run_id)) is not None:
                     records.append(record)
-            self._refuse_red(batch, records)
-            if records:
-                records = publish_batch(records, batch, leases)
+            with ThreadPoolExecutor(1, "tidegate-verdicts") as beside:  # a commit mostly waits for the disk
+                keeping = beside.submit(self._keep, records)
+                self._refuse_red(batch, records)
+                if records:
+                    records = publish_batch(records, batch, leases)
+                records = [
+                    replace(record, warnings=(*record.warnings, *warnings))
+                    for record, warnings in zip(records, keeping.result(), strict=True)
+                ]
         self._published(batch.number, records, self._watermark.advance(records))
 
     def _enriched(self, files: Sequence[Path], day: str, run_id: str) -> DayRecord | None:
@@ -92,11 +100,14 @@ class MicroBatches:
         if not input_day.rows:
             return None
         check_input(self._enrichment, input_day, day)
-        record = run_input(
+        return run_input(
             self._enrichment, input_day, day, run_id,
             spark=self._spark, whole_day=False, checks=self._quality.batch_checks,
         )  # fmt: skip
-        return kept(record, self._quality.keep)
+
+    def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:
+        """Store the verdicts. Returns the warnings of each record, whose rows are published all the same."""
+        return [kept(replace(record, warnings=()), self._quality.keep).warnings for record in records]
 
     def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:
         """Hold all days of the batch back if one of them is red: it is published in one commit, or not at all."""
