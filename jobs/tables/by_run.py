@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from jobs.schema import RUN_ID, DayFacts
 from jobs.tables.delta_log import checkpoints_of, saying_format, table_at
@@ -58,5 +59,10 @@ def _delete(table: DeltaTable | str, partition: str, day: str, comparison: str, 
     opened = table_at(table) if isinstance(table, str) else table
     if opened is not None:
         run = run_id.replace("'", "''")
-        opened.delete(f"{partition} = '{day}' AND {RUN} {comparison} '{run}'")
+        where = f"{partition} = '{day}' AND {RUN} {comparison} '{run}'"
+        try:
+            opened.delete(where)
+        except CommitFailedError:  # an object store took it, and its answer was lost
+            opened.update_incremental()
+            opened.delete(where)
     return opened

@@ -8,10 +8,10 @@ import math
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jobs.errors import TidegateError
 from jobs.storage import object_lock
@@ -37,6 +37,17 @@ def alone_with(table: str) -> Iterator[None]:
     with (folder / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def again_if_taken(commit: Callable[[], object]) -> None:
+    """Make a commit that changes nothing when it is made twice; again if it fails for another one.
+
+    Under `alone_with` that is often this one: an object store took it, and its answer was lost.
+    """
+    try:
+        commit()
+    except CommitFailedError:
+        commit()
 
 
 @contextlib.contextmanager

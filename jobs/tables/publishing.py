@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from jobs import schema
@@ -99,6 +99,15 @@ def published_columns(facts: DayFacts) -> list[str]:
 
 def created(facts: DayFacts) -> DeltaTable:
     """The published table, created empty, because Delta may accept two first commits with files."""
+    try:
+        return _create(facts)
+    except DeltaError:  # an object store took the commit, and its answer was lost
+        if (there := table_at(facts.declared.table)) is None:
+            raise
+        return there
+
+
+def _create(facts: DayFacts) -> DeltaTable:
     return DeltaTable.create(
         facts.declared.table, delta_schema(facts), mode="error",
         partition_by=[facts.declared.partition], name=facts.declared.enrichment,
@@ -131,10 +140,17 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
         else:
             table.update_incremental()
             return table.version()
+    if _is_own(table, record):
+        return table.version()
     raise PublishConflict(
         f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did not. "
         "Nothing is lost: readers see the other run's day."
     )
+
+
+def _is_own(table: DeltaTable, record: DayRecord) -> bool:
+    """Whether the commit in the way is this run's: an object store took it, and its answer was lost."""
+    return any(entry.get("tidegate.run_id") == record.facts.run_id for entry in table.history(COMMIT_TRIES))
 
 
 def transaction_of(facts: DayFacts) -> str:

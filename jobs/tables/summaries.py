@@ -11,7 +11,7 @@ from jobs.declare.enrichment import Enrichment, Summary
 from jobs.storage.urls import beside
 from jobs.tables.by_run import NO_STATISTICS
 from jobs.tables.delta_log import checkpoints_of, lasting, saying_format, table_at
-from jobs.tables.publishers import alone_with, storing
+from jobs.tables.publishers import again_if_taken, alone_with, storing
 from jobs.tables.summary_sql import rows_of
 
 
@@ -30,7 +30,10 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
     target = table_of(enrichment, summary)
     with storing(target), alone_with(target), lasting(target):
         if table_at(target) is not None:
-            write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=f"{partition} = '{day}'")
+            of_day = f"{partition} = '{day}'"
+            again_if_taken(
+                lambda: write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=of_day)
+            )
         else:
             write_deltalake(
                 target, rows, mode="append", partition_by=[partition],

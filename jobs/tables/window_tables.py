@@ -19,7 +19,7 @@ from jobs.storage.stored_files import is_there, parquet_dataset, parquet_source
 from jobs.storage.urls import beside
 from jobs.tables.by_run import NO_STATISTICS
 from jobs.tables.delta_log import checkpoints_of, lasting, table_at
-from jobs.tables.publishers import alone_with, storing
+from jobs.tables.publishers import again_if_taken, alone_with, storing
 
 
 def table_of(enrichment: Enrichment, window: Window) -> str:
@@ -73,10 +73,15 @@ def _replace(target: str, files: Sequence[str], day: str, *, by: list[str]) -> N
         dataset = parquet_dataset(files)
         columns = {name: ds.field(name) for name in dataset.schema.names}
         columns[by[-1]] = ds.scalar(dt.date.fromisoformat(day))
-        rows = dataset.scanner(columns=columns).to_reader()
+        scanner = dataset.scanner(columns=columns)
         if table is not None:
-            write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=is_of_day)
+            again_if_taken(
+                lambda: write_deltalake(
+                    target, scanner.to_reader(), mode="overwrite", schema_mode="merge", predicate=is_of_day
+                )
+            )
         else:
             write_deltalake(
-                target, rows, mode="append", partition_by=by, configuration=NO_STATISTICS | checkpoints_of(target)
-            )
+                target, scanner.to_reader(), mode="append", partition_by=by,
+                configuration=NO_STATISTICS | checkpoints_of(target),
+            )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A proxy before the tests' S3 server that counts requests, and kills who sends one of them."""
+"""A proxy before the tests' S3 server, which counts requests. At one it kills who sends it, or loses the answer."""
 
 import contextlib
 import http.client
@@ -19,18 +19,26 @@ class KillingProxy:
         self.behind = urlsplit(behind).netloc
         self.victim = None
         self._left = 0
-        self._served = False
+        self._served = self._answers = False
         self._lock = threading.Lock()
 
     def kill_at(self, request, *, served):
         """The next victim is killed at its request of this number, from 1. served: after the store has done it."""
-        self.victim, self._left, self._served = None, request, served
+        self.victim, self._left, self._served, self._answers = None, request, served, False
+
+    def lose_answer_of(self, request):
+        """The store does the request of this number, from 1, and seems to be overloaded: 503 SlowDown."""
+        self._left, self._served, self._answers = request, True, True
+
+    @property
+    def reached(self):
+        return self._left <= 0
 
     def _counted(self):
         """Whether the victim is killed at this request."""
         with self._lock:
             self._left -= 1
-            return self._left <= 0
+            return self._left == 0 if self._answers else self._left <= 0
 
     @classmethod
     @contextlib.contextmanager
@@ -59,6 +67,8 @@ class KillingProxy:
                 answer = connection.getresponse()
                 data = answer.read()
                 connection.close()
+                if at_its_end and proxy._answers:
+                    return self.slow_down()
                 if at_its_end:
                     return self.kill()
                 self.send_response_only(answer.status)
@@ -79,6 +89,14 @@ class KillingProxy:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(proxy.victim, signal.SIGKILL)
                 self.close_connection = True
+
+            def slow_down(self):
+                self.send_response_only(503)
+                text = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(text)
 
             def handle_one_request(self):
                 with contextlib.suppress(OSError):  # of who is dead

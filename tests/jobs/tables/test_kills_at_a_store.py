@@ -1,6 +1,5 @@
 """A run killed at any request to its object store leaves the old day or the new one, and the next run ends it."""
 
-import contextlib
 import dataclasses
 import itertools
 import multiprocessing
@@ -12,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.storage import object_lock
-from jobs.tables import audit
+from jobs.tables import audit, run_records
 from jobs.tables.leases import leased
 from jobs.tables.publishing import publish
 from jobs.tables.summaries import summarize
@@ -42,7 +41,9 @@ def of(table):
 
 @pytest.fixture
 def killed(s3, tmp_path, monkeypatch):
-    """Runs such a process behind a proxy, which kills it at a request. Returns whether it was killed."""
+    """Runs such a process behind a proxy, which kills it at a request, or loses the answer. Returns whether it sent so
+    many.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(object_lock, "EXPIRES", EXPIRES)
@@ -51,14 +52,17 @@ def killed(s3, tmp_path, monkeypatch):
     with KillingProxy.running(s3.url) as proxy:
         environment = s3.environment(AWS_ENDPOINT_URL=proxy.url)
 
-        def run(table, run_id, flights, *, at, served):
+        def run(table, run_id, flights, *, at, served=None):
             process = processes.Process(target=run_of, args=(table, run_id, flights, environment))
-            proxy.kill_at(at, served=served)
+            if served is None:
+                proxy.lose_answer_of(at)
+            else:
+                proxy.kill_at(at, served=served)
             process.start()
             proxy.victim = process.pid
             process.join(60)
-            assert process.exitcode in (0, -signal.SIGKILL)
-            return process.exitcode != 0
+            assert process.exitcode == (0 if served is None or not proxy.reached else -signal.SIGKILL)
+            return proxy.reached
 
         yield run
 
@@ -92,10 +96,26 @@ def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_
 
 
 @pytest.mark.proof
-def test_publishers_at_once_without_a_lock_leave_one_of_them_each_time(s3, tmp_path, monkeypatch):
+@pytest.mark.parametrize("old", [[], [1, 2, 3]])
+def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_once(killed, s3, old):
+    every = int(os.environ.get("EVERY_REQUEST", "1"))
+    for at in itertools.count(1, every):
+        table = f"{s3.bucket}/{at}/flights"
+        if old:
+            run_of(table, f"old-{at}", old)
+        if not killed(table, f"run-{at}", [4, 5], at=at):
+            break
+        assert flights_of(table) == [4, 5]
+        assert run_records.of_run("flights", DAY, f"run-{at}").state == "published"
+        rows = DeltaTable(audit.table_of(table)).to_pyarrow_table().to_pylist()
+        assert sorted((row["run_id"], row["flight"]) for row in rows) == [(f"run-{at}", 4), (f"run-{at}", 5)]
+    assert at > 30
+
+
+@pytest.mark.proof
+def test_publishers_of_a_day_at_once_leave_one_of_them_each_time(s3, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(days, "TABLE", f"{s3.bucket}/flights")
-    monkeypatch.setattr(days.publishing, "alone_with", lambda _table: contextlib.nullcontext())
     publish(days.run("first", days.SECOND, [9]))
     published = 0
     for number in range(int(os.environ.get("RACES", "100"))):
