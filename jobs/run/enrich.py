@@ -12,14 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
-from jobs.clients import request_counter
-from jobs.errors import DeclarationError, TidegateError
+from jobs.errors import DeclarationError
 from jobs.run.keyed_rows import written_schema
 from jobs.run.planner import plan_tasks
 from jobs.run.preflight import check_columns
 from jobs.run.run_leases import keepers_of, limits_of
 from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_facts import setting
+from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import RESULT, TaskFiles
@@ -77,18 +77,6 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
         return without_doubt(run_partition(plan, batches))
 
     return _by_tasks(prepared, task, written_schema(prepared.schema, plan.layout))
-
-
-def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fail a task with answers in doubt, if no check can hold its rows back."""
-    request_counter.begin()
-    yield from rows
-    for lookup, counts in request_counter.counted().items():
-        if counts.in_doubt:
-            raise TidegateError(
-                f"lookup {lookup}: {counts.in_doubt:,} answers are in doubt, as their connections brought a response "
-                "too many: they may be other keys'. Compute it again."
-            )
 
 
 @dataclass(frozen=True)

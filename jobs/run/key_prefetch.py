@@ -7,7 +7,7 @@ row finds its answer, and one row of a key has the audit of its call.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -19,14 +19,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
-from jobs.run.claims import Claims
 from jobs.run.enrich import write_keys
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
+from jobs.run.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.task.asked_once import AskedFile, write_asked_once
 from jobs.task.outcome_columns import ANSWER
 from jobs.task.plan import PartitionPlan
-from jobs.task.runner import run_partition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from jobs.ledger.plan import CallCap, LedgerPlan
     from jobs.run.request_metrics import RequestMetricsCollector
 
-PLACE = "__key_place"  # int: of the lookup in the plan
 BY_ROW = "row"
 OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)
 
@@ -63,42 +61,6 @@ class First:
 def types_of(types: StructType, names: Sequence[str]) -> str:
     """The types of a key's columns, as text."""
     return ", ".join(types[name].dataType.simpleString() for name in names)
-
-
-@dataclass(frozen=True)
-class SharedKeys:
-    """Concurrent runs with the same keys; each by the lookup's place in the run.
-
-    sharing: the ledgers that the runs share. others: runs that lived when this one began. types: of the key's columns.
-    seed: of this run.
-    """
-
-    sharing: dict[int, LedgerPlan]
-    others: dict[int, tuple[str, ...]]
-    types: dict[int, str]
-    seed: int
-
-
-def run_prefetch(
-    shared: SharedKeys, plan: PartitionPlan, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """The function for mapInArrow: keys in; a row for each called or stored key out."""
-    from pyspark import TaskContext
-
-    if not shared.sharing:
-        yield from run_partition(plan, batches)
-        return
-    task = TaskContext.get()
-    number = task.partitionId() if task else 0
-    claims = Claims(
-        shared.sharing, shared.others, number, text=TEXT, place=PLACE, hashed=HASH, types=shared.types, seed=shared.seed
-    )
-    try:
-        for batch in run_partition(plan, claims.take(batches)):
-            claims.finished(batch)
-            yield batch
-    finally:
-        claims.end()
 
 
 def prefetch_keys(

@@ -151,7 +151,7 @@ def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project
     rows = every_row_once(day_in_files, record)
     assert {row[schema.PARTITION] for row in rows} == {0, 1}
     own_answers(rows, project)
-    assert f"{len(rows)}/{len(rows)} rows" in message  # the executors told the driver how far they were
+    assert f"{len(rows)} of {len(rows)} rows" in message  # the executors told the driver how far they were
     assert "is not reached" not in message
     assert record.figures.loop_busy is not None
     assert all(lookup.limited_by for lookup in record.figures.lookups)
@@ -187,7 +187,7 @@ def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_a
     (record,) = run_records.load("flights_enriched", DAY)
     rows = every_row_once(day_in_files, record)
     own_answers(rows, project)
-    assert f"{len(rows)}/{len(rows)} rows" in message  # the second attempt took over what the first had told
+    assert f"{len(rows)} of {len(rows)} rows" in message  # the second attempt took over what the first had told
     calls = service.calls()
     before = [call for call in calls if call.t_end < killed]
     assert len(before) < 0.9 * len({call.key for call in calls})  # else it was no middle
@@ -202,7 +202,7 @@ def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_a
 
 def tasks_that_spark_tried_again(project, record):
     """Those whose second attempt stored answers."""
-    parts = (project / "data" / "ledger" / "weather").glob(f"*/parts/{record.facts.run_id}/*.parquet")
+    parts = (project / "data" / "ledger" / "weather").glob(f"*/parts/{record.facts.run_id}*/*.parquet")
     found = {int(task) for task, attempt, *_ in (part.name.split("-") for part in parts) if attempt != "0"}
     assert found
     return found

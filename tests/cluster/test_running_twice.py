@@ -17,6 +17,7 @@ from aiohttp import web
 from jobs import schema
 from jobs.ledger.store import LedgerFolder
 from jobs.process.packing import package
+from jobs.run.hits import run_of_keys
 from jobs.run.options import RunOptions, ledger_of
 from jobs.tables import run_records
 from tests.cluster.conftest import bare_python
@@ -132,11 +133,12 @@ def is_as_undisturbed(record):
 
 
 def second_attempts():
-    """Parts that a second attempt of a task stored."""
+    """Parts that a second attempt of a task stored, of the rows or of the keys that were asked first."""
     import scoring
 
     ledger = ledger_of(scoring.scored, scoring.score, "r", RunOptions())
-    parts = LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts("r")
+    folder = LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint)
+    parts = [*folder.parts("r"), *folder.parts(run_of_keys("r"))]
     return [part for part in parts if part.rpartition("/")[2].split("-")[1] != "0"]
 
 

@@ -1,0 +1,55 @@
+"""The key prefetch inside a task. Executors import this module, so it loads nothing that only the driver has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobs.run.claims import Claims
+from jobs.run.key_columns import HASH, TEXT
+from jobs.task.runner import run_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.ledger.plan import LedgerPlan
+    from jobs.task.plan import PartitionPlan
+
+PLACE = "__key_place"  # int: of the lookup in the plan
+
+
+@dataclass(frozen=True)
+class SharedKeys:
+    """Concurrent runs with the same keys; each by the lookup's place in the run.
+
+    sharing: the ledgers that the runs share. others: runs that lived when this one began. types: of the key's columns.
+    seed: of this run.
+    """
+
+    sharing: dict[int, LedgerPlan]
+    others: dict[int, tuple[str, ...]]
+    types: dict[int, str]
+    seed: int
+
+
+def run_prefetch(
+    shared: SharedKeys, plan: PartitionPlan, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The function for mapInArrow: keys in; a row for each called or stored key out."""
+    from pyspark import TaskContext
+
+    if not shared.sharing:
+        yield from run_partition(plan, batches)
+        return
+    task = TaskContext.get()
+    number = task.partitionId() if task else 0
+    claims = Claims(
+        shared.sharing, shared.others, number, text=TEXT, place=PLACE, hashed=HASH, types=shared.types, seed=shared.seed
+    )
+    try:
+        for batch in run_partition(plan, claims.take(batches)):
+            claims.finished(batch)
+            yield batch
+    finally:
+        claims.end()

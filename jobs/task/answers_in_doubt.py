@@ -1,0 +1,24 @@
+"""Answers that may be another key's, where no check sees the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jobs.clients import request_counter
+from jobs.errors import TidegateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fail a task with answers in doubt, if no check can hold its rows back."""
+    request_counter.begin()
+    yield from rows
+    for lookup, counts in request_counter.counted().items():
+        if counts.in_doubt:
+            raise TidegateError(
+                f"lookup {lookup}: {counts.in_doubt:,} answers are in doubt, as their connections brought a response "
+                "too many: they may be other keys'. Compute it again."
+            )
