@@ -15,13 +15,16 @@ from jobs.schema import DayRecord
 URL = "TIDEGATE_QUALITY_URL"  # environment variable
 DEFAULT_URL = "sqlite:///data/quality.db"
 MOST = 300  # characters of a database's message
+LONGEST_DAY = 100  # characters
 
 _METADATA = sa.MetaData()
 VERDICTS = sa.Table(
     "verdicts",
     _METADATA,
     sa.Column("enrichment", sa.String(200), primary_key=True),
-    sa.Column("day", sa.String(10), primary_key=True),  # 2013-01-10
+    sa.Column(
+        "day", sa.String(LONGEST_DAY), primary_key=True
+    ),  # 2013-01-10, 2013-01-10T05Z, a name
     sa.Column("run_id", sa.String(100), primary_key=True),
     sa.Column("check_name", sa.String(200), primary_key=True),
     sa.Column("status", sa.String(10), nullable=False),  # passed, failed, not_run
@@ -99,12 +102,22 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
                 if url.startswith("sqlite"):
                     connection.exec_driver_sql("PRAGMA secure_delete = ON")  # replaced rows may name a forgotten row
                 _METADATA.create_all(connection)
+                _widen(connection)
                 yield connection
         finally:
             engine.dispose()
     except (sa.exc.SQLAlchemyError, OSError, ValueError, ImportError) as error:
         message = " ".join(str(getattr(error, "orig", None) or error).split())[:MOST]
         raise VerdictsRefused(f"verdicts: {_shown(url)} ({URL}) does not take them: {message.rstrip('.')}.") from error
+
+
+def _widen(connection: sa.Connection) -> None:
+    """Make room for hours in a table that was made when every partition was a day. SQLite heeds no length."""
+    if connection.dialect.name != "postgresql":
+        return
+    (day,) = (column for column in sa.inspect(connection).get_columns(VERDICTS.name) if column["name"] == "day")
+    if (getattr(day["type"], "length", None) or LONGEST_DAY) < LONGEST_DAY:
+        connection.exec_driver_sql(f"ALTER TABLE {VERDICTS.name} ALTER COLUMN day TYPE VARCHAR({LONGEST_DAY})")
 
 
 def _shown(url: str) -> str:
