@@ -22,9 +22,7 @@ VERDICTS = sa.Table(
     "verdicts",
     _METADATA,
     sa.Column("enrichment", sa.String(200), primary_key=True),
-    sa.Column(
-        "day", sa.String(LONGEST_DAY), primary_key=True
-    ),  # 2013-01-10, 2013-01-10T05Z, a name
+    sa.Column("day", sa.String(LONGEST_DAY), primary_key=True),  # 2013-01-10, 2013-01-10T05Z, a name
     sa.Column("run_id", sa.String(100), primary_key=True),
     sa.Column("check_name", sa.String(200), primary_key=True),
     sa.Column("status", sa.String(10), nullable=False),  # passed, failed, not_run
