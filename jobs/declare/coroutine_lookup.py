@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -176,7 +176,8 @@ class CoroutineLookup(Lookup):
         module, name = self.function.__module__, self.function.__qualname__
         if module != "__main__" and _found(sys.modules.get(module), name) is self:
             return declared, (module, name)
-        return _restored, (type(self), dict(vars(self)))  # cloudpickle takes the function with its code
+        declared_fields = {one.name: getattr(self, one.name) for one in fields(self)}
+        return _restored, (type(self), declared_fields)  # cloudpickle takes the function with its code
 
 
 def declared(module: str, name: str) -> CoroutineLookup:

@@ -76,6 +76,7 @@ def fresh_copy(folder: Path) -> Path:
     unwanted = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "asyncio_core", copy / "asyncio_core", ignore=unwanted)
     shutil.copytree(ROOT / TESTS, copy / TESTS, ignore=unwanted)
+    shutil.copytree(ROOT / "tests" / "support", copy / "tests" / "support", ignore=unwanted)
     (copy / TESTS / "test_faults_fit.py").unlink()  # would notice every fault, by its text
     shutil.copytree(ROOT / "docs", copy / "docs")
     shutil.copy(ROOT / "pyproject.toml", copy)

@@ -104,7 +104,13 @@ def test_the_project_keeps_its_executor_resource_jobs_and_sensors(merged):
     assert repository.get_job("plan").execute_in_process().success
     ours = {job.name for job in repository.get_all_jobs()} - {*OWN_NAMES, "orders_rated_nightly", "__ASSET_JOB"}
     assert ours == {
-        *("credit_orders_rated", "tidegate_plan", "tidegate_refresh_answers", "tidegate_maintenance"),
+        *(
+            "credit_orders_rated",
+            "tidegate_plan",
+            "tidegate_refresh_answers",
+            "tidegate_maintenance",
+            "tidegate_stream",
+        ),
     }
     sensors = {one.name for one in repository.sensor_defs} - {*OWN_NAMES, "default_automation_condition_sensor"}
     assert all(name.startswith("tidegate_") for name in sensors)
