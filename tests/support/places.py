@@ -7,7 +7,8 @@ FOLDER, STORE = "folder", "object store"
 
 def everywhere(fixture):
     """A test whose `fixture` makes its table in a folder, then on an object store."""
-    return pytest.mark.parametrize(fixture, [FOLDER, STORE], indirect=True)
+    on_store = pytest.param(STORE, marks=pytest.mark.process)  # the store is a server
+    return pytest.mark.parametrize(fixture, [FOLDER, on_store], indirect=True)
 
 
 def place_of(request, folder):
