@@ -14,6 +14,7 @@ from dataclasses import dataclass
 SOONEST, LATEST = 0.1, 0.25  # s after a decision, at which all tasks have heard of it: their reports are that frequent
 LEAST_KNOWN_FOR = 50  # rounds; then half of the limit shows what the least latency is now
 CEILING_KNOWN_FOR = 60.0  # s; then the service may bear more than it refused
+CEILING_RISES_EVERY = 20.0  # s, by one call, where it was set below what the refusal told
 LESS_THAN_REFUSED = 0.95
 FAILURES, SHARE_OF_FAILURES = 3, (0.1, 0.5)  # of a round's calls, are an overload; more of them are an outage
 IN_USE = 0.75  # of the limit, on average; otherwise a round does not tell whether the service bears it
@@ -63,7 +64,8 @@ class AdaptiveLimit:
         self._least_age = 0  # rounds
         self._before_probe: int | None = None  # the limit, while half of it is tried
         self._good = at_least  # a limit that was not refused
-        self._ceiling, self._ceiling_until = math.inf, -math.inf
+        self._ceiling, self._ceiling_until, self._ceiling_rises_at = math.inf, -math.inf, math.inf
+        self._refused_over = math.inf  # what the last refusal left
         self._cut_at: float | None = None  # the latency before the limit was cut, in the last round
         self._lost = Seen()  # in this round: refusals and failures, and the answers beside them
         self._lost_since = -math.inf  # they count from here on: they are of calls under this limit
@@ -95,6 +97,8 @@ class AdaptiveLimit:
             self._follow(self._timed, now - self._timed_since)
             if now >= self._ceiling_until:
                 self._ceiling = math.inf
+            elif now >= self._ceiling_rises_at and self._ceiling < self._refused_over:
+                self._ceiling, self._ceiling_rises_at = self._ceiling + 1, now + CEILING_RISES_EVERY
         self.limit = max(self._at_least, int(min(self.limit, self._ceiling, self.at_most)))
         self._lost, self._timed, self._refused_at = Seen(), Seen(), math.inf
         self._timed_since = now + (heard if self.limit >= before else LATEST + self._latency)  # the calls over it ended
@@ -106,9 +110,10 @@ class AdaptiveLimit:
             less = max(self._good, min(self.limit - many, (self._good + self.limit) // 2))
         else:
             less = max(self.limit - many, self.limit // 2)
+        self._refused_over = self.limit - many
         self._ceiling = int(min(less, self.limit * LESS_THAN_REFUSED))
         self._good = min(self._good, self._ceiling)
-        self._ceiling_until = now + CEILING_KNOWN_FOR
+        self._ceiling_until, self._ceiling_rises_at = now + CEILING_KNOWN_FOR, now + CEILING_RISES_EVERY
         self._lost_since = now + LATEST + lost.lost / (lost.refused + lost.failed)
         self._before_probe, self._starting, self._cut_at = None, False, None
 
