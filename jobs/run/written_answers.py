@@ -56,14 +56,15 @@ def stored_answers(
     A row for each key and time of an answer, with the columns schema.key, published_answered_at, published_status and
     the answers, as the stored response gives them as it is mapped now. The status is ok, miss or error; schema.NONE
     where the ledger has no such answer, or had a newer one before the run began; schema.GONE where it need not have it
-    any more: it could not be kept, or a compaction since took a newer one. None for a lookup that is not in `kept`.
+    any more: it could not be kept, or a compaction since took a newer one. None for a lookup that is not in `kept`,
+    and for files without a row.
 
     What it gives raises LedgerError for a ledger that cannot be read.
     """
     scratch = Path(f"{facts.folder}{KEYS}")
 
     def stored(name: str) -> pa.Table | None:
-        if name not in kept or not facts.files:
+        if name not in kept or not any(pq.read_metadata(file).num_rows for file in facts.files):
             return None
         lookup, plan = kept[name]
         scratch.mkdir(parents=True, exist_ok=True)

@@ -163,3 +163,21 @@ def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service,
     assert {row["id"] for row in judged(rows).evidence} == {rows[row]["id"] for row in [*changes, one, other]}
     shutil.rmtree("ledger")
     assert judged(whole.to_pylist()).unexpected_count == len(known)  # those of calls may never have been kept
+
+
+def test_a_day_without_a_row_is_judged_with_its_ledger(here, service):
+    service.answer = Moody(1)
+    folder = here / "raw" / f"date={DAY}"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), folder / "part.parquet")
+    lookup = HttpLookup(
+        name="rated", service=Service(name="rates", url=service.url, max_concurrency=8), request="GET /{k}",
+        keys={"k": "id"}, returns="rate DOUBLE, name STRING", timeout=9.0,
+    )  # fmt: skip
+    enrichment = Enrichment(
+        name="odd", input=Input(path="raw", row_id=["id"]), lookups=[lookup], output=Output(path="published"),
+        ledger=Ledger("ledger"),
+    )  # fmt: skip
+    verdicts = {verdict.check: verdict.status for verdict in run(enrichment, "first").verdicts}
+    assert verdicts["rated__answers_match"] == "passed"
+    assert "failed" not in verdicts.values()
