@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import logging
 from pathlib import Path
 from typing import Any
 
+from data_quality.day_names import DayName
 from jobs.schema import DayMetrics
 
 RUNS = Path("data/runs")
@@ -20,12 +20,12 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayM
 
     For an hour, 2013-01-10T05Z, of the same hour of these days; a partition with a name has no days before.
     """
-    if not day[0].isdigit():
+    name = DayName.read(day)
+    if name is None:
         return {}
-    last, hour = dt.date.fromisoformat(day[:10]), day[10:]
     figures = {}
     for back in range(1, DAYS_OF_HISTORY + 1):
-        earlier = f"{last - dt.timedelta(days=back)}{hour}"
+        earlier = name.earlier(back)
         published = [
             record
             for path in (runs / enrichment / earlier).glob("*.json")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import statistics
 from typing import Any
 
 from data_quality.check import Check
+from data_quality.day_names import DayName
 from data_quality.findings import Finding, rows
 from data_quality.written_day import WrittenDay
 
@@ -25,10 +25,8 @@ class InputDayComplete(Check):
     promise = f"The day has about as many rows as the same weekday of the {WEEKS_OF_HISTORY} weeks before."
 
     def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
-        if not day.earlier:
-            return Finding.not_run("no earlier day of the same weekday to compare with")
-        last, hour = dt.date.fromisoformat(day.facts.day[:10]), day.facts.day[10:]
-        weeks = [f"{last - dt.timedelta(weeks=back)}{hour}" for back in range(1, WEEKS_OF_HISTORY + 1)]
+        name = DayName.read(day.facts.day)
+        weeks = [name.earlier(7 * back) for back in range(1, WEEKS_OF_HISTORY + 1)] if name else []
         before = [day.earlier[week].rows_in for week in weeks if week in day.earlier]
         if not before:
             return Finding.not_run("no earlier day of the same weekday to compare with")

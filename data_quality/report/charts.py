@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from data_quality.day_names import DayName
 from jobs.schema import OUTCOMES, DayMetrics, DayRecord, LookupMetrics
 
 LABELLED_DAYS = 5  # as many dates as fit side by side on a telephone
@@ -162,9 +163,10 @@ def _dates(days: Sequence[str]) -> dict[str, Any]:
 
 
 def _date(day: str, *, with_year: bool) -> str:
-    if not day[0].isdigit():  # the name of a partition
+    name = DayName.read(day)
+    if name is None:
         return day
-    date, hour = dt.date.fromisoformat(day[:10]), day[11:].replace("Z", "h")
+    date, hour = name.date, name.hour[1:].replace("Z", "h")
     return f"{date:%b} {date.day} {hour}".rstrip() + (f"<br>{date.year}" if with_year else "")
 
 

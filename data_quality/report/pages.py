@@ -18,6 +18,7 @@ from typing import Any
 
 import jinja2
 
+from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
 from jobs.schema import OUTCOMES, DayRecord, LookupMetrics, UnwrittenRun, Verdict
@@ -196,23 +197,28 @@ def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
 
 def _weekday(day: str) -> str:
     """Of a day or an hour; empty for a partition with a name."""
-    return dt.date.fromisoformat(day[:10]).strftime("%A") if day[0].isdigit() else ""
+    name = DayName.read(day)
+    return f"{name.date:%A}" if name else ""
 
 
 def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Days in order under their month, hours under their day: the heading, and the name and short label of each.
     Partitions with names have no heading.
     """
-    groups = [("", [(day, day) for day in days if not day[0].isdigit()])]
-    days = [day for day in days if day[0].isdigit()]
-    for group, members in itertools.groupby(days, key=lambda day: day[:10] if day[10:] else day[:7]):
-        labelled = [(day, day[11:13] or day[8:10].lstrip("0")) for day in members]
-        by_hours = len(group) == len("2013-01-10")
-        date = dt.date.fromisoformat(group if by_hours else f"{group}-01")
+    read = [(day, DayName.read(day)) for day in days]
+    groups = [("", [(day, day) for day, name in read if name is None])]
+    named = [(day, name) for day, name in read if name is not None]
+    for (date, by_hours), members in itertools.groupby(named, key=lambda one: _group_of(one[1])):
+        labelled = [(day, name.hour[1:3] or str(name.date.day)) for day, name in members]
         fits = len(labelled) > 2
         form = ("%d %b" if fits else "%d") if by_hours else ("%b %Y" if fits else "%b")
         groups.append((date.strftime(form), labelled))
     return [group for group in groups if group[1]]
+
+
+def _group_of(name: DayName) -> tuple[dt.date, bool]:
+    """The day of an hour, or the first day of a day's month; and which of them."""
+    return (name.date, True) if name.hour else (name.date.replace(day=1), False)
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------

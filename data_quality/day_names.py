@@ -1,0 +1,24 @@
+"""The names of partitions: a day, 2013-01-10; an hour, 2013-01-10T05Z; or a name of the user's, which is no time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True)
+class DayName:
+    """A day or an hour. hour: as T05Z; empty for a day."""
+
+    date: dt.date
+    hour: str
+
+    @classmethod
+    def read(cls, day: str) -> Self | None:
+        """None for a partition with a name of the user's."""
+        return cls(dt.date.fromisoformat(day[:10]), day[10:]) if day[0].isdigit() else None
+
+    def earlier(self, days: int) -> str:
+        """The name of the day, or of the same hour, so many days before."""
+        return f"{self.date - dt.timedelta(days=days)}{self.hour}"
