@@ -27,6 +27,7 @@ from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, S
 from jobs.storage.urls import is_url
 
 InputFormat = Literal["parquet", "csv", "json", "delta", "iceberg"]
+TABLES: tuple[InputFormat, ...] = ("delta", "iceberg")  # formats whose files are named by a table
 
 
 @dataclass(frozen=True, kw_only=True)

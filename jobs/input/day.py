@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.declare.calendar import is_day
+from jobs.declare.enrichment import TABLES
 from jobs.declare.extras import require_extra
 from jobs.errors import DeclarationError, NoInput
-from jobs.input.staged_files import ENDINGS, TABLES, staged
+from jobs.input.staged_files import ENDINGS, staged
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.table_formats import refuse_table_formats
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both

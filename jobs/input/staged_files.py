@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 from pyarrow import json as json_lines
 
+from jobs.declare.enrichment import TABLES
 from jobs.errors import DeclarationError
 from jobs.storage import durable
 from jobs.storage.stored_files import StoredFile, error_text
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
 ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz"), "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz")}
-TABLES = ("delta", "iceberg")
 BLOCK = 4 << 20  # bytes read at once; no row is longer
 OFFSET = r"(Z|:\d\d(\.\d+)?[+-]\d\d(:?\d\d)?)$"  # of a time that names its zone
 LONGEST = 200  # characters of a message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -54,6 +55,11 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
         days = actions[f"partition.{enrichment.input.partition}"].to_pylist()
         for path, day in zip(actions["path"].to_pylist(), days, strict=True):
             yield str(day), below(table, unquote(path))
+
+
+def runs_in_table(enrichment: Enrichment) -> set[tuple[str, str]]:
+    """Day and run id of each published file: its folder is named after the run."""
+    return {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
 
 
 def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:

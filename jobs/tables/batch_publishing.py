@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -20,7 +19,7 @@ from deltalake.exceptions import CommitFailedError
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.tables import audit, dead_letters, run_records
-from jobs.tables.asked_keys import files_of_days
+from jobs.tables.asked_keys import runs_in_table
 from jobs.tables.day_so_far import together
 from jobs.tables.delivery import deliver
 from jobs.tables.delta_log import lasting, table_at
@@ -58,7 +57,7 @@ def complete_records(
     enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)
 ) -> list[DayRecord]:
     """The records of a published batch, those saved as published that a kill left as written after the commit."""
-    runs = {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
+    runs = runs_in_table(enrichment)
     found = [run_records.of_run(enrichment.name, day, run) for day, run in runs if run.startswith(batch.runs)]
     records = [record for record in found if record is not None]
     if left := [record for record in records if record.state == "written"]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from jobs.tables import audit, by_run, dead_letters
-from jobs.tables.asked_keys import files_of_days
+from jobs.tables.asked_keys import runs_in_table
 from jobs.tables.publishers import alone_with, storing
 
 if TYPE_CHECKING:
@@ -17,6 +16,6 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
     """Delete audit rows and dead letters of unpublished runs."""
     table = enrichment.output.path
     with storing(table), alone_with(table):
-        published = {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
+        published = runs_in_table(enrichment)
         for beside in (audit.table_of(table), dead_letters.table_of(table)):
             by_run.keep_published(beside, enrichment.input.partition, published)

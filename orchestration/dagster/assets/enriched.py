@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.declare.enrichment import Summary
+from jobs.declare.enrichment import TABLES, Summary
 from jobs.declare.windows import Window
 from jobs.errors import TidegateError
 from orchestration.common.report_server import served
@@ -58,7 +58,7 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
     """The input, written by somebody else; each run observes the day it read."""
     enrichment = declared.enrichment
     kind = enrichment.input.format
-    what = f"The days of the {kind.title()} table" if kind in ("delta", "iceberg") else f"Files by day ({kind}) at"
+    what = f"The days of the {kind.title()} table" if kind in TABLES else f"Files by day ({kind}) at"
     return dg.AssetSpec(
         declared.raw_key,
         description=f"{what} {enrichment.input.place}, written by others; observed by each run.",
