@@ -136,11 +136,11 @@ class Lookup:
             )
 
     def _check_keys(self) -> None:
+        from jobs.declare.key_expressions import columns_in  # not above: a worker needs no SQL parser, and it is 40 MB
+
         if not self.keys:
             raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
         by_lower_name: dict[str, str] = {}
-        from jobs.declare.key_expressions import columns_in  # not above: a worker needs no SQL parser, and it is 40 MB
-
         for name, expression in self.keys.items():
             columns_in(f"keys.{name}", expression)
             if by_lower_name.setdefault(name.lower(), name) != name:  # keys are fields of one struct

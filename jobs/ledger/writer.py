@@ -32,8 +32,8 @@ class LedgerWriter:
 
     A waiting caller is served at once. Until a part is stored, its answers are in a journal within 20 ms. A killed
     process loses those of this time and of the duration of a write; where there is no local disk, the answers since the
-    start of its last stored part. Answers faster than 200 in a few ms go into larger parts,
-    so that writing takes at most a hundredth of a core; `flush_seconds` still holds.
+    start of its last stored part. Answers faster than 200 in a few ms go into larger parts, so that writing takes at
+    most a hundredth of a core; `flush_seconds` still holds.
     """
 
     def __init__(
@@ -199,13 +199,13 @@ class LedgerWriter:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Let whoever waits hear of a failure."""
+        """Raise a failure of the body to the callers that wait."""
         failure = None
         try:
             yield
         except LedgerError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001  # whatever it is
+        except Exception as error:  # noqa: BLE001  # the callers must learn of any
             failure = self._cannot_store(error)
         if failure is not None:
             with self._lock:

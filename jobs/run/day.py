@@ -54,9 +54,7 @@ def run_day(
     """
     input_day = preflight(enrichment, day)
     require_new_run(enrichment, run_id)
-    return run_input(
-        enrichment, input_day, day, run_id, rules=rules, checks=checks, report=report, clock=clock
-    )  # fmt: skip
+    return run_input(enrichment, input_day, day, run_id, rules=rules, checks=checks, report=report, clock=clock)
 
 
 def run_input(

@@ -20,8 +20,7 @@ class TaskLoad:
     """The time use of a run's tasks per lookup, by each task's last message; a lost message costs 0.25 s.
 
     throttled_s, down_s: s that the gate stood closed, mean over the tasks; adapted_s: s that calls waited for what the
-    service bears, likewise; loop_busy: CPU time of the tasks' event
-    loops as a share of their time, where they called.
+    service bears, likewise; loop_busy: CPU time of the tasks' event loops as a share of their time, where they called.
     """
 
     throttled_s: Mapping[str, float]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PublishedSources:
-    """Finds the input files by the rows themselves, whoever published them: batches of any stream, or a day's run.
+    """Finds the input files by the rows themselves, which batches of any stream or a day's run have published.
 
     Reads each file of the table once, and of it one column, which has few values.
     """

@@ -3,8 +3,8 @@ twice, which costs more than the rest of the task.
 
 Each attempt of a task writes one file with a unique name. When the file is complete, it returns the name, and the
 requests that it sent. The run's files and requests are those of the results that Spark accepted: one for a task that
-ran twice. The driver removes files of other
-attempts at the end of the job, even of a failed one, and `vacuum` removes them after a driver's death.
+ran twice. The driver removes files of other attempts at the end of the job, even of a failed one, and `vacuum` removes
+them after a driver's death.
 """
 
 from __future__ import annotations
