@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.support.postgres_server import free_port
@@ -55,6 +57,27 @@ class S3Server:
         """As a user sets it."""
         keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
         return keys | {"AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true"} | more
+
+    @classmethod
+    @contextlib.contextmanager
+    def refusing(cls, status, code, message):
+        """A server that answers every request with this error."""
+
+        class Refusing(BaseHTTPRequestHandler):
+            def do_GET(self):
+                text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield cls(f"http://127.0.0.1:{server.server_port}", Path())
+            server.shutdown()
 
     def make_bucket(self, name):
         request = urllib.request.Request(f"{self.url}/{name}", method="PUT", data=b"")

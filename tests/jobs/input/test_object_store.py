@@ -2,8 +2,6 @@
 
 import datetime as dt
 import gzip
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -116,25 +114,12 @@ def test_a_bucket_that_is_not_there_is_named_in_one_sentence(raw):
     ],
 )
 def test_refused_credentials_and_a_store_that_throttles_are_named_in_one_sentence(monkeypatch, status, code, message):
-    class Refusing(BaseHTTPRequestHandler):
-        def do_GET(self):
-            text = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for name, value in S3Server(f"http://127.0.0.1:{server.server_port}", Path()).environment().items():
+    with S3Server.refusing(status, code, "no") as server:
+        for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         stored_files._filesystem.cache_clear()
         with pytest.raises(DeclarationError) as refused:
             find_input(reading("s3://bucket/raw"), DAY)
-        server.shutdown()
     assert str(refused.value).startswith(f"moods: input: s3://bucket/raw/date={DAY} cannot be listed: ")
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -1,9 +1,5 @@
 """Objects of a store are read and written with the credentials that its tools use, and its refusals are sentences."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -33,23 +29,10 @@ def test_the_credentials_of_a_profile_are_used(s3, tmp_path, monkeypatch):
 @pytest.mark.process
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "ExpiredToken"])
 def test_a_store_that_refuses_the_credentials_is_named_in_one_sentence_before_anything_is_asked(monkeypatch, code):
-    class Refusing(BaseHTTPRequestHandler):
-        def do_GET(self):
-            text = f"<Error><Code>{code}</Code><Message>not you</Message></Error>".encode()
-            self.send_response(403)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for name, value in S3Server(f"http://127.0.0.1:{server.server_port}", Path()).environment().items():
+    with S3Server.refusing(403, code, "not you") as server:
+        for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         objects._store.cache_clear()
         with pytest.raises(DeclarationError) as refused:
             leased("s3://bucket/orders", "2026-01-01", "r1").__enter__()
-        server.shutdown()
     assert str(refused.value) == (f"output: s3://bucket/orders cannot be written: {code}: not you. Nothing was called.")
