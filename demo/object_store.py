@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
+from typing import IO
 
 VARIABLE = "TIDEGATE_DEMO_STORE"
 TABLE = "FLIGHTS_TABLE"  # of enrichments/flights.py
@@ -21,7 +22,7 @@ def run_on_store(arguments: Sequence[str]) -> int:
     """Run the demo in a process whose table is in a bucket. Returns its exit status. Raises RuntimeError."""
     if os.environ[VARIABLE] != "s3":
         raise RuntimeError(f"{VARIABLE} is {os.environ[VARIABLE]!r}; it must be s3.")
-    with _serving() as url:
+    with s3_server() as url:
         urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT"), timeout=30).close()  # noqa: S310
         environment = {
             "AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_REGION": "us-east-1",
@@ -33,12 +34,15 @@ def run_on_store(arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _serving() -> Iterator[str]:
+def s3_server(output: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[str]:
+    """The address of a server on loopback, which runs as long as the context. output: takes its log, with a line for
+    each request. Raises RuntimeError if it does not start.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+    server = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603
     try:
         url, until = f"http://127.0.0.1:{port}", time.monotonic() + STARTS_WITHIN
         while not _answers(url):

@@ -4,20 +4,16 @@ lock while it waits for an answer.
 
 import contextlib
 import re
-import subprocess
-import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.support.postgres_server import free_port
+from demo.object_store import s3_server
 
-STARTS_WITHIN = 60  # s, on a machine that does ten things at once
 REQUEST = re.compile(r'"[^"]*?(GET|PUT|POST|HEAD|DELETE) (\S+) HTTP')
 
 
@@ -32,26 +28,8 @@ class S3Server:
     @classmethod
     @contextlib.contextmanager
     def running(cls):
-        port = free_port()
-        with tempfile.NamedTemporaryFile(prefix="tidegate-s3-") as log:
-            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-            try:
-                server = cls(f"http://127.0.0.1:{port}", Path(log.name))
-                server.wait()
-                yield server
-            finally:
-                process.kill()
-                process.wait()
-
-    def wait(self):
-        until = time.monotonic() + STARTS_WITHIN
-        while True:
-            try:
-                return urllib.request.urlopen(self.url, timeout=5).close()
-            except (urllib.error.URLError, OSError):
-                assert time.monotonic() < until, self.log.read_text()
-            time.sleep(0.05)
+        with tempfile.NamedTemporaryFile(prefix="tidegate-s3-") as log, s3_server(log) as url:
+            yield cls(url, Path(log.name))
 
     def environment(self, **more):
         """As a user sets it."""
