@@ -19,6 +19,7 @@ from jobs.input.delta import DeltaInput
 from jobs.run.day import run_day
 from jobs.tables import run_records
 from jobs.tables.publishing import publish
+from tests.support.moods import MOOD, LengthOf
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 DAY, NEXT = "2026-01-01", "2026-01-02"
@@ -28,14 +29,6 @@ Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&
 B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 
 
-class LengthOf:
-    async def async_invoke(self, keys):
-        return [{"score": float(len(keys["k"])), "width": len(keys["k"])}]
-
-
-MOOD = AsyncFunctionLookup(
-    name="mood", keys={"k": "k"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
-)
 MOODS = Enrichment(
     name="moods", input=Input(path="lake", format="delta", row_id=["id"]), lookups=[MOOD], output=Output(path="out")
 )

@@ -24,7 +24,8 @@ from jobs.input.day import files_in, find_input, last_day
 from jobs.run.day import run_day
 from jobs.tables import run_records
 from jobs.tables.publishing import publish
-from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+from tests.support.moods import MOOD
+from tidegate import Enrichment, Input, Output
 
 DAY, NEXT = "2026-01-01", "2026-01-02"
 ZONED, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -42,14 +43,6 @@ ROW = {
 }  # fmt: skip
 
 
-class LengthOf:
-    async def async_invoke(self, keys):
-        return [{"score": float(len(keys["k"])), "width": len(keys["k"])}]
-
-
-MOOD = AsyncFunctionLookup(
-    name="mood", keys={"k": "k"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
-)
 MOODS = Enrichment(
     name="moods",
     input=Input(format="iceberg", table="lake.shop.orders", row_id=["id"]),
