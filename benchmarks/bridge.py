@@ -2,6 +2,7 @@
 
     python benchmarks/bridge.py                    all works below, the median of 5 runs (about 25 minutes)
     python benchmarks/bridge.py --work W1          one of them; --runs 1 --share 0.1 for a first look
+    python benchmarks/bridge.py --limits           tidegate alone, with and without a limit over runs and a rate
 
     W1           20,000 distinct keys over HTTP, latencies lognormal with mean 50 ms and p99 200 ms
     W3           the same 20,000 rows with 2,000 distinct keys
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,11 +42,13 @@ from whole_run import write_enriched
 from demo import data, weather_service
 from demo.draws import latency
 from jobs.input.day import InputDay, of_files
+from jobs.limits.store_url import LIMITS_URL
 from jobs.run.enrich import write_out
 from jobs.run.planner import plan_tasks
-from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
+from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Rate, Service
 
 IN_FLIGHT = 100
+NEVER_REACHED = Rate(1_000_000, per="second")
 TASKS = 2
 SEED = 0
 ROW_UDF_KEYS = 200  # a plain UDF has one call in flight per task: the whole would take an hour
@@ -78,8 +81,8 @@ def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, 500)
 
 
-def enrichment(url: str, mode: str, ledger: Ledger | None = None) -> Enrichment:
-    service = Service(name="weather", url=url, max_concurrency=IN_FLIGHT)
+def enrichment(url: str, mode: str, ledger: Ledger | None = None, rate: Sequence[Rate] = ()) -> Enrichment:
+    service = Service(name="weather", url=url, max_concurrency=IN_FLIGHT, rate=rate)
     weather = HttpLookup(
         name="weather", service=service, request="GET /v1/{origin}/{when}", keys={"origin": "origin", "when": "hour"},
         returns="temp_c DOUBLE", timeout=30.0,
@@ -104,10 +107,10 @@ class Workload:
 
 
 class Bench:
-    def __init__(self, root: Path, share: float) -> None:
+    def __init__(self, root: Path, share: float, *, limits: bool = False) -> None:
         from jobs.run.spark_session import session
 
-        self.root, self.share = root, share
+        self.root, self.share, self.limits = root, share, limits
         data.prepare(root, days=[])
         self.spark = session("bench")
         self.spark.sparkContext.setLogLevel("ERROR")
@@ -136,6 +139,11 @@ class Bench:
 
     def contenders(self, work: Workload) -> dict[str, Work]:
         share = IN_FLIGHT // TASKS
+        if self.limits:
+            return {
+                "tidegate, unordered": self.tidegate(work, "unordered"),
+                "tidegate, unordered, limits": self.limited(self.tidegate(work, "unordered", rate=[NEVER_REACHED])),
+            }
         found: dict[str, Work] = {
             "tidegate, ordered": self.tidegate(work, "ordered"),
             "tidegate, unordered": self.tidegate(work, "unordered"),
@@ -155,10 +163,22 @@ class Bench:
         frame = work.day.read(self.spark)
         return frame.mapInArrow(slowly, frame.schema) if work.slow_parent else frame
 
-    def tidegate(self, work: Workload, mode: str, *, ledger: bool = False) -> Work:
+    def limited(self, work: Work) -> Work:
+        """With the calls in flight leased from a store."""
+
+        def run(url: str, out: Path) -> None:
+            os.environ[LIMITS_URL] = f"file://{self.root}/limits.sqlite"
+            try:
+                work(url, out)
+            finally:
+                del os.environ[LIMITS_URL]
+
+        return run
+
+    def tidegate(self, work: Workload, mode: str, *, ledger: bool = False, rate: Sequence[Rate] = ()) -> Work:
         def run(url: str, out: Path) -> None:
             kept = Ledger(str(self.root / f"ledger-{uuid.uuid4().hex}")) if ledger else None
-            declared = enrichment(url, mode, kept)
+            declared = enrichment(url, mode, kept, rate)
             if work.slow_parent:  # to be read once only
                 write_out(*plan_tasks(self.frame(work), declared), str(out))
             else:
@@ -219,7 +239,7 @@ class Bench:
             act, whole, calls = (statistics.median(column) for column in zip(*measured, strict=True))
             print(f"{contender:28} {act:11.3f} {whole:14.3f} {calls:7,.0f}", flush=True)
         self._ratios(figures)
-        if name == "W1":
+        if name == "W1" and not self.limits:
             print(f"{'plain UDF, a subset':28} {'':11} {self.row_udf(work):14.3f}", flush=True)
 
     def _ratios(self, figures: dict[str, list[tuple[float, float, int]]]) -> None:
@@ -228,6 +248,10 @@ class Bench:
             bare = median["bare asyncio + aiohttp"][0]
             both = (median[f"tidegate, {mode}"][0] / bare for mode in ("ordered", "unordered"))
             print("act / bare asyncio: ordered {:.3f}, unordered {:.3f}".format(*both))
+        if self.limits:
+            on, off = median["tidegate, unordered, limits"], median["tidegate, unordered"]
+            print(f"with limits / without: act {on[0] / off[0]:.3f}, work {on[1] / off[1]:.3f}", flush=True)
+            return
         on, off = median["tidegate, unordered, ledger"][1], median["tidegate, unordered"][1]
         print(f"work with the ledger / without: {on / off:.3f}", flush=True)
 
@@ -245,6 +269,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", choices=WORKS, action="append", help="more than once for several; all without it")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--limits", action="store_true", help="tidegate alone, with limits and without")
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     options = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -252,7 +277,7 @@ def main() -> None:
         (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
     )  # workers'
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        bench = Bench(Path(folder), options.share)
+        bench = Bench(Path(folder), options.share, limits=options.limits)
         print(f"{IN_FLIGHT} calls in flight, {TASKS} tasks, the median of {options.runs}", flush=True)
         for name in options.work or WORKS:
             bench.run(name, options.runs)

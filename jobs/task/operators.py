@@ -81,12 +81,16 @@ class Chain:
         return found
 
     def wants(self, shares: Sequence[int]) -> dict[str, int]:
-        """For each service with a limit over runs: the possible calls in flight within these shares."""
+        """For each service with leased limits: the possible calls in flight within these shares, all of them where a
+        full operator hides how many rows wait.
+        """
         found: dict[str, int] = {}
         for operator, caller, lease, share in zip(self.operators, self.callers, self.leases, shares, strict=True):
             if lease is not None:
                 leaving = caller.leaving() if isinstance(caller, Requesting) else 0
-                could = min(share, operator.statistics().outstanding + leaving)
+                figures = operator.statistics()
+                hides_rows = figures.queued >= figures.capacity and figures.outstanding >= figures.concurrency
+                could = share if hides_rows else min(share, figures.outstanding + leaving)
                 found[lease.service] = found.get(lease.service, 0) + could
         return found
 
