@@ -20,6 +20,7 @@ from jobs.task.row_elements import RowElements
 
 if TYPE_CHECKING:
     from jobs.clients.client import Client
+    from jobs.task.call_budget import CallBudget
     from jobs.task.operators import Chain
     from jobs.task.plan import PartitionPlan
     from jobs.task.task_ledger import TaskLedger
@@ -47,11 +48,15 @@ class RowInput:
         self.arrived = InputQueue()
         self.failed = False
 
-    async def feed(self, chain: Chain) -> None:
-        """Feed all input into the first operator, with watermarks by event time."""
+    async def feed(self, chain: Chain, allowance: CallBudget | None) -> None:
+        """Feed all input into the first operator, with watermarks by event time.
+
+        The ledger is read with the first calls: the attempt that had them may have stored answers until then, where
+        Spark runs a task twice at once.
+        """
         operator, link = chain.operators[0], chain.links[0] if chain.links else None
         layout = self._plan.layout
-        known_at = [*map(self._known_outcomes, range(len(chain.callers)), chain.callers)]
+        known_at: list[KnownOutcomes] = []
         event_times = EventTimes(layout.max_out_of_orderness_ms)
         sequence = 0
         while (item := await self.arrived.take()) is not None:
@@ -59,6 +64,9 @@ class RowInput:
                 self.failed = True
                 raise item
             await self._limits.given.wait()
+            if not known_at:
+                self._read_earlier_attempts(allowance)
+                known_at = [*map(self._known_outcomes, range(len(chain.callers)), chain.callers)]
             keys, known = [], []
             for names, outcomes in zip(layout.keys, known_at, strict=True):
                 keys.append(keys_of(item, names))
@@ -75,6 +83,13 @@ class RowInput:
             await _let_calls_run(chain)
         self._limits.all_rows_came.set()
         await operator.end_input()
+
+    def _read_earlier_attempts(self, allowance: CallBudget | None) -> None:
+        for place, ledger in enumerate(self._ledgers):
+            if ledger is not None:
+                answers = ledger.read_earlier_attempts()
+                if allowance is not None:
+                    allowance.spent_before(place, answers)
 
     def _known_outcomes(self, place: int, caller: Client) -> KnownOutcomes:
         """The outcomes known before any call at one lookup: prefetched, else from the ledger."""

@@ -211,7 +211,7 @@ class PartitionRun:
                     beside = [self._tick(reporter), self._end_when_spent(task.allowance)]
                     until_the_end = [*map(group.create_task, (*beside, *map(raise_failure, chained.operators)))]
                     carriers = [group.create_task(link.carry()) for link in chained.links]
-                    await self._input.feed(chained)
+                    await self._input.feed(chained, task.allowance)
                     for link, carrier in zip(chained.links, carriers, strict=True):
                         link.end()
                         await carrier
@@ -227,12 +227,10 @@ class PartitionRun:
         """The opened ledgers, which close after the operators, and the task's budget."""
         plan, limits = self._plan, self._limits
         allowance = CallBudget(plan.cap, self._partition) if plan.bounds_cost else None
-        for place, ledger in enumerate(self._ledgers):
+        for ledger in self._ledgers:
             if ledger is not None:
                 stack.callback(ledger.close)
                 ledger.open()
-                if allowance is not None:
-                    allowance.spent_before(place, ledger.earlier_answers)
         return Surroundings(
             plan, limits.share, self._ledgers, allowance, self.now_us, self._attempts, self._client_for,
             on_pause=limits.report_pause, ask_soon=limits.ask_soon,

@@ -53,8 +53,8 @@ class Stored:
 class TaskLedger:
     """Opens known answers, stores new ones, and reports when they are stored.
 
-    Only open and close may block; everything else runs on the event loop. Raises LedgerError if the ledger cannot
-    be read or written, so that no call is made whose answer cannot be stored.
+    Only open, read_earlier_attempts and close may block; everything else runs on the event loop. Raises LedgerError if
+    the ledger cannot be read or written, so that no call is made whose answer cannot be stored.
     """
 
     def __init__(self, plan: LedgerPlan, partition: int, attempt: int, now_us: Callable[[], int]) -> None:
@@ -75,17 +75,13 @@ class TaskLedger:
         self._marked: set[str] = set()  # keys that this task marked because their calls must not be repeated
         self._waiter: ThreadPoolExecutor | None = None
         self._said_unkept = False
-        self.earlier_answers = 0  # stored by dead attempts of this task
 
     def open(self) -> None:
-        """Map known answers and start the writer, before the first clock starts."""
+        """Map the run's known answers and start the writer, before the first clock starts."""
         plan = self._plan
         self._loop = asyncio.get_running_loop()
-        earlier = self._earlier_attempts()
         if plan.index is not None:
             self._indexes.append(AnswerIndex.open(_on_this_host(plan.index)))
-        if earlier is not None:
-            self._indexes.insert(0, earlier)
         if not plan.idempotent:
             self._waiter = ThreadPoolExecutor(1, "ledger marks")
         self._writer = LedgerWriter(
@@ -117,18 +113,18 @@ class TaskLedger:
         """Indexes by precedence: of this task's earlier attempts, then of the run."""
         return self._indexes
 
-    def _earlier_attempts(self) -> AnswerIndex | None:
-        """The answers that dead attempts of this task stored."""
+    def read_earlier_attempts(self) -> int:
+        """Map the answers that other attempts of this task stored, before the first call; blocks. How many they are."""
         folder = self._folder
         parts = folder.parts(self._plan.run_id, f"{self._partition}-")
         table = final_report(folder.read(parts)) if parts else None
         if table is None or not table.num_rows:
-            return None
-        self.earlier_answers = table.num_rows
+            return 0
         with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary:  # mapped files outlive their names
             path = str(Path(temporary, "earlier.arrow"))
             write_index(path, table)
-            return AnswerIndex.open(path)
+            self._indexes.insert(0, AnswerIndex.open(path))
+        return int(table.num_rows)
 
     # -- what comes back -----------------------------------------------------------------------------------------------
     def keep(self, key: Key, answer: Any | None, answered_at: int) -> None:
