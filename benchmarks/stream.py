@@ -33,8 +33,8 @@ import pyarrow.parquet as pq
 import uneven_service
 
 from data_quality.day_quality import DayQuality
-from jobs.process.enrich_stream import Stream, Trigger, pattern_of
-from jobs.process.micro_batches import MicroBatches
+from jobs.process.enrich_stream import Stream, Trigger
+from jobs.process.micro_batches import MicroBatches, source_of
 from jobs.process.stream_state import checkpoint_of
 from jobs.run.arrival import path_of
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
@@ -97,9 +97,10 @@ class Bench:
             wait=0.0,
             published=lambda *_: None,
         )
+        watched = source_of(enrichment, checkpoint_of(enrichment.output.path)).watched()
         files = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         query = (
-            files.parquet(pattern_of(enrichment.input)).writeStream.foreachBatch(work)
+            files.parquet(watched.folders).writeStream.foreachBatch(work)
             .option("checkpointLocation", str(checkpoint_of(enrichment.output.path))).trigger(availableNow=True).start()
         )  # fmt: skip
         query.awaitTermination()

@@ -337,6 +337,7 @@ class DayFacts(Facts):
     shares_given: tuple[ShareGiven, ...] = ()  # in the order of the changes
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
     input_version: int | None = None  # of the input, where it is a Delta table; of an Iceberg table the snapshot
+    input_table: str = ""  # id of that table
 
 
 @dataclass(frozen=True)

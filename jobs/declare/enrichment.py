@@ -52,6 +52,9 @@ class Input:
         table: Of format "iceberg": `catalog.namespace.table`; pyiceberg's configuration names the catalog.
         every: "day", or "hour": then all that is said of a day goes for an hour of UTC, named as 2013-01-10T05Z; or the
             names of partitions, as ["eu", "us"]: then it goes for each of these.
+        skip_change_commits: Of format "delta", for streams: pass over commits that delete or change rows of a day, as
+            Spark's Delta source does by its option skipChangeCommits. By default they end the stream. The day's run
+            brings what they changed.
     """
 
     path: str = ""
@@ -62,6 +65,7 @@ class Input:
     schema: str = field(default="", metadata=WHERE_DECLARED)
     table: str = field(default="", metadata=WHERE_DECLARED)
     every: Every = field(default="day", metadata=WHERE_DECLARED)
+    skip_change_commits: bool = field(default=False, metadata=NOT_IN_FINGERPRINT)
 
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name
@@ -90,6 +94,11 @@ class Input:
             )
 
     def _check_place(self) -> None:
+        if self.skip_change_commits and self.format != "delta":
+            raise DeclarationError(
+                f"input: skip_change_commits is for a Delta table, whose commits it is about, and format is "
+                f"{self.format!r}. Leave it out."
+            )
         if self.format != "iceberg" and not self.table:
             require_place("input", self.path)
         elif self.format != "iceberg" or self.path or not re.fullmatch(r"[^\s.:]+(\.[^\s.:]+){2,}", self.table):

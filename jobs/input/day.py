@@ -46,6 +46,7 @@ class InputDay:
     columns: tuple[InputColumn, ...]  # of all files, in the order of first occurrence
     alike: bool  # all files have these columns and types
     version: int | None = None  # of the Delta table that they are of, or snapshot of the Iceberg table
+    table: str = ""  # id of that table
 
     @property
     def names(self) -> list[str]:
@@ -100,7 +101,7 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
             files = [Path(file.place) for file in found]
-        return of_files(files) if table is None else _with_columns(files, table, day)
+        return of_files(files) if table is None else _with_rows(of_table(files, table), table, day)
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
 
@@ -159,14 +160,18 @@ def _of_table(table: DeltaInput | IcebergInput, day: str) -> list[StoredFile]:
     return files
 
 
-def _with_columns(files: Sequence[Path], table: DeltaInput | IcebergInput, day: str) -> InputDay:
-    """The day of these files, with the columns of their table."""
+def of_table(files: Sequence[Path], table: DeltaInput | IcebergInput) -> InputDay:
+    """These files, with the columns of their table. Raises DeclarationError."""
     footers = {file: _footer(file) for file in files}
-    read = [file for file, footer in footers.items() if footer.num_rows]
-    if not read:
-        raise _without_rows(table, day)
+    read = tuple(file for file, footer in footers.items() if footer.num_rows)
     rows = sum(footer.num_rows for footer in footers.values())
-    return InputDay(tuple(read), rows, table.columns(), alike=False, version=table.version)
+    return InputDay(read, rows, table.columns(), alike=False, version=table.version, table=table.id)
+
+
+def _with_rows(found: InputDay, table: DeltaInput | IcebergInput, day: str) -> InputDay:
+    if not found.rows:
+        raise _without_rows(table, day)
+    return found
 
 
 def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:

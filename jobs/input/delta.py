@@ -67,10 +67,18 @@ class DeltaInput:
         return self.table.version()
 
     @property
+    def id(self) -> str:
+        """Another table at its place has another one."""
+        return str(self.table.metadata().id)
+
+    @property
     def last_day(self) -> str | None:
         """The last day with files; None without any."""
-        days = (one[self.partition] for one in self.table.partitions())
-        return max((str(day) for day in days if day is not None), default=None)
+        return max(self.days(), default=None)
+
+    def days(self) -> list[str]:
+        """The days with files, in order."""
+        return sorted(str(day) for one in self.table.partitions() if (day := one[self.partition]) is not None)
 
     def files(self, day: str) -> list[StoredFile]:
         """The live files of a day, by path. Raises DeclarationError if rows of one were deleted by a vector."""
@@ -94,20 +102,20 @@ class DeltaInput:
             if field.name != self.partition
         )
 
-    def _file(self, action: dict[str, Any]) -> StoredFile:
-        return StoredFile(self._place(action["path"]), action["size_bytes"], action["modification_time"] * 1_000_000)
-
-    def _place(self, name: str) -> str:
-        """name: relative to the table, or a URL where a clone shares the files of another table."""
+    def place(self, name: str) -> str:
+        """name: in the log, relative to the table, or a URL where a clone shares the files of another table."""
         name = unquote(name)
         return name.removeprefix("file://") if is_url(name) else f"{self.root}/{name}"
+
+    def _file(self, action: dict[str, Any]) -> StoredFile:
+        return StoredFile(self.place(action["path"]), action["size_bytes"], action["modification_time"] * 1_000_000)
 
     def _with_deleted_rows(self) -> set[str]:
         """The real paths of the files. A URL is taken for a path here, as where `files` compares with it."""
         if VECTORS not in (self.table.protocol().reader_features or ()):
             return set()
         marked = pa.table(self.table.deletion_vectors())["filepath"].to_pylist()
-        return {os.path.realpath(self._place(uri)) for uri in marked}
+        return {os.path.realpath(self.place(uri)) for uri in marked}
 
     def _refuse_what_is_not_read(self) -> None:
         mapping = self.table.metadata().configuration.get(MAPPING, "none")

@@ -70,6 +70,10 @@ class IcebergInput:
         return opened
 
     @property
+    def id(self) -> str:
+        return str(self.table.metadata.table_uuid)
+
+    @property
     def version(self) -> int:
         """The snapshot's number."""
         return self.table.metadata.current_snapshot_id or 0  # opened only where there is one

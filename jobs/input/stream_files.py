@@ -25,22 +25,17 @@ NONE_BEFORE = -1  # offset before the first batch
 def check_streamable(enrichment: Enrichment) -> None:
     """Raise DeclarationError for an input that no stream reads, and for a table on an object store."""
     declared = enrichment.input
-    if declared.format != "parquet" or is_url(declared.path):
-        what = f"is {declared.format}" if declared.format != "parquet" else f"is at {declared.path}"
+    if declared.format not in ("parquet", "delta") or is_url(declared.path):
+        what = f"is at {declared.path}" if is_url(declared.path) else f"is {declared.format}"
         raise DeclarationError(
-            f"{enrichment.name}: input: a stream reads folders of Parquet files on a disk, and this one {what}. "
-            f"Run its days: `tidegate run {enrichment.name} --day ...`."
+            f"{enrichment.name}: input: a stream reads folders of Parquet files or a Delta table, on a disk, and this "
+            f"one {what}. Run its days: `tidegate run {enrichment.name} --day ...`."
         )
     if is_url(enrichment.output.path):
         raise DeclarationError(
             f"{enrichment.name}: output: a stream publishes to a folder on a disk, and this one is at "
             f"{enrichment.output.path}. Run its days: `tidegate run {enrichment.name} --day ...`."
         )
-
-
-def pattern_of(declared: Input) -> str:
-    """The folders of all days, as Spark's file source looks for them: their own files, and none of folders in them."""
-    return f"{Path(declared.path).absolute()}/{declared.partition}=*"
 
 
 def query_id(checkpoint: Path) -> str:
@@ -51,9 +46,18 @@ def query_id(checkpoint: Path) -> str:
 def files_of_batch(checkpoint: Path, batch: int) -> list[Path]:
     """The files of a batch that has begun, by their names."""
     first, last = (_offset(checkpoint, number) for number in (batch - 1, batch))
-    log = checkpoint / "sources" / "0"
-    entries = [entry for number in range(first + 1, last + 1) for entry in _entries(log, number)]
-    return sorted(Path(unquote(entry["path"].removeprefix("file://"))) for entry in entries)
+    entries = [entry for number in range(first + 1, last + 1) for entry in _entries(checkpoint, number)]
+    return sorted(map(_path, entries))
+
+
+def files_before(checkpoint: Path, batch: int) -> Iterator[Path]:
+    """The files of all batches before this one."""
+    last = _offset(checkpoint, batch - 1)
+    merged = max((int(path.stem) for path in _log(checkpoint).glob("*.compact")), default=NONE_BEFORE)
+    if merged > NONE_BEFORE:
+        yield from (_path(entry) for entry in _json(_merged(checkpoint, merged)) if entry["batchId"] <= last)
+    for number in range(merged + 1, last + 1):
+        yield from map(_path, _entries(checkpoint, number))
 
 
 def by_day(files: Sequence[Path], declared: Input) -> dict[str, list[Path]]:
@@ -72,10 +76,22 @@ def _offset(checkpoint: Path, batch: int) -> int:
     return int(_json(checkpoint / "offsets" / str(batch))[-1]["logOffset"])
 
 
-def _entries(log: Path, number: int) -> Iterator[dict[str, Any]]:
+def _entries(checkpoint: Path, number: int) -> Iterator[dict[str, Any]]:
     """The files of one entry of the source's log; Spark merges every tenth with all before it."""
-    alone, merged = log / str(number), log / f"{number}.compact"
+    alone, merged = _log(checkpoint) / str(number), _merged(checkpoint, number)
     return (entry for entry in _json(alone if alone.exists() else merged) if entry.get("batchId") == number)
+
+
+def _log(checkpoint: Path) -> Path:
+    return checkpoint / "sources" / "0"
+
+
+def _merged(checkpoint: Path, number: int) -> Path:
+    return _log(checkpoint) / f"{number}.compact"
+
+
+def _path(entry: dict[str, Any]) -> Path:
+    return Path(unquote(entry["path"].removeprefix("file://")))
 
 
 def _json(path: Path) -> list[dict[str, Any]]:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jobs.declare.loading import load
 from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
-from jobs.input.stream_files import pattern_of, query_id
+from jobs.input.stream_files import query_id
 from jobs.process import stream_state
 from jobs.process.micro_batches import BatchHeldBack, MicroBatches
 from jobs.process.stream_state import SHOWN, BatchDone, StreamState, now
@@ -66,6 +67,7 @@ class Stream:
         self._checkpoint = stream_state.checkpoint_of(enrichment.output.path)
         self._state = StreamState(enrichment.name, stream_state.RUNNING, now(), now())
         self._quality, self._wait = quality, wait
+        self._saving = threading.Lock()  # batches are done in a thread of Spark's gateway
 
     def run(self, trigger: Trigger) -> None:
         """Run until nothing is new, or for ever. Raises the error of the batch that failed."""
@@ -83,11 +85,11 @@ class Stream:
         batches = MicroBatches(
             spark, self._enrichment, self._checkpoint, self._quality, wait=self._wait, published=self._note
         )
+        watched = batches.source.watched()
         files = (
-            spark.readStream.schema(f"`{self._enrichment.input.partition}` STRING")  # only their names are read here
-            .option("pathGlobFilter", "*.parquet").option("maxFileAge", FOR_EVER).options(**trigger.of_reader())
-            .parquet(pattern_of(self._enrichment.input))
-        )  # fmt: skip
+            spark.readStream.schema("value STRING").option("pathGlobFilter", watched.names)
+            .option("maxFileAge", FOR_EVER).options(**trigger.of_reader()).text(watched.folders)
+        )  # fmt: skip  # only their names are read here
         query = (
             files.writeStream.queryName(self._enrichment.name).foreachBatch(batches)
             .option("checkpointLocation", str(self._checkpoint)).trigger(**trigger.of_writer()).start()
@@ -103,15 +105,20 @@ class Stream:
             query.stop()
 
     def _note(self, number: int, records: Sequence[DayRecord], late: int) -> None:
-        state = self._state
         done = [BatchDone.of(number, record) for record in records]
-        self._save(
-            query=query_id(self._checkpoint), batches=state.batches + 1, last_batch=number,
-            rows=state.rows + sum(one.rows for one in done), rows_late=state.rows_late + late,
-            last=(*state.last, *done)[-SHOWN:],
-        )  # fmt: skip
+        with self._saving:
+            state = self._state
+            self._write(
+                query=query_id(self._checkpoint), batches=state.batches + 1, last_batch=number,
+                rows=state.rows + sum(one.rows for one in done), rows_late=state.rows_late + late,
+                last=(*state.last, *done)[-SHOWN:],
+            )  # fmt: skip
 
     def _save(self, **changed: Any) -> None:
+        with self._saving:
+            self._write(**changed)
+
+    def _write(self, **changed: Any) -> None:
         self._state = replace(self._state, updated_at=now(), **changed)
         stream_state.write(self._state)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
-from jobs.input.day import of_files
-from jobs.input.stream_files import by_day, files_of_batch, query_id
+from jobs.input.stream_files import query_id
 from jobs.process.publish_decision import Quality, held_back_by, kept
 from jobs.run.day import run_input
+from jobs.run.delta_source import DeltaSource
 from jobs.run.preflight import check_input
-from jobs.run.published_sources import PublishedSources
+from jobs.run.stream_sources import FolderSource, StreamSource
 from jobs.run.stream_watermark import StreamWatermark
 from jobs.tables import run_records
 from jobs.tables.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
     from jobs.schema import DayRecord
 
 Published = Callable[[int, Sequence["DayRecord"], int], object]
@@ -55,7 +56,7 @@ class MicroBatches:
     ) -> None:
         self._spark, self._enrichment, self._checkpoint, self._quality = spark, enrichment, checkpoint, quality
         self._wait, self._published = wait, published
-        self._sources = PublishedSources(enrichment)
+        self.source = source_of(enrichment, checkpoint)
         self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
@@ -72,17 +73,10 @@ class MicroBatches:
             raise
 
     def _do(self, batch: MicroBatch) -> None:
-        files = by_day(files_of_batch(self._checkpoint, batch.number), self._enrichment.input)
-        records: list[DayRecord] = []
         with ExitStack() as held:
             leases: list[Lease] = []
-            for day, of_day in files.items():
-                run_id = f"{batch.runs}{uuid.uuid4().hex[:8]}"  # each try has its own: nothing of a killed one is used
-                leases.append(held.enter_context(leased(self._enrichment.output.path, day, run_id, wait=self._wait)))
-                there = self._sources.of_day(day)
-                new = [file for file in of_day if str(file.resolve()) not in there]
-                if new and (record := self._enriched(new, day, run_id)) is not None:
-                    records.append(record)
+            days = self._new_rows(batch, held, leases)  # all are looked at before the first call
+            records = [self._enriched(rows, day, run_id) for day, run_id, rows in days]
             with ThreadPoolExecutor(1, "tidegate-verdicts") as beside:  # a commit mostly waits for the disk
                 keeping = beside.submit(self._keep, records)
                 self._refuse_red(batch, records)
@@ -94,14 +88,23 @@ class MicroBatches:
                 ]
         self._published(batch.number, records, self._watermark.advance(records))
 
-    def _enriched(self, files: Sequence[Path], day: str, run_id: str) -> DayRecord | None:
-        """The record of the rows of a day, judged; None without a row."""
-        input_day = of_files(files)
-        if not input_day.rows:
-            return None
-        check_input(self._enrichment, input_day, day)
+    def _new_rows(self, batch: MicroBatch, held: ExitStack, leases: list[Lease]) -> list[tuple[str, str, InputDay]]:
+        """Days, ids of their runs, and rows, of the days with any; their preflight has passed."""
+        found: list[tuple[str, str, InputDay]] = []
+        enrichment, new = self._enrichment, self.source.batch(batch.number)
+        for day in new.days:
+            run_id = f"{batch.runs}{uuid.uuid4().hex[:8]}"  # each try has its own: nothing of a killed one is used
+            leases.append(held.enter_context(leased(enrichment.output.path, day, run_id, wait=self._wait)))
+            files = new.new_files(day)
+            if files and (rows := new.rows_of(files)).rows:
+                check_input(enrichment, rows, day)
+                found.append((day, run_id, rows))
+        return found
+
+    def _enriched(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
+        """The record of the rows of a day, judged."""
         return run_input(
-            self._enrichment, input_day, day, run_id,
+            self._enrichment, rows, day, run_id,
             spark=self._spark, whole_day=False, checks=self._quality.batch_checks,
         )  # fmt: skip
 
@@ -119,6 +122,12 @@ class MicroBatches:
                 f"batch {batch.number} is held back: {reasons[0].rstrip('.')}. Nothing of it is published; once that "
                 "is mended, start the stream again: it does this batch anew, with the ledger's answers."
             )
+
+
+def source_of(enrichment: Enrichment, checkpoint: Path) -> StreamSource:
+    """The declared input, as the stream of this checkpoint takes it."""
+    kind = DeltaSource if enrichment.input.format == "delta" else FolderSource
+    return kind(enrichment, checkpoint)
 
 
 class BatchHeldBack(TidegateError):  # noqa: N818  # what happened

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -25,8 +27,12 @@ class PublishedSources:
         self._enrichment = enrichment
         self._known: dict[str, frozenset[str]] = {}
 
-    def of_day(self, day: str) -> set[str]:
-        """The paths of the files of a day."""
+    def without(self, files: Sequence[Path], day: str) -> list[Path]:
+        """Those of the files of a day whose rows nobody sees yet."""
+        there = self._of_day(day)
+        return [file for file in files if str(file.resolve()) not in there]
+
+    def _of_day(self, day: str) -> set[str]:
         found: set[str] = set()
         for of, file in files_of_days(self._enrichment):
             if of == day:

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from data_quality import batch, day
 from data_quality.day_quality import CHECKS, DayQuality
 from demo.killing import kill_tree
 from jobs.declare.loading import load
+from jobs.errors import DeclarationError
 from jobs.process import stream_state
 from jobs.process.enrich_stream import Stream, Trigger, main
 from jobs.run.day import run_day
@@ -31,6 +32,7 @@ from jobs.tables import run_records
 from jobs.tables.leases import leased
 from jobs.tables.published_runs import last_published
 from jobs.tables.publishing import publish
+from tidegate import Input
 from tidegate.__main__ import main as command_line
 
 pytestmark = pytest.mark.spark
@@ -184,6 +186,40 @@ def test_a_days_run_and_a_stream_leave_out_what_the_other_has_published(project,
     assert set(project.calls().values()) == {1}
 
 
+def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a_commit_changed(project, spark):
+    towns = load("declared.towns:towns")
+    lake = replace(towns, input=Input(path="lake", format="delta"), windows=())
+
+    def put(*numbers, date=DAY):
+        times = pa.array([1_000_000 * number for number in numbers], pa.timestamp("us", "UTC"))
+        town, days = [f"town-{one}" for one in numbers], [date] * len(numbers)
+        rows = pa.table({"number": numbers, "town": town, "at": times, "date": days})
+        write_deltalake("lake", rows, partition_by=["date"], mode="append")
+
+    def run():
+        Stream(lake, DayQuality(), wait=0.0).run(Trigger(most_files=1))
+
+    put(1, 2)
+    put(3, date=NEXT)
+    run()
+    assert (project.rows(DAY), project.rows(NEXT)) == ([1, 2], [3])
+    put(4)
+    DeltaTable("lake").optimize.compact()
+    put(5)
+    run()
+    assert project.rows(DAY) == [1, 2, 4, 5]
+    DeltaTable("lake").delete("number = 2")
+    put(6)
+    with pytest.raises(DeclarationError, match=f"version 5 of lake deletes or changes rows of {DAY}"):
+        run()
+    publish_day(DAY, lake)
+    run()
+    put(7)
+    run()
+    assert (project.rows(DAY), project.rows(NEXT)) == ([1, 4, 5, 6, 7], [3])
+    assert set(project.calls().values()) == {1}
+
+
 def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(project, spark, service):
     project.put("a", [1, 2])
     service.answer = refuse
@@ -283,8 +319,8 @@ async def refuse(_request):
     return web.Response(status=400)
 
 
-def publish_day(date):
-    record = run_day(load("declared.towns:towns"), date, f"run-{date}", checks=CHECKS)
+def publish_day(date, enrichment=None):
+    record = run_day(enrichment or load("declared.towns:towns"), date, f"run-{date}", checks=CHECKS)
     with leased(TABLE, date, f"run-{date}") as lease:
         publish(record, lease)
 

@@ -1,0 +1,84 @@
+"""What each commit of a Delta table did to its days, from the table's log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.declare.calendar import is_day
+from jobs.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from jobs.input.delta import DeltaInput
+
+LOG = "_delta_log"
+NAME = "?" * 20 + ".json"  # of a commit, as a glob: its version in 20 digits
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit did to the rows. Files that it rewrote with the same rows, as a compaction does, are left out.
+
+    added: day -> the files with new rows. removed: the days of which it removed rows.
+    """
+
+    version: int
+    added: dict[str, list[Path]]
+    removed: frozenset[str]
+
+
+def version_of(file: Path) -> int:
+    """The version that a file of the log makes."""
+    return int(file.name.partition(".")[0])
+
+
+def commits(table: DeltaInput, first: int, last: int) -> Iterator[Commit]:
+    """These versions of the table, in their order. Raises DeclarationError for one that the log has no more."""
+    for version in range(first, last + 1):
+        yield _commit(table, version)
+
+
+def _commit(table: DeltaInput, version: int) -> Commit:
+    added: dict[str, list[Path]] = {}
+    removed = set()
+    for kind, action in _changes(table, version):
+        day = _day(table, action)
+        if not is_day(day, table.every):  # of no day, as for `tidegate run`
+            continue
+        if kind == "remove":
+            removed.add(day)
+            continue
+        file = Path(table.place(action["path"]))
+        if action.get("deletionVector"):
+            raise DeclarationError(
+                f"input: {file}, added by version {version} of {table.root}, has a deletion vector, which marks rows "
+                "of it as deleted; purge them (REORG TABLE ... APPLY (PURGE))."
+            )
+        added.setdefault(day, []).append(file)
+    return Commit(version, {day: sorted(files) for day, files in added.items()}, frozenset(removed))
+
+
+def _changes(table: DeltaInput, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    path = Path(table.root, LOG, f"{version:020d}.json")
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise DeclarationError(
+            f"input: {path} cannot be read: {error.strerror}; the log of a Delta table keeps its commits for 30 days "
+            "(delta.logRetentionDuration), and a stream needs each since its last batch. Run the days that have "
+            "changed, delete the checkpoint of the stream, and start it anew."
+        ) from error
+    for action in map(json.loads, filter(None, lines)):
+        for kind in ("add", "remove"):
+            if kind in action and action[kind].get("dataChange", True):
+                yield kind, action[kind]
+
+
+def _day(table: DeltaInput, action: dict[str, Any]) -> str:
+    """By the partition, which old writers leave out where they remove; then by the folder."""
+    if (values := action.get("partitionValues")) is not None:
+        return values.get(table.partition) or ""
+    return Path(table.place(action["path"])).parent.name.removeprefix(f"{table.partition}=")

@@ -1,0 +1,135 @@
+"""A Delta table as the input of a stream: the files that its commits added, without a jar.
+
+Spark's file source watches the table's log, where a file is a commit. It orders files by time, and times may be equal;
+so a batch goes from the last version of the batches before it to its own last one, and leaves none out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.errors import DeclarationError
+from jobs.input.day import InputDay, of_table
+from jobs.input.delta import DeltaInput
+from jobs.input.delta_commits import LOG, NAME, Commit, commits, version_of
+from jobs.input.stream_files import files_before, files_of_batch
+from jobs.run.published_sources import PublishedSources
+from jobs.run.stream_sources import Batch, Watched
+from jobs.storage import durable
+from jobs.tables.published_runs import last_published
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+NONE_BEFORE = -1  # version before the first batch
+FOLLOWED = "delta_table.json"  # in the checkpoint: id of the table
+
+
+class DeltaSource:
+    """The commits of a Delta table, partitioned by the day, as batches."""
+
+    def __init__(self, enrichment: Enrichment, checkpoint: Path) -> None:
+        self._enrichment, self._declared, self._checkpoint = enrichment, enrichment.input, checkpoint
+        self._published = PublishedSources(enrichment)
+        self._done = (NONE_BEFORE, NONE_BEFORE)  # the last batch that was asked for, and its last version
+
+    def watched(self) -> Watched:
+        """The commits in the table's log."""
+        self._require_same_table(self._opened())
+        return Watched(f"{Path(self._declared.path).absolute()}/{LOG}", NAME)
+
+    def batch(self, number: int) -> Batch:
+        before = self._last_before(number)
+        last = max(map(version_of, files_of_batch(self._checkpoint, number)), default=before)
+        last = max(before, last)
+        self._done = number, last
+        table = self._opened(last)
+        self._require_same_table(table)
+        return _DeltaBatch(self._enrichment, table, before, self._published)
+
+    def _last_before(self, number: int) -> int:
+        if self._done[0] == number - 1 >= 0:
+            return self._done[1]
+        return max(map(version_of, files_before(self._checkpoint, number)), default=NONE_BEFORE)
+
+    def _opened(self, version: int | None = None) -> DeltaInput:
+        declared = self._declared
+        try:
+            return DeltaInput.at(declared.path, declared.partition, version, every=declared.every)
+        except DeclarationError as error:
+            raise type(error)(f"{self._enrichment.name}: {error}") from error.__cause__
+
+    def _require_same_table(self, table: DeltaInput) -> None:
+        """Versions of another table at its place would be taken for those that the stream has seen."""
+        file = self._checkpoint / FOLLOWED
+        if not durable.is_there(file):
+            durable.make_folder(self._checkpoint)
+            durable.write(file, json.dumps({"id": table.id}).encode())
+        elif json.loads(file.read_text())["id"] != table.id:
+            raise DeclarationError(
+                f"{self._enrichment.name}: input: {table.root} is another table than the one that this stream has "
+                f"followed, whose versions it has seen; delete the checkpoint {self._checkpoint} to begin anew."
+            )
+
+
+@dataclass(frozen=True)
+class _DeltaBatch:
+    """The versions of `table` after `before` up to its own; all its rows where there is none before."""
+
+    enrichment: Enrichment
+    table: DeltaInput
+    before: int
+    published: PublishedSources
+
+    @property
+    def days(self) -> Sequence[str]:
+        if self.before == NONE_BEFORE:
+            return self.table.days()
+        return sorted({day for one in self._after(self.before) for day in (*one.added, *one.removed)})
+
+    def new_files(self, day: str) -> Sequence[Path]:
+        seen = self._published_version(day)
+        if max(self.before, seen) == NONE_BEFORE:
+            added = [Path(file.place) for file in self.table.files(day)]
+        else:
+            added = self._added(self._after(max(self.before, seen)), day)
+        new = self.published.without(added, day)
+        self._require_there(new, day)
+        return new
+
+    def rows_of(self, files: Sequence[Path]) -> InputDay:
+        return of_table(files, self.table)
+
+    def _after(self, version: int) -> list[Commit]:
+        return list(commits(self.table, version + 1, self.table.version))
+
+    def _published_version(self, day: str) -> int:
+        """Of the table, that readers see: a day's run may be ahead of the stream, or of the checkpoint of a new one."""
+        record = last_published(self.enrichment.name, day)
+        if record is None or record.facts.input_version is None or record.facts.input_table != self.table.id:
+            return NONE_BEFORE
+        return record.facts.input_version
+
+    def _added(self, changes: Sequence[Commit], day: str) -> list[Path]:
+        """Raises DeclarationError if one of the changes removed rows of the day, and is not to be skipped."""
+        removing = next((one.version for one in changes if day in one.removed), None)
+        if removing is not None and not self.enrichment.input.skip_change_commits:
+            name = self.enrichment.name
+            raise DeclarationError(
+                f"{name}: input: version {removing} of {self.table.root} deletes or changes rows of {day}, and a "
+                f"stream only adds rows; run the day, `tidegate run {name} --day {day}`, and start the stream again, "
+                "or declare Input(skip_change_commits=True)."
+            )
+        return [file for one in changes if day not in one.removed for file in one.added.get(day, ())]
+
+    def _require_there(self, files: Sequence[Path], day: str) -> None:
+        name = self.enrichment.name
+        if gone := next((file for file in files if not file.exists()), None):
+            raise DeclarationError(
+                f"{name}: input: {gone} was deleted before the stream read it, as vacuum does with a file that was "
+                f"rewritten; run the day, `tidegate run {name} --day {day}`, and start the stream again."
+            )

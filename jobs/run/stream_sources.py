@@ -1,0 +1,77 @@
+"""The inputs of streams: what Spark's file source watches, and the new files of each day of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from jobs.input.day import InputDay, of_files
+from jobs.input.stream_files import by_day, files_of_batch
+from jobs.run.published_sources import PublishedSources
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Where Spark's file source looks for files, each of which it sees once. names: a glob."""
+
+    folders: str
+    names: str
+
+
+class Batch(Protocol):
+    """The input of one batch."""
+
+    @property
+    def days(self) -> Sequence[str]:
+        """In order; a day may have nothing new."""
+
+    def new_files(self, day: str) -> Sequence[Path]:
+        """The files whose rows readers of the published table do not see yet; the caller has the day's lease."""
+
+    def rows_of(self, files: Sequence[Path]) -> InputDay:
+        """The rows of new files of a day, maybe none."""
+
+
+class StreamSource(Protocol):
+    """The input of a stream. Its methods raise DeclarationError for an input that cannot be followed."""
+
+    def watched(self) -> Watched: ...
+
+    def batch(self, number: int) -> Batch:
+        """Of a batch that has begun."""
+
+
+class FolderSource:
+    """Parquet files in folders of days."""
+
+    def __init__(self, enrichment: Enrichment, checkpoint: Path) -> None:
+        self._declared, self._checkpoint = enrichment.input, checkpoint
+        self._published = PublishedSources(enrichment)
+
+    def watched(self) -> Watched:
+        """The folders of all days: their own files, and none of folders in them."""
+        return Watched(f"{Path(self._declared.path).absolute()}/{self._declared.partition}=*", "*.parquet")
+
+    def batch(self, number: int) -> Batch:
+        return _FolderBatch(by_day(files_of_batch(self._checkpoint, number), self._declared), self._published)
+
+
+@dataclass(frozen=True)
+class _FolderBatch:
+    files: dict[str, list[Path]]
+    published: PublishedSources
+
+    @property
+    def days(self) -> Sequence[str]:
+        return list(self.files)
+
+    def new_files(self, day: str) -> Sequence[Path]:
+        return self.published.without(self.files[day], day)
+
+    def rows_of(self, files: Sequence[Path]) -> InputDay:
+        return of_files(files)

@@ -1,0 +1,206 @@
+"""What is new of a Delta table for a stream: the files of each commit once, whatever is done to them since."""
+
+import datetime as dt
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from jobs.errors import DeclarationError
+from jobs.input.delta import DeltaInput
+from jobs.input.stream_files import check_streamable
+from jobs.run.delta_source import DeltaSource
+from jobs.schema import DayFacts, DayMetrics, DayRecord
+from jobs.tables import run_records
+from tests.support.moods import MOOD
+from tidegate import Enrichment, Input, Output
+
+DAY, NEXT = "2026-01-01", "2026-01-02"
+MOODS = Enrichment(
+    name="moods", input=Input(path="lake", format="delta"), lookups=[MOOD], output=Output(path="data/published/moods")
+)
+SKIPPING = replace(MOODS, input=replace(MOODS.input, skip_change_commits=True))
+
+
+class Lake:
+    """A Delta table, and the checkpoint of a query as Spark writes it."""
+
+    def __init__(self):
+        self.batches, self.merged = [], False
+        Path("checkpoint/offsets").mkdir(parents=True)
+        Path("checkpoint/sources/0").mkdir(parents=True)
+
+    def put(self, *ids, day=DAY):
+        days = [dt.date.fromisoformat(day)] * len(ids)
+        rows = pa.table({"id": ids, "date": days})
+        write_deltalake("lake", rows, partition_by=["date"], mode="append")
+
+    def batch(self, *versions):
+        """A batch that saw these commits; its number."""
+        number = len(self.batches)
+        self.batches.append(versions)
+        log = Path("lake/_delta_log").absolute()
+        entries = [
+            json.dumps({"path": f"file://{log}/{version:020d}.json", "timestamp": 0, "batchId": number})
+            for version in versions
+        ]
+        Path(f"checkpoint/sources/0/{number}").write_text("\n".join(["v1", *entries]))
+        Path(f"checkpoint/offsets/{number}").write_text("\n".join(["v1", "{}", json.dumps({"logOffset": number})]))
+        return number
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Lake()
+
+
+def published(day, version):
+    """A record says that readers of the day see this version of the table."""
+    facts = DayFacts(
+        MOODS.facts(), day, f"run-{day}", (), (), "", (), ((2,),), "2026-01-03T00:00:00Z", "2026-01-03T00:00:01Z",
+        input_version=version, input_table=DeltaInput.at("lake", "date").id,
+    )  # fmt: skip
+    run_records.save(DayRecord(facts, DayMetrics(1, 1, 0, ()), state="published"))
+
+
+def new(number, enrichment=MOODS, source=None):
+    """Day -> ids of the rows that are new in a batch."""
+    batch = (source or DeltaSource(enrichment, Path("checkpoint"))).batch(number)
+    found = {}
+    for day in batch.days:
+        ids = [pq.read_table(file, partitioning=None)["id"].to_pylist() for file in batch.new_files(day)]
+        if ids:
+            found[day] = sorted(itertools.chain(*ids))
+    return found
+
+
+def test_the_first_batch_has_the_rows_of_its_version_and_later_ones_what_commits_added(lake):
+    lake.put(1, 2)
+    lake.put(3, day=NEXT)
+    DeltaTable("lake").delete("id = 1")
+    source = DeltaSource(MOODS, Path("checkpoint"))
+    assert new(lake.batch(0, 1, 2), source=source) == {DAY: [2], NEXT: [3]}
+    lake.put(4)
+    lake.put(5, day=NEXT)
+    assert new(lake.batch(3, 4), source=source) == {DAY: [4], NEXT: [5]}
+    lake.put(6)
+    assert new(lake.batch(5), source=source) == {DAY: [6]}
+    assert new(1) == {DAY: [4], NEXT: [5]}  # done again, by a new process
+
+
+def test_commits_that_spark_saw_out_of_order_are_all_taken_and_once(lake):
+    for number in range(4):
+        lake.put(number)
+    assert [new(lake.batch(*versions)) for versions in ((0,), (2,), (1,), (3,))] == [
+        {DAY: [0]}, {DAY: [1, 2]}, {}, {DAY: [3]},
+    ]  # fmt: skip
+
+
+def test_a_compaction_and_metadata_add_no_rows(lake):
+    lake.put(1)
+    lake.put(2)
+    assert new(lake.batch(0, 1)) == {DAY: [1, 2]}
+    DeltaTable("lake").optimize.compact()
+    DeltaTable("lake").alter.set_table_properties({"delta.logRetentionDuration": "interval 1 days"})
+    assert new(lake.batch(2, 3)) == {}
+
+
+def test_rows_that_were_compacted_before_the_stream_came_to_them_are_read_from_their_own_files(lake):
+    lake.put(1)
+    assert new(lake.batch(0)) == {DAY: [1]}
+    lake.put(2)
+    DeltaTable("lake").optimize.compact()
+    assert new(lake.batch(1, 2)) == {DAY: [2]}
+
+
+def test_a_commit_that_removes_rows_is_refused_with_its_version_and_day_or_skipped_where_that_is_declared(lake):
+    lake.put(1, 2)
+    lake.batch(0)
+    table = DeltaTable("lake")
+    table.update(predicate="id = 2", updates={"id": "7"})
+    lake.put(3, day=NEXT)
+    lake.put(4)
+    number = lake.batch(1, 2, 3)
+    with pytest.raises(DeclarationError, match=rf"version 1 of lake deletes or changes rows of {DAY}.*--day {DAY}"):
+        new(number)
+    assert new(number, SKIPPING) == {DAY: [4], NEXT: [3]}
+
+
+def test_what_a_days_run_has_published_is_left_out_with_the_changes_that_it_has_seen(lake):
+    lake.put(1)
+    lake.batch(0)
+    lake.put(2)
+    DeltaTable("lake").delete("id = 1")
+    lake.put(3)
+    DeltaTable("lake").optimize.compact()
+    published(DAY, version=4)
+    lake.put(4)
+    assert new(lake.batch(1, 2, 3, 4, 5)) == {DAY: [4]}
+
+
+def test_a_new_checkpoint_goes_on_after_the_version_that_is_published(lake):
+    lake.put(1)
+    lake.put(2, day=NEXT)
+    published(DAY, version=1)
+    lake.put(3)
+    DeltaTable("lake").optimize.compact()
+    assert new(lake.batch(0, 1, 2, 3)) == {DAY: [3], NEXT: [2]}
+
+
+def test_commits_that_the_log_no_longer_has_are_refused(lake):
+    for number in range(3):
+        lake.put(number)
+    lake.batch(0)
+    DeltaTable("lake").create_checkpoint()
+    for version in range(2):  # as Delta does after the time of its logs' retention
+        Path(f"lake/_delta_log/{version:020d}.json").unlink()
+    with pytest.raises(DeclarationError, match="keeps its commits for 30 days"):
+        new(lake.batch(2))
+
+
+def test_a_file_that_was_vacuumed_before_the_stream_read_it_is_named(lake):
+    lake.put(1)
+    lake.batch(0)
+    lake.put(2)
+    DeltaTable("lake").optimize.compact()
+    DeltaTable("lake").vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(DeclarationError, match=r"was deleted before the stream read it.*--day 2026-01-01"):
+        new(lake.batch(1, 2))
+
+
+def test_another_table_at_the_place_is_refused(lake):
+    lake.put(1)
+    new(lake.batch(0))
+    Path("lake").rename("old")
+    lake.put(1)
+    with pytest.raises(DeclarationError, match="is another table than the one that this stream has followed"):
+        DeltaSource(MOODS, Path("checkpoint")).watched()
+
+
+def test_merged_entries_of_the_log_of_spark_are_read_too(lake):
+    for number in range(12):
+        lake.put(number)
+        lake.batch(number)
+    log = Path("checkpoint/sources/0")
+    lines = [line for number in range(10) for line in (log / str(number)).read_text().splitlines()[1:]]
+    (log / "9.compact").write_text("\n".join(["v1", *lines]))
+    for number in range(10):
+        (log / str(number)).unlink()
+    assert (new(11), new(9)) == ({DAY: [11]}, {DAY: [9]})
+
+
+def test_skipping_changes_is_for_delta_and_a_stream_for_parquet_and_delta_on_a_disk():
+    with pytest.raises(DeclarationError, match="skip_change_commits is for a Delta table"):
+        Input(path="in", skip_change_commits=True)
+    check_streamable(MOODS)
+    for wrong in (Input(path="in", format="json", schema="id BIGINT"), Input(path="s3://in/lake", format="delta")):
+        with pytest.raises(
+            DeclarationError, match="a stream reads folders of Parquet files or a Delta table, on a disk"
+        ):
+            check_streamable(replace(MOODS, input=wrong))
