@@ -7,7 +7,7 @@
     W1           20,000 distinct keys over HTTP, latencies lognormal with mean 50 ms and p99 200 ms
     W3           the same 20,000 rows with 2,000 distinct keys
     slow-parent  10,000 rows of 4 KB that arrive 500 at a time, 0.4 s apart; calls take 50 ms
-    tail         10,000 distinct keys, of which 2 % take 1 s and the others 50 ms
+    tail         10,000 distinct keys, of which 2 % take 1 s and the others 50 ms; "hedged" with hedge_after="p95"
 
 100 calls in flight in all, two tasks. limit = the sum of the calls' latencies / calls in flight: no program can be
 faster. act is the time from the first call to the last as the service logged it, work that from submitting the job to
@@ -81,11 +81,13 @@ def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, 500)
 
 
-def enrichment(url: str, mode: str, ledger: Ledger | None = None, rate: Sequence[Rate] = ()) -> Enrichment:
+def enrichment(
+    url: str, mode: str, ledger: Ledger | None = None, rate: Sequence[Rate] = (), *, hedged: bool = False
+) -> Enrichment:
     service = Service(name="weather", url=url, max_concurrency=IN_FLIGHT, rate=rate)
     weather = HttpLookup(
         name="weather", service=service, request="GET /v1/{origin}/{when}", keys={"origin": "origin", "when": "hour"},
-        returns="temp_c DOUBLE", timeout=30.0,
+        returns="temp_c DOUBLE", timeout=30.0, hedge_after="p95" if hedged else None,
     )  # fmt: skip
     return Enrichment(
         name="bench", input=Input(path="in", row_id=["origin", "hour"]), lookups=[weather], output=Output(path="out"),
@@ -100,6 +102,7 @@ class Workload:
     service: Callable[[int], Any]  # number of the run -> a context that gives the address and what reads its log
     folder: Path
     slow_parent: bool = False
+    slow_calls: bool = False
 
     @property
     def day(self) -> InputDay:
@@ -130,7 +133,9 @@ class Bench:
             return Workload(keys, drawn / IN_FLIGHT, self._weather, folder)
         settings = (0.05, 0.02, 1.0) if name == "tail" else (0.05, 0.0, 0.0)
         drawn = sum(uneven_service.latency(f"/v1/{origin}/{hour}", *settings) for origin, hour in keys)
-        return Workload(keys, drawn / IN_FLIGHT, partial(uneven, settings), folder, name == "slow-parent")
+        return Workload(
+            keys, drawn / IN_FLIGHT, partial(uneven, settings), folder, name == "slow-parent", name == "tail"
+        )
 
     @contextmanager
     def _weather(self, number: int) -> Iterator[tuple[str, Callable[[], list[tuple[float, float]]]]]:
@@ -156,6 +161,8 @@ class Bench:
         if work.slow_parent:  # without a ledger: a day's input is files, and may be read more than once
             del found["tidegate, unordered, ledger"]
             return found
+        if work.slow_calls:
+            found["tidegate, unordered, hedged"] = self.tidegate(work, "unordered", hedged=True)
         return {"bare asyncio + aiohttp": bare} | found
 
     def frame(self, work: Workload, records: int = 1000) -> Any:
@@ -175,10 +182,12 @@ class Bench:
 
         return run
 
-    def tidegate(self, work: Workload, mode: str, *, ledger: bool = False, rate: Sequence[Rate] = ()) -> Work:
+    def tidegate(
+        self, work: Workload, mode: str, *, ledger: bool = False, rate: Sequence[Rate] = (), hedged: bool = False
+    ) -> Work:
         def run(url: str, out: Path) -> None:
             kept = Ledger(str(self.root / f"ledger-{uuid.uuid4().hex}")) if ledger else None
-            declared = enrichment(url, mode, kept, rate)
+            declared = enrichment(url, mode, kept, rate, hedged=hedged)
             if work.slow_parent:  # to be read once only
                 write_out(*plan_tasks(self.frame(work), declared), str(out))
             else:

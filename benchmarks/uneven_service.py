@@ -2,7 +2,7 @@
 
     python benchmarks/uneven_service.py MEAN_S SLOW_SHARE SLOW_S
 
-Every key takes MEAN_S, and that share of the keys SLOW_S instead. Ends when its standard input closes.
+Every request takes MEAN_S, and the first one of that share of the keys SLOW_S. Ends when its standard input closes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,16 @@ def latency(key: str, mean: float, slow_share: float, slow: float) -> float:
 
 def application(mean: float, slow_share: float, slow: float) -> web.Application:
     calls: list[tuple[float, float]] = []
+    asked: set[str] = set()
 
     async def serve(request: web.Request) -> web.Response:
         started = time.monotonic()
-        await asyncio.sleep(latency(request.path, mean, slow_share, slow))
-        calls.append((started, time.monotonic()))
+        share = 0.0 if request.path in asked else slow_share
+        asked.add(request.path)
+        try:
+            await asyncio.sleep(latency(request.path, mean, share, slow))
+        finally:  # also of a call that its client cancels
+            calls.append((started, time.monotonic()))
         return web.json_response({"temp_c": 1.5})
 
     async def log(_: web.Request) -> web.Response:
@@ -46,7 +51,7 @@ def application(mean: float, slow_share: float, slow: float) -> web.Application:
 async def main(mean: float, slow_share: float, slow: float) -> None:
     ended = asyncio.Event()  # its standard input closes with whoever started it
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
-    runner = web.AppRunner(application(mean, slow_share, slow), access_log=None)
+    runner = web.AppRunner(application(mean, slow_share, slow), access_log=None, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
     print(runner.addresses[0][1], flush=True)

@@ -218,6 +218,7 @@ def honest_day(root: Path, mode: str = "unordered", *, sizes=(120, 0, 80), seed:
     declared = declare(mode, **changes)
     dice = random.Random(f"{seed} {mode}")
     inputs, outputs = {}, {}
+    ends: set[int] = set()
     shares = tuple(
         tuple(max(1, lookup.max_concurrency // max(1, len(sizes))) for _ in sizes) for lookup in declared.lookups
     )
@@ -226,7 +227,9 @@ def honest_day(root: Path, mode: str = "unordered", *, sizes=(120, 0, 80), seed:
         source = "file:" + quote(str(root / "raw" / f"date={DAY}" / name), safe="/=")  # as Spark spells it
         table, columns = input_table(dice, partition, size)
         inputs[name] = table
-        written = _task(dice, declared, partition, source, columns=columns, shares=[of[partition] for of in shares])
+        written = _task(
+            dice, declared, partition, source, ends, columns=columns, shares=[of[partition] for of in shares]
+        )
         step = max(1, math.ceil(size / files_of_a_task))
         for number, first in enumerate(range(0, size, step)):
             outputs[f"part-{partition:05d}-6f1d-c{number:03d}.snappy.parquet"] = written.slice(first, step)
@@ -251,7 +254,9 @@ def input_table(dice: random.Random, partition: int, size: int) -> tuple[pa.Tabl
     return pa.table({name: pa.array(columns[name], kind) for name, kind in INPUT_FIELDS}), columns
 
 
-def _task(dice, declared: DeclaredFacts, partition: int, source: str, *, columns: dict[str, list], shares) -> pa.Table:
+def _task(
+    dice, declared: DeclaredFacts, partition: int, source: str, ends: set[int], *, columns: dict[str, list], shares
+) -> pa.Table:
     size = len(columns["flight"])
     segments, late = _marks(columns["departure"])
     if declared.event_time is None:
@@ -259,7 +264,7 @@ def _task(dice, declared: DeclaredFacts, partition: int, source: str, *, columns
     done = [RUN_START_US] * size
     answers: dict[str, list] = {}
     for lookup, share in zip(declared.lookups, shares, strict=True):
-        answers |= _calls(dice, lookup, share, done, keys_of_rows(lookup.name, columns))
+        answers |= _calls(dice, lookup, share, done, keys_of_rows(lookup.name, columns), ends=ends)
     emitted = _order(declared.mode, columns["carrier"], segments, done)
     row = {
         "_partition": [partition] * size,
@@ -292,8 +297,12 @@ def _marks(departures: list[int | None]) -> tuple[list[int], list[bool]]:
     return segments, late
 
 
-def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int], keys: list[dict]) -> dict[str, list]:
+def _calls(
+    dice: random.Random, lookup: LookupFacts, share: int, done: list[int], keys: list[dict], *, ends: set[int]
+) -> dict[str, list]:
     """Every row through one of `share` slots; `done` becomes the time at which each row has its outcome.
+
+    No two calls for one key of a day end in one microsecond: a run could not tell which answer is the last (`ends`).
 
     In the middle all slots stand still for ten seconds, as when the source has nothing to give.
     """
@@ -319,6 +328,9 @@ def _calls(dice: random.Random, lookup: LookupFacts, share: int, done: list[int]
             continue
         start = heapq.heappop(slots)
         outcome, attempts = _attempts(dice, lookup, start, pauses)
+        while (ended := hash((name, key, attempts[-1][1]))) in ends:
+            outcome, attempts = _attempts(dice, lookup, start, pauses)
+        ends.add(ended)
         first, end = attempts[0][0], attempts[-1][1]
         heapq.heappush(slots, end + 1)
         done[number] = max(done[number], end)
