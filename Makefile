@@ -37,7 +37,7 @@ test: $(CLASSES) $(AIRFLOW) ## the tests, one proof per promise (at most 12 minu
 	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
 
 proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
-	$(BIN)/python -m pytest -m "not ui" --hypothesis-profile=explore $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui" --hypothesis-profile=explore $(ARGS)
 	$(BIN)/python -m tests.asyncio_core.plant_faults
 	$(BIN)/mypy --python-executable .venv-airflow/bin/python orchestration/airflow/tidegate_airflow.py
 
