@@ -293,6 +293,7 @@ class DeclaredFacts(Facts):
     fingerprint: str = ""
     windows: tuple[WindowFacts, ...] = ()
     fields: dict[str, str] = field(default_factory=dict)  # declared field -> a hash of its value
+    iceberg: str = ""  # the Iceberg table that shows the published one; empty: none
 
 
 @dataclass(frozen=True)

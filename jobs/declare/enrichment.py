@@ -27,6 +27,7 @@ from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, S
 from jobs.storage.urls import is_url
 
 InputFormat = Literal["parquet", "csv", "json", "delta", "iceberg"]
+ICEBERG_NAME = re.compile(r"[^\s.:]+(\.[^\s.:]+){2,}")  # catalog.namespace.table
 TABLES: tuple[InputFormat, ...] = ("delta", "iceberg")  # formats whose files are named by a table
 
 
@@ -101,7 +102,7 @@ class Input:
             )
         if self.format != "iceberg" and not self.table:
             require_place("input", self.path)
-        elif self.format != "iceberg" or self.path or not re.fullmatch(r"[^\s.:]+(\.[^\s.:]+){2,}", self.table):
+        elif self.format != "iceberg" or self.path or not ICEBERG_NAME.fullmatch(self.table):
             raise DeclarationError(
                 f"input: format is {self.format!r}, and table {self.table!r}: an Iceberg table, and nothing else, is "
                 'declared by its name alone, as table="catalog.namespace.table", without a path.'
@@ -142,13 +143,20 @@ class Output:
     Attributes:
         path: A folder, local or on a disk that driver and executors share, or a URL of an object store, as
             s3://bucket/orders.
+        iceberg: An Iceberg table that shows the same files, `catalog.namespace.table`; pyiceberg's configuration names
+            the catalog.
     """
 
     path: str
+    iceberg: str = field(default="", metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "output")
         require_table("output", self.path)
+        if self.iceberg and not ICEBERG_NAME.fullmatch(self.iceberg):
+            raise DeclarationError(
+                f"output: iceberg is {self.iceberg!r}; it must be the table's name, as catalog.namespace.table."
+            )
         if is_url(self.path):  # the tables beside it are named after it
             object.__setattr__(self, "path", self.path.rstrip("/"))
 
@@ -416,6 +424,8 @@ class Enrichment:
     def _check_tables(self) -> None:
         if message := find_own_conflict(self.input.path, self.tables()):
             raise DeclarationError(message)
+        if self.input.table and self.input.table == self.output.iceberg:
+            raise DeclarationError(f"output: iceberg is {self.input.table!r}, the input itself; name another table.")
 
     @property
     def fingerprint(self) -> str:
@@ -455,6 +465,7 @@ class Enrichment:
             fingerprint=self.fingerprint,
             fields=fields(self),
             windows=tuple(replace(window.facts(), zone=self.zone) for window in self.windows),
+            iceberg=self.output.iceberg,
         )
 
 

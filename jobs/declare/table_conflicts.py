@@ -24,11 +24,21 @@ class TablePath(NamedTuple):
         return _spelled(other.path).is_relative_to(_spelled(self.path))
 
 
+class Shown(Protocol):
+    """Where the published table is shown besides."""
+
+    @property
+    def iceberg(self) -> str: ...
+
+
 class Writer(Protocol):
     """The tables of an enrichment."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def output(self) -> Shown: ...
 
     def tables(self) -> Sequence[TablePath]:
         """The published table and all tables beside it."""
@@ -72,6 +82,9 @@ def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]])
     for other_reference, other in others:
         if enrichment.name == other.name:
             return f"{reference} and {other_reference} are both named {other.name!r}; rename one."
+        if enrichment.output.iceberg and enrichment.output.iceberg == other.output.iceberg:
+            both = enrichment.output.iceberg
+            return f"{reference} and {other_reference} both write {both}; name another (Output.iceberg)."
         for own, its in product(enrichment.tables(), other.tables()):
             if own.holds(its) and its.holds(own):
                 both = "" if own.what == its.what == "table" else f", {_both(own, its)}"

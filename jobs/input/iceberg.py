@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import load_catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan, Reference
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
@@ -53,16 +53,11 @@ class IcebergInput:
         Raises NoInput without a table or a snapshot of it, and DeclarationError for a catalog that is not configured or
         does not answer, and for a table without a day.
         """
+        configured = catalog_config("input", name)
         catalog, _, table = name.partition(".")
-        configured = Config().get_catalog_config(catalog)
-        if configured is None:
-            raise DeclarationError(
-                f"input: {name} is in a catalog {catalog!r}, which is not configured here; set "
-                f"PYICEBERG_CATALOG__{catalog.upper()}__URI in the environment, or name it in .pyiceberg.yaml."
-            )
         with _reading(name):
             try:
-                opened = cls(load_catalog(catalog, **configured).load_table(table), name, partition, every)  # type: ignore[arg-type]
+                opened = cls(load_catalog(catalog, **configured).load_table(table), name, partition, every)
             except NoSuchTableError as error:
                 raise NoInput(f"input: there is no Iceberg table {name}; nothing can be enriched.") from error
         if opened.table.current_snapshot() is None:
@@ -155,7 +150,9 @@ class IcebergInput:
         """The rows of a data file that are of the day and not deleted, with the table's columns."""
         with _reading(f"{task.file.file_path} of {self.root}"):
             columns = self.table.schema().select(*types.names)
-            scan = ArrowScan(self.table.metadata, self.table.io, columns, wanted)
+            # the column of a partition may be in no file, where its filter would find nothing
+            rows = task.residual if task.residual == AlwaysTrue() else wanted
+            scan = ArrowScan(self.table.metadata, self.table.io, columns, rows)
             for batch in scan.to_record_batches([task]):
                 yield batch.cast(types)
 
@@ -190,6 +187,18 @@ class IcebergInput:
         """
         named = (text, text[:10], f"{text[:10]}T{text[11:13]}Z")
         return next((name for name in named if is_day(name, self.every)), None)
+
+
+def catalog_config(where: str, name: str) -> dict[str, Any]:
+    """What pyiceberg's configuration says of the catalog of `catalog.namespace.table`. Raises DeclarationError."""
+    catalog = name.partition(".")[0]
+    configured = Config().get_catalog_config(catalog)
+    if configured is None:
+        raise DeclarationError(
+            f"{where}: {name} is in a catalog {catalog!r}, which is not configured here; set "
+            f"PYICEBERG_CATALOG__{catalog.upper()}__URI in the environment, or name it in .pyiceberg.yaml."
+        )
+    return dict(configured)
 
 
 @contextlib.contextmanager

@@ -71,6 +71,7 @@ def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -
         input_day: None where the input cannot be read: what needs it is left out.
         day: Of the input; None where none is known.
     """
+    from jobs.tables.shown_elsewhere import check_shown
     from jobs.tables.summary_sql import check_summaries
     from jobs.tables.type_check import check_types  # they take deltalake, which the definitions load without
 
@@ -82,6 +83,7 @@ def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -
         yield lambda: check_files_columns(enrichment, input_day.names)
         yield lambda: check_event_time(enrichment, input_day.schema)
         yield lambda: check_types(enrichment, input_day)
+        yield lambda: check_shown(enrichment, input_day)
         yield lambda: check_summaries(enrichment, input_day, day)
     for lookup in enrichment.lookups:
         yield functools.partial(_check_service, enrichment, lookup)

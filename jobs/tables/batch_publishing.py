@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
-from jobs.tables import audit, dead_letters, run_records
+from jobs.tables import audit, dead_letters, run_records, shown_elsewhere
 from jobs.tables.asked_keys import runs_in_table
 from jobs.tables.day_so_far import together
 from jobs.tables.delivery import deliver
@@ -63,6 +63,7 @@ def complete_records(
     if left := [record for record in records if record.state == "written"]:
         table = table_at(enrichment.output.path)
         assert table is not None  # it has the batch
+        shown_elsewhere.catch_up(enrichment.facts())
         _save_published(left, batch, table.version(), now)
     return records
 
@@ -112,6 +113,7 @@ def publish_batch(
                 audit.write(record.facts)
                 dead_letters.write(record.facts)
             version = _append(table_at(table) or created(records[0].facts), records, batch)
+        shown_elsewhere.show(records[0].facts.declared)
         return _save_published(records, batch, version, now)
 
 

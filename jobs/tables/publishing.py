@@ -23,7 +23,7 @@ from jobs.declare.calendar import is_day
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.storage.work_folders import work_folder
-from jobs.tables import audit, by_run, dead_letters, run_records
+from jobs.tables import audit, by_run, dead_letters, run_records, shown_elsewhere
 from jobs.tables.delivery import deliver, discard_work
 from jobs.tables.delta_log import checkpoints_of, day_type, lasting, saying_format, table_at
 from jobs.tables.leases import Lease
@@ -59,6 +59,7 @@ def publish(
             for table in (facts.declared.table, *beside(facts)):
                 until_named.enter_context(lasting(table))
             version = _committed(record, there)
+        shown_elsewhere.show(facts.declared)
         at = now().isoformat(timespec="seconds")
         saved = run_records.save(
             dataclasses.replace(record, facts=delivered, state="published", published_version=version, published_at=at)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, QueryBuilder, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from jobs import schema
 from jobs.declare.calendar import column_value, is_day
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
 from jobs.tables.delta_log import day_type, table_at
 from jobs.tables.publishers import delta_errors
+from jobs.tables.type_check import answer_fields
 
 NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 
@@ -110,13 +109,7 @@ def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTa
     path, partition = enrichment.output.path, enrichment.input.partition
     published = table_at(path)
     there = published.schema().fields if published is not None else []
-    by_name = {field.name.lower(): field for field in (*input_day.schema, *_answers(enrichment))}  # one per name
+    by_name = {field.name.lower(): field for field in (*input_day.schema, *answer_fields(enrichment))}  # one per name
     new = Schema.from_arrow(pa.schema([*by_name.values()])).fields
     fields = {field.name.lower(): field for field in (*new, Field(partition, day_type(enrichment.input.every)), *there)}
     return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])
-
-
-def _answers(enrichment: Enrichment) -> Iterator[pa.Field]:
-    for lookup in enrichment.lookups:
-        yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
-        yield from (pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name))

@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import Schema
 from deltalake.schema import PrimitiveType
 
+from jobs import schema
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay
@@ -30,6 +31,13 @@ def check_types(enrichment: Enrichment, day: InputDay) -> None:
         *_wrong_input(day, published, path),
     )
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+
+
+def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
+    """The columns that the lookups add to the published table."""
+    for lookup in enrichment.lookups:
+        yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
+        yield from (pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name))
 
 
 def _published_types(enrichment: Enrichment) -> dict[str, Any]:

@@ -333,7 +333,9 @@ def other(value):
     return None
 
 
-BY_HAND = {"request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table", "every"}
+BY_HAND = {
+    "request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table", "every", "iceberg",
+}  # fmt: skip
 
 
 def changed_once(value):
@@ -365,6 +367,7 @@ def test_the_fingerprint_changes_with_any_field():
         ),
         "table": dataclasses.replace(flights, input=Input(format="iceberg", table="lake.shop.flights")),
         "table, other": dataclasses.replace(flights, input=Input(format="iceberg", table="lake.web.flights")),
+        "iceberg": dataclasses.replace(flights, output=Output(path=flights.output.path, iceberg="lake.shop.flights")),
         "returns": dataclasses.replace(
             flights,
             lookups=[

@@ -1,6 +1,5 @@
 """The days of an Iceberg table are read as Iceberg shows them, or refused by name."""
 
-import contextlib
 import dataclasses
 import datetime as dt
 import os
@@ -9,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
@@ -24,6 +22,7 @@ from jobs.input.day import files_in, find_input, last_day
 from jobs.run.day import run_day
 from jobs.tables import run_records
 from jobs.tables.publishing import publish
+from tests.support.lakes import lake_in
 from tests.support.moods import MOOD
 from tidegate import Enrichment, Input, Output
 
@@ -51,22 +50,9 @@ MOODS = Enrichment(
 )
 
 
-@contextlib.contextmanager
-def catalog_of(folder, warehouse, monkeypatch, **more):
-    """A catalog in SQLite."""
-    monkeypatch.chdir(folder)
-    properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(warehouse)} | more
-    for name, value in properties.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper().replace('.', '__')}", value)
-    catalog = load_catalog("lake", **properties)
-    catalog.create_namespace("shop")
-    yield catalog
-    catalog.close()
-
-
 @pytest.fixture
 def lake(tmp_path, monkeypatch):
-    with catalog_of(tmp_path, tmp_path / "warehouse", monkeypatch) as catalog:
+    with lake_in(tmp_path, tmp_path / "warehouse", monkeypatch) as catalog:
         yield catalog
 
 
@@ -214,7 +200,7 @@ def test_an_hour_is_that_of_a_time_that_the_table_is_partitioned_by_or_a_text(la
 
 def test_a_table_on_an_object_store_is_read_by_the_credentials_of_the_environment(s3, tmp_path, monkeypatch):
     endpoint = {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": "us-east-1"}
-    with catalog_of(tmp_path, f"{s3.bucket}/warehouse", monkeypatch, **endpoint) as catalog:
+    with lake_in(tmp_path, f"{s3.bucket}/warehouse", monkeypatch, **endpoint) as catalog:
         table = catalog.create_table("shop.orders", COLUMNS)
         with table.update_spec() as spec:
             spec.add_identity("date")

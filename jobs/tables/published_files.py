@@ -1,0 +1,59 @@
+"""The files of each published day, and the days that changed since a state of the table."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from jobs.schema import DeclaredFacts
+from jobs.storage.urls import below, is_url
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file in a version of the published table. place: its absolute path or URL."""
+
+    place: str
+    size: int
+    rows: int
+
+    @property
+    def run(self) -> str:
+        """The run that wrote it."""
+        return PurePosixPath(self.place).parent.name
+
+
+Days = dict[str, frozenset[PublishedFile]]
+
+
+def state_of(published: DeltaTable) -> str:
+    """The table and its version, in a word that a table made anew does not have again."""
+    return f"{published.metadata().id}@{published.version()}"
+
+
+def changed_since(state: str, published: DeltaTable, declared: DeclaredFacts) -> Days:
+    """The files of the days that changed since a state: none for a day that is gone. All days for a state that is
+    unknown, or too old to be read.
+    """
+    now, before = days_of(published, declared), Days()
+    known, _, version = state.partition("@")
+    if known == str(published.metadata().id) and int(version) <= published.version():
+        with contextlib.suppress(DeltaError):
+            before = days_of(DeltaTable(declared.table, version=int(version)), declared)
+    return {day: now.get(day, frozenset()) for day in sorted({*before, *now}) if before.get(day) != now.get(day)}
+
+
+def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
+    """The files of each day."""
+    root = declared.table if is_url(declared.table) else str(Path(declared.table).resolve())
+    days: dict[str, set[PublishedFile]] = {}
+    for file in pa.table(published.get_add_actions(flatten=True)).to_pylist():
+        found = PublishedFile(below(root, unquote(file["path"])), file["size_bytes"], file["num_records"])
+        days.setdefault(str(file[f"partition.{declared.partition}"]), set()).add(found)
+    return {day: frozenset(files) for day, files in days.items()}

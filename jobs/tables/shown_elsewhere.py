@@ -1,0 +1,56 @@
+"""Where else the published table is shown (`Output.iceberg`): after each commit, and before old files go.
+
+Loads pyiceberg for declarations that name an Iceberg table only.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import Field, Schema
+
+from jobs.declare.extras import require_extra
+from jobs.schema import DeclaredFacts
+from jobs.tables.delta_log import day_type
+from jobs.tables.publishers import alone_with
+from jobs.tables.type_check import answer_fields
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+
+
+def show(declared: DeclaredFacts) -> None:
+    """Show what is published. Call it under `alone_with`. Raises TidegateError."""
+    if declared.iceberg:
+        from jobs.tables.shown_as_iceberg import show as show_as_iceberg
+
+        show_as_iceberg(declared)
+
+
+def catch_up(declared: DeclaredFacts) -> None:
+    """Show what a crash after the commit left unshown. Raises TidegateError."""
+    if declared.iceberg:
+        with alone_with(declared.table):
+            show(declared)
+
+
+def forget_versions(declared: DeclaredFacts, older_than: timedelta) -> None:
+    """Forget the versions whose files `vacuum` removes. Raises TidegateError."""
+    if declared.iceberg:
+        from jobs.tables import shown_as_iceberg
+
+        shown_as_iceberg.forget_versions(declared, older_than)
+
+
+def check_shown(enrichment: Enrichment, day: InputDay) -> None:
+    """Check before any call that the published columns can be shown. Raises DeclarationError."""
+    if enrichment.output.iceberg:
+        require_extra("iceberg", f"{enrichment.name}: output: iceberg")
+        from jobs.tables.shown_as_iceberg import refuse_unfit
+
+        columns = Schema.from_arrow(pa.schema([*day.schema, *answer_fields(enrichment)])).fields
+        day_column = Field(enrichment.input.partition, day_type(enrichment.input.every))
+        refuse_unfit(enrichment.facts(), pa.schema(Schema([*columns, day_column]).to_arrow()))
