@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.ledger.answers import SCHEMA
+from jobs.ledger.answers import ENCODED, SCHEMA
 from jobs.ledger.generations import COMPACTED, CompactedFile, Contents
 from jobs.ledger.store import PARTS, ForeignFile
 
@@ -57,7 +57,7 @@ def matches(folder: LedgerFolder, there: Contents, wanted: KeySet) -> Iterator[p
     for file in there.generation.files if there.generation else ():
         yield _in_compacted(folder, file, wanted)
     some: list[pa.Table] = []
-    for _, table in read_parts(folder, there.parts):
+    for _, table in read_parts(folder, there.parts, ENCODED):
         if table is None:
             continue
         some.append(table)
@@ -67,16 +67,19 @@ def matches(folder: LedgerFolder, there: Contents, wanted: KeySet) -> Iterator[p
     yield _in_parts(some, wanted)
 
 
-def read_parts(folder: LedgerFolder, parts: Sequence[str]) -> Iterator[tuple[str, pa.Table | None]]:
+def read_parts(
+    folder: LedgerFolder, parts: Sequence[str], schema: pa.Schema = SCHEMA
+) -> Iterator[tuple[str, pa.Table | None]]:
     """The parts one by one, read several at a time; None for a torn or foreign one, with a warning.
 
-    Raises FileNotFoundError for a missing one, and LedgerError for a newer format or a failing filesystem.
+    schema: SCHEMA or ENCODED. Raises FileNotFoundError for a missing one, and LedgerError for a newer format or a
+    failing filesystem.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         reading: deque[Future[pa.Table | None]] = deque()
         for number, part in enumerate(parts):
             for ahead in parts[number + len(reading) : number + 2 * AT_ONCE]:
-                reading.append(pool.submit(_whole, folder, ahead))
+                reading.append(pool.submit(_whole, folder, ahead, schema))
             yield part, reading.popleft().result()
 
 
@@ -129,15 +132,15 @@ def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> p
     return found.filter(found["place"].is_valid()).cast(FOUND)
 
 
-def _whole(folder: LedgerFolder, part: str) -> pa.Table | None:
+def _whole(folder: LedgerFolder, part: str, schema: pa.Schema) -> pa.Table | None:
     try:
-        return folder.read_part(part)
+        return folder.read_part(part, schema)
     except ForeignFile as error:
         folder.warn(f"{PARTS}/{part}", error)
         return None
 
 
 def _in_parts(tables: list[pa.Table], wanted: KeySet) -> pa.Table:
-    rows = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    rows = pa.concat_tables([ENCODED.empty_table(), *tables])
     found = rows.select(REST).add_column(0, FOUND.field("place"), wanted.places(rows["key"]))
-    return found.filter(found["place"].is_valid())
+    return found.filter(found["place"].is_valid()).cast(FOUND)

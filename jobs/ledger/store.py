@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from jobs.errors import LedgerError
-from jobs.ledger.answers import SCHEMA, StoredAnswer, as_table
+from jobs.ledger.answers import SCHEMA, WORDS, StoredAnswer, as_table
 from jobs.ledger.journal import JOURNAL, Journal, read_journal
 from jobs.storage import durable
 from jobs.storage.stored_files import error_text, filesystem_of
@@ -224,21 +224,22 @@ class LedgerFolder:
                 self.warn(f"{PARTS}/{part}", error)
         return pa.concat_tables(tables)
 
-    def read_part(self, part: str) -> pa.Table:
+    def read_part(self, part: str, schema: pa.Schema = SCHEMA) -> pa.Table:
         """One part, its checksums verified, or journal, which is empty once its part is written.
 
-        Raises ForeignFile, FileNotFoundError, LedgerError.
+        schema: SCHEMA or ENCODED. Raises ForeignFile, FileNotFoundError, LedgerError.
         """
         name = f"{PARTS}/{part}"
         if part.endswith(JOURNAL):
             try:
-                return read_journal(self.read_bytes(name), lambda metadata: self._require_format(name, metadata))
+                rows = read_journal(self.read_bytes(name), lambda metadata: self._require_format(name, metadata))
             except FileNotFoundError:
-                return SCHEMA.empty_table()
+                rows = SCHEMA.empty_table()
+            return rows.cast(schema)
         data = self.read_bytes(name)
         try:
-            with self._parquet(name, pa.BufferReader(data)) as file:
-                return file.read(columns=SCHEMA.names).cast(SCHEMA)
+            with self._parquet(name, pa.BufferReader(data), encoded=map(SCHEMA.get_field_index, WORDS)) as file:
+                return file.read(columns=SCHEMA.names).cast(schema)
         except MemoryError as error:  # Arrow's own is an ArrowException too
             raise self.unreadable(name, error) from error
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -290,8 +291,8 @@ class LedgerFolder:
             "start again when it can be."
         )
 
-    def _parquet(self, name: str, source: pa.NativeFile) -> pq.ParquetFile:
-        file = pq.ParquetFile(source, page_checksum_verification=True)
+    def _parquet(self, name: str, source: pa.NativeFile, encoded: Iterable[int] = ()) -> pq.ParquetFile:
+        file = pq.ParquetFile(source, read_dictionary=encoded, page_checksum_verification=True)
         self._require_format(name, file.metadata.metadata)
         return file
 
@@ -318,7 +319,7 @@ def as_parquet(table: pa.Table, *, rows_per_group: int = ROWS_PER_GROUP) -> pa.B
         SCHEMA,
         compression=COMPRESSION,
         compression_level=LEVEL if COMPRESSION == "zstd" else None,
-        use_dictionary=["outcome", "run_id"],
+        use_dictionary=WORDS,
         write_statistics=["key"],
         write_page_checksum=True,
         store_schema=False,
