@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 SHARES = 256
 DEAD_AFTER = 30.0  # s without a beat, by the clock of the ledger's filesystem
 ROWS_PER_BATCH = 1000
-KEYS_TOGETHER = 50  # claimed in one look at the other runs' claims, which lists a folder
-FEWEST_AHEAD = 200  # keys that are claimed and not answered yet
+FEWEST_AHEAD = 200  # keys that are claimed and not stored yet
+AHEAD_GROWS = 4  # times, each half a second or so that a task waits for its ledger
+PART_TOGETHER = 4  # of those ahead: claimed in one look at the other runs' claims, which lists a folder
 
 
 @dataclass
@@ -215,12 +216,13 @@ class Claims:
         """The share, with others of the lookup where it has few keys; these leave `groups`."""
         one, share = group
         some, keys = [share], int(place.free(share).sum())
-        for other in [other for other in groups if other[0] == one] if keys < KEYS_TOGETHER else ():
+        enough = self._ahead // PART_TOGETHER
+        for other in [other for other in groups if other[0] == one] if keys < enough else ():
             if self._may_claim(place, other):
                 groups.remove(other)
                 some.append(other[1])
                 keys += int(place.free(other[1]).sum())
-                if keys >= KEYS_TOGETHER:
+                if keys >= enough:
                     break
         return some
 
@@ -273,7 +275,7 @@ class Claims:
                     del self._open[group]
                     through.append(group)
             if self._waits and self._open.total() < self._ahead / 2:  # the service is faster than rows leave the task
-                self._ahead *= 2
+                self._ahead *= AHEAD_GROWS
             self._changed.notify_all()
         for group in through:
             self._give_back(self._plans[group[0]], group[1])
