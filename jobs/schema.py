@@ -319,6 +319,28 @@ class WrittenWindows(Facts):
 
 
 @dataclass(frozen=True)
+class RowChanges(Facts):
+    """The rows of a run of `Input(rows="changed")`, compared with those that readers saw when it began."""
+
+    new: int  # in the input, and not published
+    changed: int  # with another value in a column of the input
+    expired: int  # unchanged, with an answer past its `ttl` or none at all
+    gone: int  # published, and not in the input any more
+    kept: int  # published, and neither enriched nor judged again
+    over: int = 0  # publications of the day so far: this run replaces the last of them and no later one
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts of rows by their names."""
+        return {name: getattr(self, name) for name in ("new", "changed", "expired", "gone", "kept")}
+
+    @property
+    def sentence(self) -> str:
+        """As `10 new, 990 changed, 5,000 expired, 5 gone, 994,000 kept`."""
+        return ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+
+
+@dataclass(frozen=True)
 class DayFacts(Facts):
     """One day as written by one run. The checks read its files before they are published."""
 
@@ -339,6 +361,13 @@ class DayFacts(Facts):
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
     input_version: int | None = None  # of the input, where it is a Delta table; of an Iceberg table the snapshot
     input_table: str = ""  # id of that table
+    changes: RowChanges | None = None  # with Input(rows="changed"); `files` are of the rows that were enriched
+    kept_files: tuple[str, ...] = ()  # as `files`, of the rows that are published again as they were
+
+    @property
+    def published_files(self) -> tuple[str, ...]:
+        """The files that readers see once the run is published."""
+        return (*self.files, *self.kept_files)
 
 
 @dataclass(frozen=True)
@@ -451,6 +480,12 @@ class DayRecord(Facts):
     published_version: int | None = None
     published_at: str | None = None
     warnings: tuple[str, ...] = ()  # sentences: faults beside the day that do not hold it back
+
+    @property
+    def rows_published(self) -> int:
+        """The rows that readers see of the day once the run is published."""
+        kept = self.facts.changes.kept if self.facts.changes else 0
+        return self.figures.rows_out + kept
 
     @property
     def dead_letters(self) -> int:

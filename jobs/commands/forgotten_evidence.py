@@ -45,7 +45,7 @@ def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
     found, shown = KeyTraces(), _shown(enrichment)
     for record in run_records.load(enrichment.name):
         run = record.facts.day, record.facts.run_id
-        files = shown.get(run, list(record.facts.files))
+        files = shown.get(run, list(record.facts.published_files))
         if all(map(is_there, files)):
             found.reported.add(run)
             if any(asks(file, keys) for file in files):

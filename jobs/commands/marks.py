@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.expired_marks import RUNS
 
 if TYPE_CHECKING:
     from jobs.ledger.store import LedgerFolder
@@ -19,7 +20,7 @@ def mark_expired(folder: LedgerFolder, keys: Sequence[str]) -> int:
     """Expire all records of these keys so far, without deleting them. Returns the number of keys. Raises
     LedgerError.
     """
-    now, run_id = time.time_ns() // 1000, f"refresh-{uuid.uuid4().hex}"
+    now, run_id = time.time_ns() // 1000, f"{RUNS}{uuid.uuid4().hex}"
     for number, start in enumerate(range(0, len(keys), ROWS_PER_PART)):
         marks = [StoredAnswer(key, "expired", None, now, run_id) for key in keys[start : start + ROWS_PER_PART]]
         folder.write_part(run_id, f"0-0-{number}", marks)

@@ -84,7 +84,7 @@ def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[s
     """Identities of the rows of a run with this outcome at a lookup, comparable with another run."""
     row_id = record.facts.declared.row_id
     named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
-    for file in filter(is_there, record.facts.files):  # vacuum removes those without rows
+    for file in filter(is_there, record.facts.published_files):  # vacuum removes those without rows
         by_lower_name = {name.lower(): name for name in pq.read_schema(parquet_source(file)).names}
         status = by_lower_name.get(schema.status(lookup).lower())
         if status is not None:

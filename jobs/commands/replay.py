@@ -52,7 +52,7 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
         )
     if last.state == "held back":
         columns = ["_lookup", "_key"]
-        there = all(map(is_there, last.facts.files))  # otherwise vacuum removed them
+        there = all(map(is_there, last.facts.published_files))  # otherwise vacuum removed them
         batches = [batch.select(columns) for batch in dead_letters.letters(last.facts)] if there else []
         schema = pa.schema([(name, pa.string()) for name in columns])
         return pa.Table.from_batches(batches, schema)
@@ -126,7 +126,7 @@ def _last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
 
 def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str]:
     """The keys of a run's answered rows, in the ledger's current form."""
-    held_back = run.facts.files if run.state == "held back" else ()
+    held_back = run.facts.published_files if run.state == "held back" else ()
     published = (file for day, file in files_of_days(enrichment) if day == run.facts.day)
     keys: set[str | None] = set()
     key, status = schema.key(lookup.name), schema.status(lookup.name)

@@ -56,6 +56,8 @@ class Input:
         skip_change_commits: Of format "delta", for streams: pass over commits that delete or change rows of a day, as
             Spark's Delta source does by its option skipChangeCommits. By default they end the stream. The day's run
             brings what they changed.
+        rows: "all", or "changed", with names of partitions and `row_id`: then a run enriches the rows that are new,
+            that changed since the published version, or whose answer is past its `ttl`, and removes those that went.
     """
 
     path: str = ""
@@ -67,6 +69,7 @@ class Input:
     table: str = field(default="", metadata=WHERE_DECLARED)
     every: Every = field(default="day", metadata=WHERE_DECLARED)
     skip_change_commits: bool = field(default=False, metadata=NOT_IN_FINGERPRINT)
+    rows: Literal["all", "changed"] = field(default="all", metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name
@@ -74,6 +77,7 @@ class Input:
             known = ", ".join(get_args(InputFormat))
             raise DeclarationError(f"input: format is {self.format!r}; it must be one of: {known}.")
         self._check_every()
+        self._check_rows()
         self._check_schema()
         self._check_place()
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
@@ -92,6 +96,15 @@ class Input:
             raise DeclarationError(
                 f"input: every is {self.every!r}; it must be day, hour, or different names of partitions, each a "
                 "letter and then letters, digits, _, . and -."
+            )
+
+    def _check_rows(self) -> None:
+        if self.rows not in ("all", "changed"):
+            raise DeclarationError(f"input: rows is {self.rows!r}; it must be all or changed.")
+        if self.only_changed and (isinstance(self.every, str) or not self.row_id):
+            raise DeclarationError(
+                f'input: rows is "changed", row_id {self.row_id!r}, and every {self.every!r}; it needs the columns '
+                'that identify a row, and a table without days, as row_id=["customer_id"], every=["customers"].'
             )
 
     def _check_place(self) -> None:
@@ -126,6 +139,11 @@ class Input:
     def columns(self) -> tuple[AnswerColumn, ...]:
         """The columns of `schema`; none for a format that has its own."""
         return read_ddl(self.schema, "input: schema") if self.schema else ()
+
+    @property
+    def only_changed(self) -> bool:
+        """Whether a run enriches only what changed."""
+        return self.rows == "changed"
 
     @property
     def place(self) -> str:

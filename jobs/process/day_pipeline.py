@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.declare.windows import Window
-from jobs.errors import DayTaken, DeclarationError
+from jobs.errors import DayTaken, DeclarationError, TidegateError
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.publish_decision import Quality, kept, or_warning, publish_or_hold_back, render_report
@@ -111,6 +111,7 @@ class _Run:
                 yield from refused
             if self._leases:
                 run_records.fetch(self._name, self._pipeline.enrichment.output.path)
+            yield from self._unchanged()
             all_published = True
             for event in self._with_spark() if self._leases else ():
                 all_published &= not isinstance(event, DayOutcome) or event.is_published
@@ -137,6 +138,21 @@ class _Run:
             if refused and self._options.until_red:
                 break
         return refused
+
+    def _unchanged(self) -> Iterator[DayOutcome]:
+        """What came of the tables without days of which a run would change no row: Spark is not started for them."""
+        if not self._pipeline.enrichment.input.only_changed:
+            return
+        from jobs.run.changed_rows import unchanged_record  # loads Arrow, which other runs do beside Spark's start
+
+        for day in [*self._leases]:
+            with contextlib.suppress(TidegateError):  # the Spark program says so
+                record = unchanged_record(
+                    self._pipeline.enrichment, day, ignore_ttl="--ignore-ttl" in self._options.program
+                )
+                if record is not None:
+                    del self._leases[day]  # and held until the end
+                    yield DayOutcome(day, self._ids[day], record.state, "", record)
 
     def _with_spark(self) -> Iterator[DayEvent]:
         days = list(self._leases)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError
+from jobs.run.changed_rows import find_changes, with_kept_rows
 from jobs.run.limiting_factor import with_limits
 from jobs.run.options import RunOptions
 from jobs.run.preflight import preflight, require_new_run
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
+    from jobs.run.changed_rows import ChangedRows
     from jobs.run.planner import DayPlan
     from jobs.run.request_metrics import RequestMetricsCollector
 
@@ -54,7 +56,20 @@ def run_day(
     """
     input_day = preflight(enrichment, day)
     require_new_run(enrichment, run_id)
-    return run_input(enrichment, input_day, day, run_id, rules=rules, checks=checks, report=report, clock=clock)
+    changed = None
+    if enrichment.input.only_changed:
+        changed = find_changes(enrichment, input_day, day, ignore_ttl=rules is not None and rules.ignore_ttl)
+    return run_input(
+        enrichment,
+        input_day if changed is None else changed.input_day,
+        day,
+        run_id,
+        changed=changed,
+        rules=rules,
+        checks=checks,
+        report=report,
+        clock=clock,
+    )
 
 
 def run_input(
@@ -65,6 +80,7 @@ def run_input(
     *,
     spark: SparkSession | None = None,
     whole_day: bool = True,
+    changed: ChangedRows | None = None,
     rules: RunOptions | None = None,
     checks: str | None = None,
     report: Report = lambda _event: None,
@@ -73,6 +89,7 @@ def run_input(
     """Run these files of a day as `run_day` does; their preflight has passed.
 
     spark: by default the session of the process. whole_day: they are all of the day, so that its windows are made.
+    changed: where they are the changed rows of the day.
     """
     started_at = _now()
     from jobs.run.planner import RunOfDay, plan_day  # import Spark only after the declaration is checked
@@ -92,6 +109,8 @@ def run_input(
         raise own_words(error) from error
     if whole_day:
         facts = write_windows(spark, facts)
+    if changed is not None:
+        facts = with_kept_rows(facts, changed)
     record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     report({"kind": "written", "record": json.loads(record.to_json())})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from jobs.input.day import find_input
 from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, siblings, what_changed
+from jobs.run.changed_rows import find_changes
 from jobs.run.hits import folder_of
 from jobs.run.judged_answers import without_old_errors
 from jobs.run.key_columns import ROWS, TEXT
@@ -72,9 +74,10 @@ class Estimate(Facts):
     days: tuple[str, ...]  # that have input
     without_input: tuple[str, ...]
     published: int  # of the days, with the declaration as it is now
-    rows: int
+    rows: int  # that would be enriched
     ledger: str | None
     lookups: tuple[LookupEstimate, ...]
+    changes: tuple[tuple[str, int], ...] = ()  # new, changed, expired, gone and kept rows of a table without days
 
     def render(self) -> str:
         """For the terminal."""
@@ -86,7 +89,8 @@ class Estimate(Facts):
             lines.append(
                 f"  no input           {', '.join(self.without_input[:10])}{' ...' * (len(self.without_input) > 10)}"
             )
-        lines.append(f"  rows               {self.rows:,}")
+        changes = ", ".join(f"{count:,} {name}" for name, count in self.changes)
+        lines.append(f"  rows               {self.rows:,}{'   because: ' if changes else ''}{changes}")
         for lookup in self.lookups:
             lines += _rendered(lookup, has_ledger=self.ledger is not None)
         return "\n".join(lines)
@@ -115,6 +119,11 @@ def estimate(
     for input_day in found.values():
         check_columns(enrichment, input_day.names)
         check_event_time(enrichment, input_day.schema)
+    changes: Counter[str] = Counter()
+    for day, input_day in found.items() if enrichment.input.only_changed else ():
+        changed = find_changes(enrichment, input_day, day)
+        found[day] = changed.input_day
+        changes.update(changed.changes.counts)
     planned = PlannedKeys(enrichment, tuple(found.values()), spark)
     plans = [ledger_of(enrichment, lookup, "plan", RunOptions()) for lookup in enrichment.lookups]
     figures = _last_figures(enrichment)
@@ -134,6 +143,7 @@ def estimate(
         rows=sum(input_day.rows for input_day in found.values()),
         ledger=None if enrichment.ledger is None else enrichment.ledger.path,
         lookups=tuple(lookups),
+        changes=tuple(changes.items()),
     )
 
 

@@ -22,7 +22,7 @@ def table_of(table: str) -> str:
 
 def write(facts: DayFacts) -> DeltaTable | None:
     """Write the audit rows of this run beside those of the published run, as `by_run.write`. Idempotent."""
-    files = [file for file in facts.files if pq.read_metadata(file).num_rows]
+    files = [file for file in facts.published_files if pq.read_metadata(file).num_rows]
     if not files:
         return None
     dataset = ds.dataset(files, format="parquet")

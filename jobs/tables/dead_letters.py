@@ -58,7 +58,7 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
 
 def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
     """The dead letters in the files of a run: one per row and lookup, without empty batches."""
-    files = [file for file in facts.files if pq.read_metadata(file).num_rows]
+    files = [file for file in facts.published_files if pq.read_metadata(file).num_rows]
     for lookup in facts.declared.lookups if files else ():
         if lookup.dead_letters:
             dataset = ds.dataset(files, format="parquet")

@@ -28,13 +28,18 @@ def deliver(facts: DayFacts) -> DayFacts:
     table = facts.declared.table
     root = work_folder(table).resolve()
     if not is_url(table):
-        for file in facts.files:
+        for file in facts.published_files:
             to_disk(Path(file), root)
         return facts
-    wanted = [file for file in facts.files if pq.read_metadata(file).num_rows]
+    files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     of_windows = [file for window in facts.windows for file in (*window.files, *window.dropped_files)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda file: objects.upload(Path(file), _place(file, table, root)), [*wanted, *of_windows]))
+        list(
+            pool.map(
+                lambda file: objects.upload(Path(file), _place(file, table, root)),
+                [*files, *facts.kept_files, *of_windows],
+            )
+        )
 
     def places(files: Iterable[str]) -> tuple[str, ...]:
         return tuple(_place(file, table, root) for file in files)
@@ -44,7 +49,9 @@ def deliver(facts: DayFacts) -> DayFacts:
         for one in facts.windows
     )
     folder = below(table, *Path(facts.folder).relative_to(root).parts)
-    return dataclasses.replace(facts, folder=folder, files=places(wanted), windows=tuple(windows))
+    return dataclasses.replace(
+        facts, folder=folder, files=places(files), kept_files=places(facts.kept_files), windows=tuple(windows)
+    )
 
 
 @contextlib.contextmanager

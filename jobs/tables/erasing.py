@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from jobs.schema import DayRecord
 from jobs.storage.stored_files import parquet_source
 from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing
-from jobs.tables.asked_keys import ROWS_AT_ONCE, KeysOf, asked
+from jobs.tables.asked_keys import KeysOf, asked
+from jobs.tables.copied_rows import copy_rows
 
 if TYPE_CHECKING:
     from jobs.tables.leases import Lease
@@ -34,26 +35,22 @@ def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run
     files, kept, gone = [], 0, 0
     for number, source in enumerate(sorted(sources)):
         target = folder / f"part-{number:05}.parquet"
-        _copy(source, target, keys)
-        rows = pq.read_metadata(target).num_rows
+        rows = copy_rows(source, target, _others(source, keys))
         kept, gone = kept + rows, gone + pq.read_metadata(parquet_source(source)).num_rows - rows
         if rows:
             files.append(str(target))
         else:
             target.unlink()
     figures = dataclasses.replace(record.figures, rows_out=kept)
-    new_facts = dataclasses.replace(facts, run_id=run_id, folder=str(folder), files=tuple(files), windows=())
+    new_facts = dataclasses.replace(
+        facts, run_id=run_id, folder=str(folder), files=tuple(files), windows=(), changes=None, kept_files=()
+    )
     written = dataclasses.replace(record, facts=new_facts, figures=figures, state="written", reason="")
     publishing.publish(written, lease)
     return gone
 
 
-def _copy(source: str, target: Path, keys: KeysOf) -> None:
-    """Copy the file without these rows."""
-    with (
-        pq.ParquetFile(parquet_source(source)) as opened,
-        pq.ParquetWriter(target, opened.schema_arrow, compression="snappy") as writer,
-    ):
-        batches = opened.iter_batches(ROWS_AT_ONCE)
-        for batch, found in zip(batches, asked(source, keys), strict=True):
-            writer.write_batch(batch.filter(pa.array([not one for one in found], pa.bool_())))
+def _others(source: str, keys: KeysOf) -> Iterator[pa.Array]:
+    """For batches of the file's rows, which have none of the keys."""
+    for found in asked(source, keys):
+        yield pa.array([not one for one in found], pa.bool_())

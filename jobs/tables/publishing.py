@@ -73,7 +73,12 @@ def _committed(record: DayRecord, there: DeltaTable | None) -> int:
     facts = record.facts
     written = audit.write(facts), dead_letters.write(facts)
     try:
-        version = replace_day(created(facts), record, before=0) if there is None else replace_day(there, record)
+        before = facts.changes.over if facts.changes else None
+        version = (
+            replace_day(created(facts), record, before=0)
+            if there is None
+            else replace_day(there, record, before=before)
+        )
     except PublishConflict:
         for table in beside(facts):
             by_run.remove(table, facts)
@@ -162,7 +167,7 @@ def _properties(record: DayRecord, version: int) -> CommitProperties:
     metadata = {
         "tidegate.run_id": record.facts.run_id,
         "tidegate.day": record.facts.day,
-        "tidegate.rows": str(record.figures.rows_out),
+        "tidegate.rows": str(record.rows_published),
         "tidegate.declaration": record.facts.declared.fingerprint,
     }
     # the day's transaction makes the second of two first commits fail, which would duplicate the day
@@ -174,7 +179,7 @@ def _properties(record: DayRecord, version: int) -> CommitProperties:
 def add_actions(facts: DayFacts) -> list[AddAction]:
     root = work_folder(facts.declared.table).resolve()
     actions: list[AddAction] = []
-    for file in map(Path, facts.files):
+    for file in map(Path, facts.published_files):
         rows = pq.read_metadata(file).num_rows
         if rows:
             stat = file.stat()

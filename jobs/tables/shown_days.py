@@ -27,7 +27,7 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
     shown = {day for day, _ in files_of_days(enrichment)}
     empty = _empty_entries(enrichment.output.path)
     for day, record in sorted(_published(enrichment).items()):
-        if record.published_version in empty or (record.figures.rows_out and day not in shown):
+        if record.published_version in empty or (record.rows_published and day not in shown):
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
             yield (
                 f"{day} was published as version {record.published_version} by run {record.facts.run_id}, and readers "

@@ -61,7 +61,9 @@ def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[st
 
 
 def figures(record: DayRecord) -> dict[str, Any]:
-    """Counts of a day that was written. cost: currency -> money, of lookups with a price."""
+    """Counts of a day that was written. cost: currency -> money, of lookups with a price. changes: of the rows, of a
+    table without days that asks changed rows only; else None.
+    """
     lookups = record.figures.lookups
     cost: defaultdict[str, Decimal] = defaultdict(Decimal)
     for lookup in lookups:
@@ -75,4 +77,5 @@ def figures(record: DayRecord) -> dict[str, Any]:
         "cost": {currency: float(money) for currency, money in sorted(cost.items())},
         "version": record.published_version,
         "job_s": round(record.figures.job_s, 3),
+        "changes": None if record.facts.changes is None else record.facts.changes.counts,
     }

@@ -111,8 +111,9 @@ def _counted(record: DayRecord) -> str:
     calls = sum(lookup.calls for lookup in figures.lookups)
     stored = sum(lookup.from_ledger for lookup in figures.lookups)
     letters = f", {counted(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
+    changes = f" ({record.facts.changes.sentence})" if record.facts.changes else ""
     return (
-        f"{counted(figures.rows_out, 'row')}, {counted(calls, 'call')}, {counted(stored, 'answer')} from the "
+        f"{counted(figures.rows_out, 'row')}{changes}, {counted(calls, 'call')}, {counted(stored, 'answer')} from the "
         f"ledger{letters}; version {record.published_version}"
     )
 

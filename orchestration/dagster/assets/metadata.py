@@ -44,6 +44,8 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
         "declaration": _declaration(record.facts.declared),
         "declaration_changed": _declaration_changed(record, latest),
     }
+    if record.facts.changes is not None:
+        metadata |= {f"rows_{name}": count for name, count in record.facts.changes.counts.items()}
     if record.published_version is not None:
         metadata["published_version"] = record.published_version
     if figures.ledger_bytes is not None:
@@ -136,7 +138,7 @@ def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
     table = DeltaTable(declared.facts.table)
     types = [(column.name, str(column.type.to_json()).strip('"')) for column in table.schema().fields]
     return {
-        "dagster/row_count": record.figures.rows_out,
+        "dagster/row_count": record.rows_published,
         "dagster/uri": table.table_uri,
         "dagster/table_name": declared.name,
         "dagster/column_schema": columns.described(declared, types),

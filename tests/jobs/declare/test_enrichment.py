@@ -334,7 +334,8 @@ def other(value):
 
 
 BY_HAND = {
-    "request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table", "every", "iceberg",
+    "request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table", "every", "rows",
+    "iceberg",
 }  # fmt: skip
 
 
@@ -364,6 +365,9 @@ def test_the_fingerprint_changes_with_any_field():
         "zone": dataclasses.replace(flights, zone="Europe/Berlin"),
         "every": dataclasses.replace(
             flights, schedule=None, publish_by=None, input=dataclasses.replace(flights.input, every="hour")
+        ),
+        "rows": dataclasses.replace(
+            flights, publish_by=None, input=dataclasses.replace(flights.input, every=["all"], rows="changed")
         ),
         "table": dataclasses.replace(flights, input=Input(format="iceberg", table="lake.shop.flights")),
         "table, other": dataclasses.replace(flights, input=Input(format="iceberg", table="lake.web.flights")),

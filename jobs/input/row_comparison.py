@@ -1,0 +1,109 @@
+"""Compares rows of Parquet files with rows of others, by the columns that identify them, in the driver and by Arrow.
+
+One column at a time is in memory, beside the columns that identify a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs.storage.stored_files import parquet_source
+
+Flags = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
+
+ROWS_AT_ONCE = 1 << 20  # values that are compared at once
+_ONE, _OTHER = "__row_of_one", "__row_of_other"
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """The rows of files, or places of files, one after the other. A column that a file lacks is null in its rows."""
+
+    files: tuple[str, ...]
+
+    def columns(self, types: pa.Schema) -> pa.Table:
+        """These columns, whatever their case in the files. Raises ArrowException for values that do not fit."""
+        return pa.concat_tables([types.empty_table(), *(_read(file, types) for file in self.files)])
+
+    def chosen(self, types: pa.Schema, wanted: Flags) -> Iterator[pa.Table]:
+        """The wanted rows with these columns, file by file."""
+        for file, of_file in self.by_file(wanted):
+            if of_file.any():
+                yield _read(file, types, of_file)
+
+    def by_file(self, flags: Flags) -> Iterator[tuple[str, Flags]]:
+        """The flags of the rows of each file."""
+        start = 0
+        for file, rows in self._rows.items():
+            yield file, flags[start : start + rows]
+            start += rows
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self._rows.values())
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {file: pq.read_metadata(parquet_source(file)).num_rows for file in self.files}
+
+
+def _read(file: str, types: pa.Schema, wanted: Flags | None = None) -> pa.Table:
+    with pq.ParquetFile(parquet_source(file), coerce_int96_timestamp_unit="us") as opened:
+        by_lower_name = {name.lower(): name for name in opened.schema_arrow.names}
+        own = {field.name: by_lower_name.get(field.name.lower()) for field in types}
+        start, tables = 0, []
+        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[name for name in own.values() if name is not None]):
+            rows = batch.num_rows
+            columns = [
+                pa.nulls(rows, types.field(name).type) if own[name] is None else batch[own[name]] for name in own
+            ]
+            table = pa.table(columns, list(own)).cast(types)
+            tables.append(table if wanted is None else table.filter(pa.array(wanted[start : start + rows])))
+            start += rows
+    return pa.concat_tables([types.empty_table(), *tables])
+
+
+def repeated(ids: pa.Table) -> dict[str, Any] | None:
+    """The first of the ids that stands in several rows; None if all differ."""
+    counted = ids.group_by(ids.column_names).aggregate([([], "count_all")])
+    several = counted.filter(pc.greater(counted["count_all"], 1))
+    return several.select(ids.column_names).slice(0, 1).to_pylist()[0] if several.num_rows else None
+
+
+def matching(one: pa.Table, other: pa.Table) -> tuple[Places, Places]:
+    """The numbers of rows with equal ids in both tables, whose ids differ within each; in the order of `one`."""
+    names = one.column_names
+    numbered = one.append_column(_ONE, pa.array(np.arange(one.num_rows)))
+    others = other.append_column(_OTHER, pa.array(np.arange(other.num_rows)))
+    pairs = numbered.join(others, keys=names, join_type="inner").select([_ONE, _OTHER]).sort_by(_ONE)
+    return pairs[_ONE].to_numpy(), pairs[_OTHER].to_numpy()
+
+
+def differ(one: pa.ChunkedArray, places: Places, other: pa.ChunkedArray, others: Places) -> Flags:
+    """Where the values of two columns of one type differ, at these places. Nulls are equal, and so are NaNs."""
+    parts = [np.empty(0, np.bool_)]
+    for start in range(0, len(places), ROWS_AT_ONCE):
+        at, there = (pa.array(numbers[start : start + ROWS_AT_ONCE]) for numbers in (places, others))
+        parts.append(_differ(one.take(at), other.take(there)))
+    return np.concatenate(parts)
+
+
+def _differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Flags:
+    if pa.types.is_nested(one.type):  # which Arrow does not compare
+        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+        return np.fromiter((value != there for value, there in pairs), np.bool_, len(one))
+    unequal = pc.or_(pc.fill_null(pc.not_equal(one, other), False), pc.xor(one.is_null(), other.is_null()))
+    if pa.types.is_floating(one.type):
+        unequal = pc.and_not(unequal, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
+    found: Flags = unequal.to_numpy()
+    return found

@@ -1,0 +1,64 @@
+"""The marks by which stored answers were declared expired, as by `tidegate refresh`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs.errors import LedgerError
+from jobs.ledger.answers import SCHEMA
+from jobs.ledger.compaction import open_compacted
+from jobs.ledger.generations import COMPACTED, CompactedFile, contents
+from jobs.ledger.scan import read_parts
+from jobs.ledger.selection import VANISHED_AT_MOST
+
+if TYPE_CHECKING:
+    from jobs.ledger.store import LedgerFolder
+
+RUNS = "refresh-"  # how the runs of parts with marks are named
+EXPIRED = "expired"
+COLUMNS = ["key", "outcome", "answered_at"]
+_OUTCOME = SCHEMA.names.index("outcome")
+
+
+def expired_marks(folder: LedgerFolder) -> pa.Table:
+    """The key and the time of each mark. Reads the parts of marks, and of compacted files the row groups that may have
+    some. Raises LedgerError.
+    """
+    for _ in range(VANISHED_AT_MOST):
+        try:
+            found = pa.concat_tables([SCHEMA.empty_table().select(COLUMNS), *_records(folder)])
+        except FileNotFoundError:  # a compaction deleted it meanwhile: list again
+            continue
+        return found.filter(pc.equal(found["outcome"], EXPIRED)).drop_columns(["outcome"])
+    raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
+
+
+def _records(folder: LedgerFolder) -> Iterator[pa.Table]:
+    there = contents(folder)
+    for file in there.generation.files if there.generation else ():
+        yield from _of_compacted(folder, file)
+    marks = [part for part in there.parts if part.startswith(RUNS)]
+    yield from (table.select(COLUMNS) for _, table in read_parts(folder, marks) if table is not None)
+
+
+def _of_compacted(folder: LedgerFolder, file: CompactedFile) -> Iterator[pa.Table]:
+    with open_compacted(folder, file) as opened:
+        groups = [number for number in range(opened.metadata.num_row_groups) if _may_have_marks(opened, number)]
+        if groups:
+            try:
+                rows = opened.read_row_groups(groups, columns=COLUMNS)
+            except (pa.ArrowException, OSError) as error:
+                raise folder.unreadable(f"{COMPACTED}/{file.name}", error) from error
+            yield rows.select(COLUMNS).cast(pa.schema([SCHEMA.field(name) for name in COLUMNS]))
+
+
+def _may_have_marks(file: pq.ParquetFile, group: int) -> bool:
+    statistics = file.metadata.row_group(group).column(_OUTCOME).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min <= EXPIRED <= statistics.max)

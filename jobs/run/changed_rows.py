@@ -1,0 +1,194 @@
+"""The rows that a run of `Input(rows="changed")` enriches: those that are new, changed, or past their `ttl`; and the
+published rows that stay. Compared by Arrow in the driver, without Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.errors import TidegateError
+from jobs.input.day import find_input
+from jobs.input.row_comparison import Flags, Places, differ, matching, repeated
+from jobs.input.row_ids import chosen, ids_of, rows_of
+from jobs.input.staged_files import FOLDER as STAGED
+from jobs.run.preflight import check_columns
+from jobs.run.published_rows import PublishedRows
+from jobs.schema import OUTCOMES, DayMetrics, LookupMetrics, RowChanges
+from jobs.storage.work_folders import work_folder
+from jobs.tables.copied_rows import keep_rows
+from jobs.tables.delta_log import table_at
+from jobs.tables.published_runs import last_published
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+    from jobs.schema import DayFacts, DayRecord
+
+Clock = Callable[[], int]  # µs since the epoch
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """What a run does with a table without days.
+
+    Attributes:
+        input_day: The rows to enrich.
+        changes: Their counts.
+        stay: The published files, each with its rows that stay.
+    """
+
+    input_day: InputDay
+    changes: RowChanges
+    stay: tuple[tuple[str, pa.BooleanArray], ...] = ()
+
+
+def find_changes(
+    enrichment: Enrichment,
+    input_day: InputDay,
+    day: str,
+    *,
+    ignore_ttl: bool = False,
+    clock: Clock = lambda: time.time_ns() // 1000,
+) -> ChangedRows:
+    """Compare the input with what is published. The rows to enrich are written beside the output, unless all are.
+
+    All are new where nothing is published yet, or by a lookup that is declared otherwise now.
+
+    Raises:
+        DeclarationError: An id of a row is null, or several rows have it; or the rows cannot be written.
+    """
+    comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
+    if comparison.published is not None:
+        with contextlib.suppress(
+            pa.ArrowException
+        ):  # types that Arrow does not compare: no row is known to be unchanged
+            return comparison.changes()
+    return comparison.all_new()
+
+
+def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
+    """The facts of a written run with the rows that stay, copied beside its files. Raises TidegateError without one."""
+    kept = keep_rows(changed.stay, Path(facts.folder))
+    rows = sum(pq.read_metadata(file).num_rows for file in kept)
+    if rows != changed.changes.kept:
+        raise TidegateError(f"{rows:,} of {changed.changes.kept:,} unchanged rows were copied; nothing is published.")
+    return replace(facts, changes=changed.changes, kept_files=kept)
+
+
+def unchanged_record(
+    enrichment: Enrichment, day: str, *, ignore_ttl: bool = False, clock: Clock = lambda: time.time_ns() // 1000
+) -> DayRecord | None:
+    """The published record, with the figures of a run without rows, if a run would change no row; else None.
+
+    Looks no further than the first difference, and writes nothing but copies of the input. Raises DeclarationError for
+    a wrong input.
+    """
+    input_day = find_input(enrichment, day)
+    check_columns(enrichment, input_day.names)
+    comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
+    record = None if comparison.published is None else last_published(enrichment.name, day)
+    with contextlib.suppress(pa.ArrowException):
+        if record is not None and comparison.finds_nothing():
+            changes = RowChanges(0, 0, 0, 0, comparison.ids.num_rows, comparison.over)
+            return replace(record, facts=replace(record.facts, changes=changes), figures=_nothing_done(record.figures))
+    return None
+
+
+def _nothing_done(before: DayMetrics) -> DayMetrics:
+    none: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+    lookups = (LookupMetrics(one.name, none, 0, 0, 0.0, 0.0, None, None) for one in before.lookups)
+    return DayMetrics(0, 0, 0, tuple(lookups))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of the input and the published rows, both numbered. published: none where they are not comparable."""
+
+    enrichment: Enrichment
+    input_day: InputDay
+    ids: pa.Table  # of the input
+    published: PublishedRows | None
+    published_ids: pa.Table
+    now_us: int
+    ignore_ttl: bool
+    over: int  # publications so far
+    folder: Path  # for copies of the input
+
+    @classmethod
+    def of(cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int) -> Comparison:
+        """Raises DeclarationError for ids that are null or repeat."""
+        ids = ids_of(enrichment, input_day)
+        partition = f"{enrichment.input.partition}={day}"
+        table = table_at(enrichment.output.path)
+        over = 0 if table is None else table.transaction_version(partition) or 0
+        published, there = PublishedRows.of(enrichment, day), ids.schema.empty_table()
+        if published is not None:
+            there = published.columns(ids.schema)
+            if repeated(there) or any(column.null_count for column in there.columns):  # by a run of all rows
+                published = None
+        folder = Path(work_folder(enrichment.output.path), STAGED, partition)
+        return cls(enrichment, input_day, ids, published, there, now_us, ignore_ttl, over, folder)
+
+    @cached_property
+    def pairs(self) -> tuple[Places, Places]:
+        """The numbers of the rows of the input that are published, and of the published rows."""
+        return matching(self.ids, self.published_ids)
+
+    def all_new(self) -> ChangedRows:
+        return ChangedRows(self.input_day, RowChanges(self.ids.num_rows, 0, 0, 0, 0, self.over))
+
+    def finds_nothing(self) -> bool:
+        known, _ = self.pairs
+        if not len(known) == self.ids.num_rows == self.published_ids.num_rows:
+            return False
+        return not self._expired().any() and not any(flags.any() for flags in self._differences())
+
+    def changes(self) -> ChangedRows:
+        known, there = self.pairs
+        changed = np.zeros(len(known), np.bool_)
+        for differs in self._differences():
+            changed |= differs
+        expired = self._expired() & ~changed
+        wanted = np.ones(self.ids.num_rows, np.bool_)
+        wanted[known] = changed | expired
+        stay = np.zeros(self.published_ids.num_rows, np.bool_)
+        stay[there] = ~(changed | expired)
+        counted = RowChanges(
+            new=self.ids.num_rows - len(known),
+            changed=int(changed.sum()),
+            expired=int(expired.sum()),
+            gone=self.published_ids.num_rows - len(known),
+            kept=int(stay.sum()),
+            over=self.over,
+        )
+        assert self.published is not None
+        by_file = tuple((file, pa.array(flags)) for file, flags in self.published.by_file(stay))
+        return ChangedRows(chosen(self.input_day, wanted, self.folder), counted, by_file)
+
+    def _differences(self) -> Iterator[Flags]:
+        """For each column of the input, now or when it was published, which pairs of rows differ in it."""
+        assert self.published is not None
+        of_input = rows_of(self.input_day)
+        fields = {field.name.lower(): field for field in self.published.input_columns(self.enrichment)}
+        fields |= {field.name.lower(): field for field in self.input_day.schema}
+        ids = {name.lower() for name in self.ids.column_names}
+        for types in (pa.schema([field]) for name, field in fields.items() if name not in ids):
+            one, other = of_input.columns(types).column(0), self.published.columns(types).column(0)
+            yield differ(one, self.pairs[0], other, self.pairs[1])
+
+    def _expired(self) -> Flags:
+        """Which pairs have a published answer that a run would not use again, or none."""
+        assert self.published is not None
+        expired = self.published.expired(self.enrichment, now_us=self.now_us, ignore_ttl=self.ignore_ttl)
+        found: Flags = expired[self.pairs[1]]
+        return found

@@ -1,0 +1,123 @@
+"""The published rows of a table without days, and which of their answers a run would not use again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs import schema
+from jobs.declare.enrichment import written_columns
+from jobs.declare.fingerprint import fields
+from jobs.input.row_comparison import Flags, ParquetRows
+from jobs.ledger.answers import ANSWERS
+from jobs.ledger.expired_marks import expired_marks
+from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.store import LedgerFolder
+from jobs.run.key_columns import key_texts
+from jobs.storage.stored_files import parquet_source
+from jobs.tables.asked_keys import ROWS_AT_ONCE, files_of_days
+from jobs.tables.published_runs import last_published
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
+
+
+@dataclass(frozen=True)
+class PublishedRows(ParquetRows):
+    """The published rows of one run, whose answers depend on what is declared now."""
+
+    @classmethod
+    def of(cls, enrichment: Enrichment, day: str) -> PublishedRows | None:
+        """Those of the last run; None if its lookups were declared otherwise but for `ttl`, or if it has no record."""
+        files = sorted(file for of, file in files_of_days(enrichment) if of == day)
+        record = last_published(enrichment.name, day) if files else None
+        if record is None or any(file.split("/")[-2] != record.facts.run_id for file in files):
+            return None
+        same = _answered_by(fields(enrichment)) == _answered_by(record.facts.declared.fields)
+        return cls(tuple(files)) if same else None
+
+    def input_columns(self, enrichment: Enrichment) -> pa.Schema:
+        """The columns that the files have of the input, as of now or as it was."""
+        made = {enrichment.input.partition.lower()}
+        made |= {name.lower() for lookup in enrichment.lookups for name in written_columns(lookup)}
+        found = {field.name.lower(): field for file in self.files for field in pq.read_schema(parquet_source(file))}
+        return pa.schema(
+            [field for name, field in found.items() if name not in made and not name.startswith("_")]
+        ).remove_metadata()
+
+    def expired(self, enrichment: Enrichment, *, now_us: int, ignore_ttl: bool) -> Flags:
+        """Which rows have no answer, or one that is past its time to live or was declared expired. With `ignore_ttl`,
+        as in a replay, those without an answer and the dead letters.
+        """
+        found = np.zeros(self.num_rows, np.bool_)
+        for lookup in enrichment.lookups:
+            status, at = schema.published_status(lookup.name), schema.published_answered_at(lookup.name)
+            rows = self.columns(pa.schema([(status, pa.string()), (at, pa.timestamp("us", "UTC"))]))
+            found |= ~_is_one_of(rows[status], *ANSWERS, "skipped")
+            if ignore_ttl:
+                found |= _is_one_of(rows[status], *lookup.facts().dead_letters)
+            else:
+                answered_at = rows[at].cast(pa.int64()).fill_null(now_us).to_numpy()
+                found |= _outlived(lookup, rows[status], now_us - answered_at)
+                found |= self._marked(enrichment, lookup, answered_at)
+        return found
+
+    def _marked(self, enrichment: Enrichment, lookup: Lookup, answered_at: object) -> Flags:
+        """The rows whose answer was declared expired in the ledger since it came."""
+        found = np.zeros(self.num_rows, np.bool_)
+        if enrichment.ledger is None:
+            return found
+        marks = expired_marks(LedgerFolder(enrichment.ledger.path, lookup.name, request_fingerprint(lookup)))
+        if not marks.num_rows:
+            return found
+        last = marks.group_by("key").aggregate([("answered_at", "max")])
+        keys = self._asked(lookup, hidden=lookup.reads(enrichment.pii))
+        place = pc.index_in(keys, value_set=last["key"].combine_chunks())
+        marked_at = last["answered_at_max"].cast(pa.int64()).take(place).fill_null(0).to_numpy()
+        newer: Flags = marked_at > answered_at
+        return newer
+
+    def _asked(self, lookup: Lookup, *, hidden: bool) -> pa.ChunkedArray:
+        """The key of each row as the ledger has it; null for a row without one."""
+        parts = tuple(lookup.keys)
+        texts = []
+        for file in self.files:
+            with pq.ParquetFile(parquet_source(file)) as opened:
+                for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(lookup.name)]):
+                    key = batch.column(0)
+                    columns = pa.RecordBatch.from_arrays([pc.struct_field(key, part) for part in parts], parts)
+                    whole = np.logical_and.reduce([column.is_valid().to_numpy(False) for column in columns.columns])
+                    known = key_texts(columns.filter(pa.array(whole)), parts, hidden=hidden)
+                    texts.append(known.take(pa.array(np.cumsum(whole) - 1, mask=~whole)))
+        return pa.chunked_array(texts, pa.string())
+
+
+def _answered_by(declared: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a declaration on which answers depend."""
+    return {
+        name: value
+        for name, value in declared.items()
+        if name.startswith(("lookups.", "input.row_id")) and ".ttl." not in name
+    }
+
+
+def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:
+    """Where an answer is past its time to live, by the rule of the ledger. ages: in µs."""
+    found = np.zeros(len(status), np.bool_)
+    for outcome, limit in lookup.ttl.max_age_us().items():
+        if outcome in ANSWERS and limit is not None:
+            found |= _is_one_of(status, outcome) & ((ages >= limit) | (limit == 0))  # type: ignore[operator]
+    return found
+
+
+def _is_one_of(values: pa.ChunkedArray, *wanted: str) -> Flags:
+    found: Flags = pc.is_in(values, value_set=pa.array(wanted, pa.string())).to_numpy()
+    return found
