@@ -480,6 +480,7 @@ class DayRecord(Facts):
     published_version: int | None = None
     published_at: str | None = None
     warnings: tuple[str, ...] = ()  # sentences: faults beside the day that do not hold it back
+    adds_to: str = ""  # id of the batch before, of a stream, whose figures are in these; that record is obsolete
 
     @property
     def rows_published(self) -> int:

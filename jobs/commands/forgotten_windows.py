@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from jobs.process.quiet_spark import quiet_session
+from jobs.run.published_sources import sources
 from jobs.tables import run_records
 from jobs.tables.delivery import at_hand, deliver
 from jobs.tables.published_runs import last_published
@@ -13,6 +14,7 @@ from jobs.tables.window_tables import publish_windows
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
+    from jobs.schema import DayFacts
 
 
 def remake_windows(enrichment: Enrichment, day: str) -> None:
@@ -29,9 +31,15 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
         declared = dataclasses.replace(record.facts.declared, windows=enrichment.facts().windows)
         facts = dataclasses.replace(record.facts, declared=declared)
         with at_hand(facts) as local:
-            facts = write_windows(spark, local)
+            facts = write_windows(spark, dataclasses.replace(local, input_files=_all_input_files(local)))
             if local.folder != record.facts.folder:
                 facts = deliver(facts)
     record = run_records.save(dataclasses.replace(record, facts=facts))
     for window in enrichment.windows:
         publish_windows(enrichment, window, record)
+
+
+def _all_input_files(facts: DayFacts) -> tuple[str, ...]:
+    """Those of all batches of a stream, whose last one the record is of; in the order of arrival."""
+    of_rows = frozenset().union(*map(sources, facts.files))
+    return facts.input_files if of_rows <= {*facts.input_files} else tuple(sorted(of_rows.union(facts.input_files)))

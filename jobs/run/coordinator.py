@@ -95,7 +95,8 @@ class DriverCoordinator:
     ) -> None:
         self._host, self._is_active, self._cancel, self._clock, self._sleep = host, is_active, cancel, clock, sleep
         self._secret = token(SECRET_BYTES)
-        self._frames: list[_Frame] = []
+        self._frames: dict[int, _Frame] = {}
+        self._registered = 0
         self._attempts = 0  # of tasks so far
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._seen_active: set[int] = set()
@@ -123,11 +124,15 @@ class DriverCoordinator:
             progress: Number of the listener for its progress.
             keepers: By service, the run's leases.
         """
-        self._frames.append(_Frame(once, CallShares(totals, tasks) if totals else None, progress, keepers))
+        number, self._registered = self._registered, self._registered + 1
+        self._frames[number] = _Frame(once, CallShares(totals, tasks) if totals else None, progress, keepers)
         return DriverAddress(
-            self._host, self._server.port, len(self._frames) - 1, once, bool(totals),
-            leases=bool(keepers), secret=self._secret,
-        )  # fmt: skip
+            self._host, self._server.port, number, once, bool(totals), leases=bool(keepers), secret=self._secret
+        )
+
+    def release(self, address: DriverAddress) -> None:
+        """Forget a DataFrame whose job has ended and that nobody computes again."""
+        self._frames.pop(address.frame, None)
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
         """Pass `listener` the progress messages of DataFrames that are registered with the returned number."""
@@ -173,7 +178,10 @@ class DriverCoordinator:
             raise ValueError(kind)
 
     def _welcome(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
-        frame = self._frames[message["frame"]]
+        frame = self._frames.get(message["frame"])
+        if frame is None:  # a late attempt: its job has ended
+            self._send_last(connection, AGAIN)
+            return
         stage, partition, at = int(message["stage"]), int(message["partition"]), int(message["at"])
         if frame.failed is not None:  # Spark retries a task after any failure
             self._send_last(connection, FAILED, **frame.failed)
@@ -277,8 +285,9 @@ class DriverCoordinator:
 
     def _look(self) -> None:
         """Stop the tasks of stages that are no longer active, and those that wait for a lost store."""
-        tasks = [task for frame in self._frames for task in frame.tasks.values()]
-        for frame in self._frames:
+        frames = list(self._frames.values())
+        tasks = [task for frame in frames for task in frame.tasks.values()]
+        for frame in frames:
             if frame.tasks:
                 self._fail_without_store(frame)
             if frame.tasks and frame.shares is not None:

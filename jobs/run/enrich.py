@@ -103,9 +103,10 @@ def write_out(
     results = files.taken(_by_tasks(prepared, task, RESULT))
     if sent is not None:
         sent.add(results)
-    return WrittenRows(
-        tuple(result.path for result in results), tuple(coordinator_of(prepared.sparkSession).shares_given(plan.driver))
-    )
+    coordinator = coordinator_of(prepared.sparkSession)
+    given = coordinator.shares_given(plan.driver)
+    coordinator.release(plan.driver)
+    return WrittenRows(tuple(result.path for result in results), tuple(given))
 
 
 def write_keys(
@@ -130,7 +131,9 @@ def write_keys(
         keys = run(plan, batches)
         return files.written(batch.select(columns) for batch in (without_doubt(keys) if sent is None else keys))
 
+    assert plan.driver is not None
     results = files.taken(_by_tasks(prepared, task, RESULT))
+    coordinator_of(prepared.sparkSession).release(plan.driver)
     if sent is not None:
         sent.add(results)
     return pa.concat_tables([pq.read_table(result.path, partitioning=None) for result in results])

@@ -33,15 +33,15 @@ class PublishedSources:
         return [file for file in files if str(file.resolve()) not in there]
 
     def _of_day(self, day: str) -> set[str]:
-        found: set[str] = set()
-        for of, file in files_of_days(self._enrichment):
-            if of == day:
-                if file not in self._known:
-                    self._known[file] = _sources(file)
-                found |= self._known[file]
-        return found
+        files = list(files_of_days(self._enrichment))
+        self._known = {file: known for _, file in files if (known := self._known.get(file)) is not None}
+        for of, file in files:
+            if of == day and file not in self._known:
+                self._known[file] = sources(file)
+        return {source for of, file in files if of == day for source in self._known[file]}
 
 
-def _sources(file: str) -> frozenset[str]:
+def sources(file: str) -> frozenset[str]:
+    """The input files of the rows of a file."""
     column = pq.read_table(file, columns=[SOURCE_FILE], read_dictionary=[SOURCE_FILE], partitioning=None)[SOURCE_FILE]
     return frozenset(path_of(uri) for uri in pc.unique(column).to_pylist() if uri is not None)

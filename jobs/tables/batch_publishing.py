@@ -20,7 +20,7 @@ from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.tables import audit, dead_letters, run_records, shown_elsewhere
 from jobs.tables.asked_keys import runs_in_table
-from jobs.tables.day_so_far import together
+from jobs.tables.day_so_far import after_run, together
 from jobs.tables.delivery import deliver
 from jobs.tables.delta_log import lasting, table_at
 from jobs.tables.leases import Lease
@@ -79,11 +79,14 @@ def _save_published(records: Sequence[DayRecord], batch: MicroBatch, version: in
     for record in published:
         name, day = record.facts.declared.enrichment, record.facts.day
         before = last_published(name, day)
-        if before is None or not before.facts.run_id.startswith(f"{batch.query}-"):  # a run made the day anew
+        if before is None:
             run_records.save(record)
-            continue
-        run_records.save(dataclasses.replace(record, figures=together(before.figures, record.figures)))
-        run_records.remove(name, record.facts.declared.table, run_records.path_of(before))
+        elif not before.facts.run_id.startswith(f"{batch.query}-"):  # of a day's run, whose record stays
+            run_records.save(dataclasses.replace(record, figures=after_run(before.figures, record.figures)))
+        else:
+            both = together(before.figures, record.figures)
+            run_records.save(dataclasses.replace(record, figures=both, adds_to=before.facts.run_id))
+            run_records.remove(name, record.facts.declared.table, run_records.path_of(before))
     return published
 
 

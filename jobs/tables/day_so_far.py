@@ -10,6 +10,12 @@ from typing import Any
 from jobs.schema import Billed, DayMetrics, LookupMetrics, RequestMetrics
 
 
+def after_run(run: DayMetrics, now: DayMetrics) -> DayMetrics:
+    """The figures of a day as its run has left it and of a batch. What the run billed stays in its own record."""
+    unbilled = tuple(replace(one, billed=None) for one in run.lookups)
+    return together(replace(run, lookups=unbilled), now)
+
+
 def together(before: DayMetrics, now: DayMetrics) -> DayMetrics:
     """The figures of a day's batches so far and of one more. What no sum tells, as a latency, is of the last one."""
     known = {one.name: one for one in before.lookups}

@@ -90,8 +90,10 @@ def remove(enrichment: str, table: str, path: Path) -> None:
 
 
 def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
-    """All records of an enrichment, or of one day of it, oldest first."""
-    records = [record for path in _files(enrichment, day) if (record := _read(path)) is not None]
+    """All records of an enrichment, or of one day of it, oldest first; none whose figures are in another one."""
+    found = [record for path in _files(enrichment, day) if (record := _read(path)) is not None]
+    added = {record.adds_to for record in found}  # a kill may have left them
+    records = [record for record in found if record.facts.run_id not in added]
     return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
 
 

@@ -1,6 +1,7 @@
 """A stream by its command: files are enriched as they come, each row once, whatever happens in between."""
 
 import asyncio
+import datetime as dt
 import json
 import os
 import shutil
@@ -9,8 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,12 +25,15 @@ from deltalake import DeltaTable, write_deltalake
 from data_quality import batch, day
 from data_quality.day_quality import CHECKS, DayQuality
 from demo.killing import kill_tree
+from jobs.commands.costs import costs_of
+from jobs.commands.replay import prepare
 from jobs.declare.loading import load
 from jobs.errors import DeclarationError
 from jobs.process import stream_state
 from jobs.process.enrich_stream import Stream, Trigger, main
 from jobs.run.day import run_day
 from jobs.run.enrich_day import WRONG
+from jobs.run.options import RunOptions
 from jobs.tables import run_records
 from jobs.tables.leases import leased
 from jobs.tables.published_runs import last_published
@@ -132,6 +138,70 @@ def test_the_record_of_a_day_has_the_figures_of_all_its_batches(project, spark):
     assert (record.figures.rows_in, record.figures.rows_out) == (6, 6)
     assert (weather.outcomes["ok"], weather.calls, weather.from_ledger, weather.requests.sent) == (6, 4, 2, 4)
     assert weather.latency_p50_ms is not None
+
+
+def test_a_batch_is_billed_once_though_a_kill_left_the_record_of_the_one_before(project, spark):
+    declared = Path("declared/towns.py")
+    priced = 'max_concurrency=4, prices=[Price("0.50 USD")]'
+    declared.write_text(declared.read_text().replace("max_concurrency=4", priced))
+    project.put("a", range(3))
+    project.run()
+    (before,) = Path(f"data/runs/towns/{DAY}").glob("*.json")
+    left = before.read_text()
+    project.put("b", range(3, 7))
+    project.run()
+    before.write_text(left)  # as of a kill between the record with both figures and the removal of this one
+    (record,) = run_records.load("towns")
+    assert record.figures.rows_out == 7
+    month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
+    assert costs_of(month).totals() == {"USD": Decimal("3.50")}
+    publish_day(DAY)
+    project.put("c", [7, 8])
+    project.run()
+    assert last_published("towns", DAY).figures.rows_out == 9
+    assert costs_of(month).totals() == {"USD": Decimal("4.50")}
+
+
+def test_forget_and_replay_reach_the_rows_of_all_batches_of_a_day(project, spark, service, monkeypatch):
+    declared = Path("declared/towns.py")
+    lenient = 'towns = Enrichment(tolerance=Tolerance(error=1.0), ledger=Ledger("data/ledger"), '
+    declared.write_text(
+        declared.read_text()
+        .replace("towns = Enrichment(", lenient)
+        .replace("timeout=5.0", 'timeout=5.0, on_miss="dead_letter"')
+    )
+    missing = {"town-2", "town-3"}
+
+    async def answer(request):
+        if request.path.rpartition("/")[2] in missing:
+            return web.Response(status=404)
+        return await service.weather(request)
+
+    service.answer = answer
+    for name, numbers in (("a", [1, 2]), ("b", [2, 3]), ("c", [4])):
+        project.put(name, numbers)
+        project.run()
+    letters = DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table()["_key"].to_pylist()
+    assert sorted(letters) == ['["town-2"]', '["town-2"]', '["town-3"]']
+
+    assert command_line(["forget", "weather", "--key", "town=town-2", "--package", "declared"]) == 0
+    assert project.rows() == [1, 3, 4]
+    assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table()["_key"].to_pylist() == ['["town-3"]']
+    assert last_published("towns", DAY).figures.rows_out == 3
+    project.put("d", [5])
+    project.run()
+    assert (project.rows(), last_published("towns", DAY).figures.rows_out) == ([1, 3, 4, 5], 4)
+
+    asked = len(service.log)
+    missing.clear()
+    Path(f"data/raw/towns/date={DAY}/a.parquet").unlink()  # forget leaves the input to its owner
+    project.put("b", [3])
+    towns = load("declared.towns:towns")
+    assert prepare(towns, DAY) == 1
+    publish_day(DAY, rules=RunOptions(ignore_ttl=True))
+    assert service.log[asked:] == ["/v1/town-3"]
+    rows = DeltaTable(TABLE).to_pyarrow_table().to_pylist()
+    assert {row["number"]: row["temp_c"] for row in rows} == dict.fromkeys([3, 4, 5], 3.9)
 
 
 def test_a_row_behind_the_watermark_of_the_batches_before_is_counted_as_late(project, spark):
@@ -319,9 +389,10 @@ async def refuse(_request):
     return web.Response(status=400)
 
 
-def publish_day(date, enrichment=None):
-    record = run_day(enrichment or load("declared.towns:towns"), date, f"run-{date}", checks=CHECKS)
-    with leased(TABLE, date, f"run-{date}") as lease:
+def publish_day(date, enrichment=None, rules=None):
+    run_id = f"run-{date}-{uuid.uuid4().hex}"
+    record = run_day(enrichment or load("declared.towns:towns"), date, run_id, rules=rules, checks=CHECKS)
+    with leased(TABLE, date, run_id) as lease:
         publish(record, lease)
 
 
