@@ -294,6 +294,7 @@ class DeclaredFacts(Facts):
     windows: tuple[WindowFacts, ...] = ()
     fields: dict[str, str] = field(default_factory=dict)  # declared field -> a hash of its value
     iceberg: str = ""  # the Iceberg table that shows the published one; empty: none
+    parquet: str = ""  # the same for a folder of Parquet
 
 
 @dataclass(frozen=True)

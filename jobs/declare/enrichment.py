@@ -163,10 +163,13 @@ class Output:
             s3://bucket/orders.
         iceberg: An Iceberg table that shows the same files, `catalog.namespace.table`; pyiceberg's configuration names
             the catalog.
+        parquet: A folder that shows the published columns as `<partition>=<day>/*.parquet`, a copy for readers without
+            a table format; on a disk, because a store cannot exchange a folder for another.
     """
 
     path: str
     iceberg: str = field(default="", metadata=WHERE_DECLARED)
+    parquet: str = field(default="", metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "output")
@@ -174,6 +177,11 @@ class Output:
         if self.iceberg and not ICEBERG_NAME.fullmatch(self.iceberg):
             raise DeclarationError(
                 f"output: iceberg is {self.iceberg!r}; it must be the table's name, as catalog.namespace.table."
+            )
+        if is_url(self.parquet):
+            raise DeclarationError(
+                f"output: parquet is {self.parquet!r}; it must be a folder on a disk: a store cannot exchange the "
+                "folder of a day for another. Readers of the store read the table itself."
             )
         if is_url(self.path):  # the tables beside it are named after it
             object.__setattr__(self, "path", self.path.rstrip("/"))
@@ -440,7 +448,7 @@ class Enrichment:
                 raise DeclarationError(f"window {window.name}: key: {column!r} is a column that every window has.")
 
     def _check_tables(self) -> None:
-        if message := find_own_conflict(self.input.path, self.tables()):
+        if message := find_own_conflict(self.input.path, self.tables(), self.output.parquet):
             raise DeclarationError(message)
         if self.input.table and self.input.table == self.output.iceberg:
             raise DeclarationError(f"output: iceberg is {self.input.table!r}, the input itself; name another table.")
@@ -484,6 +492,7 @@ class Enrichment:
             fields=fields(self),
             windows=tuple(replace(window.facts(), zone=self.zone) for window in self.windows),
             iceberg=self.output.iceberg,
+            parquet=self.output.parquet,
         )
 
 

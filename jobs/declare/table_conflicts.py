@@ -12,6 +12,8 @@ from jobs.storage.urls import beside, is_url, plain
 
 DROPPED = "__dropped"  # suffix of the table of rows that arrived after all their windows closed
 
+PARQUET = "folders of Parquet"  # that show the published table
+
 
 class TablePath(NamedTuple):
     """A folder and the name of its content for messages."""
@@ -29,6 +31,9 @@ class Shown(Protocol):
 
     @property
     def iceberg(self) -> str: ...
+
+    @property
+    def parquet(self) -> str: ...
 
 
 class Writer(Protocol):
@@ -60,11 +65,15 @@ def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]
     ]
 
 
-def find_own_conflict(input_path: str, tables: Sequence[TablePath]) -> str:
+def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str = "") -> str:
     """One sentence why a table of an enrichment cannot be written; empty if all can. input_path: empty for a table that
-    a catalog places.
+    a catalog places. parquet: the folder that shows the published table; empty for none.
     """
     read = TablePath(input_path, "input")
+    folder = TablePath(parquet, PARQUET)
+    for one in (*tables, *([read] if input_path else [])):
+        if parquet and (one.holds(folder) or folder.holds(one)):
+            return f"output: parquet: {parquet} is {one.path} ({one.what}), inside or around it; name another folder."
     for one in tables:
         if input_path and one.holds(read):  # Delta's vacuum removes files that are not in the table
             return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
@@ -85,7 +94,7 @@ def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]])
         if enrichment.output.iceberg and enrichment.output.iceberg == other.output.iceberg:
             both = enrichment.output.iceberg
             return f"{reference} and {other_reference} both write {both}; name another (Output.iceberg)."
-        for own, its in product(enrichment.tables(), other.tables()):
+        for own, its in product(_written(enrichment), _written(other)):
             if own.holds(its) and its.holds(own):
                 both = "" if own.what == its.what == "table" else f", {_both(own, its)}"
                 return f"{reference} and {other_reference} both write {own.path}{both}; move one (Output.path)."
@@ -96,6 +105,10 @@ def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]])
                     f"{other_reference}; move one (Output.path)."
                 )
     return ""
+
+
+def _written(one: Writer) -> list[TablePath]:
+    return [*one.tables(), *([TablePath(one.output.parquet, PARQUET)] if one.output.parquet else [])]
 
 
 def _spelled(path: str) -> PurePath:

@@ -23,7 +23,7 @@ NONE_BEFORE = -1  # offset before the first batch
 
 
 def check_streamable(enrichment: Enrichment) -> None:
-    """Raise DeclarationError for an input that no stream reads, and for a table on an object store."""
+    """Raise DeclarationError for an input that no stream reads, and for an output that none publishes."""
     declared = enrichment.input
     if declared.format not in ("parquet", "delta") or is_url(declared.path):
         what = f"is at {declared.path}" if is_url(declared.path) else f"is {declared.format}"
@@ -35,6 +35,12 @@ def check_streamable(enrichment: Enrichment) -> None:
         raise DeclarationError(
             f"{enrichment.name}: output: a stream publishes to a folder on a disk, and this one is at "
             f"{enrichment.output.path}. Run its days: `tidegate run {enrichment.name} --day ...`."
+        )
+    if enrichment.output.parquet:
+        raise DeclarationError(
+            f"{enrichment.name}: output: parquet: each batch of a stream would write the whole day to "
+            f"{enrichment.output.parquet} anew. Leave it out, or run its days: `tidegate run {enrichment.name} --day "
+            "...`."
         )
 
 

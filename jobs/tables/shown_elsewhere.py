@@ -1,4 +1,5 @@
-"""Where else the published table is shown (`Output.iceberg`): after each commit, and before old files go.
+"""Where else the published table is shown (`Output.iceberg`, `Output.parquet`): after each commit, and before old files
+go.
 
 Loads pyiceberg for declarations that name an Iceberg table only.
 """
@@ -13,6 +14,7 @@ from deltalake import Field, Schema
 
 from jobs.declare.extras import require_extra
 from jobs.schema import DeclaredFacts
+from jobs.tables import shown_as_parquet
 from jobs.tables.delta_log import day_type
 from jobs.tables.publishers import alone_with
 from jobs.tables.type_check import answer_fields
@@ -28,11 +30,13 @@ def show(declared: DeclaredFacts) -> None:
         from jobs.tables.shown_as_iceberg import show as show_as_iceberg
 
         show_as_iceberg(declared)
+    if declared.parquet:
+        shown_as_parquet.show(declared)
 
 
 def catch_up(declared: DeclaredFacts) -> None:
     """Show what a crash after the commit left unshown. Raises TidegateError."""
-    if declared.iceberg:
+    if declared.iceberg or declared.parquet:
         with alone_with(declared.table):
             show(declared)
 
@@ -47,6 +51,8 @@ def forget_versions(declared: DeclaredFacts, older_than: timedelta) -> None:
 
 def check_shown(enrichment: Enrichment, day: InputDay) -> None:
     """Check before any call that the published columns can be shown. Raises DeclarationError."""
+    if enrichment.output.parquet:
+        shown_as_parquet.refuse_foreign(enrichment)
     if enrichment.output.iceberg:
         require_extra("iceberg", f"{enrichment.name}: output: iceberg")
         from jobs.tables.shown_as_iceberg import refuse_unfit

@@ -1,7 +1,7 @@
 """One enrichment as Dagster knows it: the names of its assets, its jobs and its days."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -104,12 +104,22 @@ def input_folders(enrichment: Enrichment) -> tuple[str, ...]:
     return tuple(enrichment.input.table.split(".")) if enrichment.input.table else folders_of(enrichment.input.path)
 
 
+def output_folders(enrichment: Enrichment) -> Iterator[tuple[str, ...]]:
+    """The same of each place in which the published table is an input of others."""
+    output = enrichment.output
+    yield folders_of(output.path)
+    if output.iceberg:
+        yield tuple(output.iceberg.split("."))
+    if output.parquet:
+        yield folders_of(output.parquet)
+
+
 def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
     """The same, each with the enrichment that publishes its input, if one does; the other inputs are named by as many
     of their last folders as tell them from each other: one where that does.
     """
     folders = {declared.name: input_folders(declared.enrichment) for declared in all_declared}
-    published = {folders_of(declared.enrichment.output.path): declared for declared in all_declared}
+    published = {place: declared for declared in all_declared for place in output_folders(declared.enrichment)}
     paths = set(folders.values())
 
     def name(path: tuple[str, ...]) -> tuple[str, ...]:

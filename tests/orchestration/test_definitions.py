@@ -237,6 +237,18 @@ def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_foll
     assert dg.AssetKey(["raw", "flights_enriched"]) not in repository.asset_graph.get_all_asset_keys()
 
 
+@pytest.mark.parametrize(
+    "source", [Input(format="iceberg", table="lake.shop.flights"), Input(path="./data/plain/flights/")]
+)
+def test_an_enrichment_stands_behind_another_wherever_that_one_shows_its_table(source):
+    after = reading("after", "data")
+    after = dataclasses.replace(after, enrichment=dataclasses.replace(after.enrichment, input=source))
+    shown = dataclasses.replace(flights.output, iceberg="lake.shop.flights", parquet="data/plain/flights")
+    both = [Declared("a:flights", dataclasses.replace(flights, output=shown)), after]
+    asset = definitions_of(both, SparkProgram()).get_repository_def().asset_graph.get(dg.AssetKey("after"))
+    assert {key.to_user_string() for key in asset.parent_keys} == {"flights_enriched"}
+
+
 def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
     package = write_package(tmp_path, monkeypatch, later=("later", "data/published/later"))
     assert [(found.reference, found.name) for found in enrichments_in(package)] == [

@@ -204,3 +204,5 @@ def test_skipping_changes_is_for_delta_and_a_stream_for_parquet_and_delta_on_a_d
             DeclarationError, match="a stream reads folders of Parquet files or a Delta table, on a disk"
         ):
             check_streamable(replace(MOODS, input=wrong))
+    with pytest.raises(DeclarationError, match="each batch of a stream would write the whole day to plain anew"):
+        check_streamable(replace(MOODS, output=Output(path="out", parquet="plain")))

@@ -1,0 +1,36 @@
+"""Puts a new folder in the place of another, where the kernel can in one step."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
+NOT_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # an older kernel, or a file system of another machine
+
+
+def exchange(new: Path, old: Path) -> None:
+    """Make `new` the folder at `old`, and what was there the folder at `new`; without one there `new` is gone.
+
+    On a file system that cannot exchange names, as NFS, there is no folder at `old` for a moment. Raises OSError.
+    """
+    if not old.is_dir():
+        new.rename(old)
+    elif not _exchanged(new, old):
+        aside = new.with_name(f"{new.name}.old")
+        old.rename(aside)
+        new.rename(old)
+        aside.rename(new)
+
+
+def _exchanged(new: Path, old: Path) -> bool:
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if not rename(AT_FDCWD, os.fsencode(new), AT_FDCWD, os.fsencode(old), RENAME_EXCHANGE):
+        return True
+    if (error := ctypes.get_errno()) in NOT_HERE:
+        return False
+    raise OSError(error, os.strerror(error), str(old))
