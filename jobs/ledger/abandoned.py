@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
+from jobs.ledger.store import NO_FOLDERS
 from jobs.storage.stored_files import error_text
 
 if TYPE_CHECKING:
@@ -31,14 +32,16 @@ def remove_abandoned(
     before = clock() - older_than.total_seconds()
     abandoned = [run_id for run_id, last in newest.items() if last < before]
     for run_id in abandoned:
-        for name in folder.names(f"{RUNS}/{run_id}"):
-            folder.delete(name)
-        if folder.filesystem.type_name == "local":  # elsewhere a folder is a prefix of names
-            _delete_dir(folder, f"{RUNS}/{run_id}")
+        remove_run(folder, run_id)
     return len(abandoned)
 
 
-def _delete_dir(folder: LedgerFolder, name: str) -> None:
+def remove_run(folder: LedgerFolder, run_id: str) -> None:
+    """Delete the folder of a run, if it has one. Raises LedgerError."""
+    name = f"{RUNS}/{run_id}"
+    folder.delete(*folder.names(name))
+    if folder.filesystem.type_name in NO_FOLDERS:
+        return
     try:
         folder.filesystem.delete_dir(f"{folder.path}/{name}")
     except FileNotFoundError:

@@ -22,9 +22,8 @@ LONGEST = 60  # displayed characters of a value
 
 
 def write_request(folder: LedgerFolder, lookup: Lookup) -> None:
-    """Write the request beside the answers, unless it exists. Raises LedgerError."""
-    if read_request(folder) is None:
-        folder.replace(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
+    """Write the request beside the answers; it is the same each time. Raises LedgerError."""
+    folder.replace(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
 
 
 def read_request(folder: LedgerFolder) -> dict[str, Any] | None:

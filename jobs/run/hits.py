@@ -12,19 +12,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
-from jobs.ledger.abandoned import RUNS
+from jobs.ledger.abandoned import RUNS, remove_run
 from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
-from jobs.ledger.store import LedgerFolder
+from jobs.ledger.store import PARTS, LedgerFolder
 from jobs.run.judged_answers import without_old_errors
 from jobs.run.key_columns import ROWS, TEXT
 from jobs.storage.urls import is_url
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jobs.run.driver_keys import DriverKeys
 
 BEAT = "run.json"  # in it; written again every BEAT_EVERY s
-BEAT_EVERY = 5.0
+BEAT_EVERY = 10.0
 
 _log = logging.getLogger("tidegate.ledger")
 
@@ -119,23 +119,28 @@ def with_index(plan: LedgerPlan, answers: pa.Table, clock: Callable[[], int] = t
     return replace(plan, index=path)
 
 
-def knows_nothing(folder: LedgerFolder) -> bool:
-    return not folder.parts() and not folder.names(COMPACTED)
+class Found(NamedTuple):
+    """What was in the ledger when a run had made its folder. others: runs that have one: they ask too, or crashed."""
+
+    others: list[str]
+    has_answers: bool
 
 
-def register_run(plan: LedgerPlan) -> list[str]:
-    """Make this run's folder, so that others see it; returns the other runs that have one: they ask too, or crashed.
+def register_run(plan: LedgerPlan) -> Found:
+    """Make this run's folder, so that others see it, and look who and what else is there.
 
     What a run has whose process is known to be gone is taken away at once, so that nobody waits for it, and the runs
     after this one do not take it for one that asks.
     """
     heartbeat(plan)
     folder = folder_of(plan)
-    others = {name.split("/")[1] for name in folder.names(RUNS)} - {plan.run_id}
+    names = folder.names()
+    others = {name.split("/")[1] for name in names if name.startswith(f"{RUNS}/")} - {plan.run_id}
     for run in sorted(others):
         if _is_gone(folder, run):
             unregister_run(replace(plan, run_id=run))
-    return sorted(others)
+    has_answers = any(name.startswith((f"{PARTS}/", f"{COMPACTED}/")) for name in names)
+    return Found(sorted(others), has_answers)
 
 
 def heartbeat(plan: LedgerPlan) -> None:
@@ -193,10 +198,6 @@ def unregister_run(plan: LedgerPlan) -> None:
     """Remove this run's folder. Files that cannot be removed stay, with a warning, for the ledger's clean-up."""
     folder = folder_of(plan)
     try:
-        for name in folder.names(f"{RUNS}/{plan.run_id}"):
-            folder.delete(name)
-        folder.filesystem.delete_dir(f"{folder.path}/{RUNS}/{plan.run_id}")
-    except FileNotFoundError:
-        return
-    except (LedgerError, OSError) as error:
+        remove_run(folder, plan.run_id)
+    except LedgerError as error:
         _log.warning("ledger %s: run %s left files behind: %s", folder.path, plan.run_id, error)

@@ -22,7 +22,7 @@ from jobs.ledger.stored_request import write_request
 from jobs.run.by_row import begin_deciding, decided
 from jobs.run.caps import divided_by_need
 from jobs.run.day_keys import KeySource
-from jobs.run.hits import find_hits, folder_of, heartbeats, knows_nothing, register_run, unregister_run, with_index
+from jobs.run.hits import Found, find_hits, folder_of, heartbeats, register_run, unregister_run, with_index
 from jobs.run.key_columns import HASH, ROWS, TASK
 from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
 
@@ -73,8 +73,8 @@ def prepare_ledger(
         stack.enter_context(heartbeats([ledger for ledger in plan.ledgers if ledger is not None]))
         # all of them before any look: of two runs at least one sees the other, and it lists no key of any lookup, so
         # that no two runs ever wait for each other's rows
-        others = [_begin(plan, place, stack) for place in range(len(plan.lookups))]
-        look = partial(_look, prepared, plan, others, day=day, seed=seed, stack=stack)
+        there = [_begin(plan, place, stack) for place in range(len(plan.lookups))]
+        look = partial(_look, prepared, plan, there, day=day, seed=seed, stack=stack)
         looks = [look(place) for place in range(len(plan.lookups))]
         first = {place: look.first for place, look in enumerate(looks) if look.first is not None}
         found = replace(
@@ -103,7 +103,7 @@ class _Look:
 def _look(
     prepared: DataFrame,
     plan: PartitionPlan,
-    others: Sequence[Sequence[str]],
+    there: Sequence[Found],
     place: int,
     *,
     day: InputDay | None,
@@ -112,12 +112,12 @@ def _look(
 ) -> _Look:
     """Find what the ledger knows of the keys, and which of them are asked before the rows; tell other runs the rest.
 
-    others: per lookup, the runs that lived when this one began.
+    there: per lookup, what its ledger had when this run began.
     """
-    ledger, names, alone = plan.ledgers[place], plan.layout.keys[place], not any(others)
+    ledger, names, alone = plan.ledgers[place], plan.layout.keys[place], not any(one.others for one in there)
     source = KeySource(prepared, names, plan.lookups[place], day)
     shares = plan.may_call and plan.lookups[place].cache is not None
-    if plan.cap is None and alone and (ledger is None or knows_nothing(folder_of(ledger))):
+    if plan.cap is None and alone and not there[place].has_answers:
         # nothing can be known, so that repeats are all there is to look for
         found = source.hashes() if shares else None
         if found is None or not found.repeat:
@@ -130,7 +130,7 @@ def _look(
     _tell(prepared, plan, place, by_row[HASH].to_numpy())
     if not keys.num_rows:
         return _Look(indexed, hits)
-    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys, tuple(others[place])))
+    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys, tuple(there[place].others)))
 
 
 def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
@@ -144,16 +144,16 @@ def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
     return repeated, hits.missing.filter(pc.equal(hits.missing[ROWS], 1))
 
 
-def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> list[str]:
-    """Make the run's folder in the ledger until its end; returns the other runs that have one."""
+def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> Found:
+    """Make the run's folder in the ledger until its end; returns what else is there."""
     ledger = plan.ledgers[place]
     if ledger is None:
-        return []
+        return Found([], has_answers=False)
     stack.callback(unregister_run, ledger)
     begin_deciding(ledger)
-    others = register_run(ledger)
+    found = register_run(ledger)
     write_request(folder_of(ledger), plan.lookups[place])
-    return others
+    return found
 
 
 def _tell(prepared: DataFrame, plan: PartitionPlan, place: int, by_row: Hashes) -> None:

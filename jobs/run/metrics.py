@@ -28,6 +28,7 @@ from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMe
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from pyarrow import fs
 
     from jobs.ledger.plan import LedgerPlan
     from jobs.task.plan import PartitionPlan
@@ -249,14 +250,17 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
     if not any(plan.ledgers):
         return counted
     ledgers = {lookup.name: ledger for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True) if ledger}
-    lookups = tuple(replace(one, stored=stored_by(ledgers[one.name])) for one in counted.lookups)
-    return replace(counted, lookups=lookups, ledger_bytes=sum(folder_of(one).bytes() for one in ledgers.values()))
+    files = {name: folder_of(ledger).files() for name, ledger in ledgers.items()}
+    lookups = tuple(replace(one, stored=stored_by(ledgers[one.name], files[one.name])) for one in counted.lookups)
+    size = sum(file.size or 0 for found in files.values() for file in found)
+    return replace(counted, lookups=lookups, ledger_bytes=size)
 
 
-def stored_by(ledger: LedgerPlan) -> int:
-    """Answers and misses that the run stored."""
+def stored_by(ledger: LedgerPlan, files: Sequence[fs.FileInfo]) -> int:
+    """Answers and misses that the run stored. files: all that the ledger of the lookup has."""
     folder = folder_of(ledger)
-    parts = [part for run in (ledger.run_id, run_of_keys(ledger.run_id)) for part in folder.parts(run)]
+    own = tuple(f"{run}/" for run in (ledger.run_id, run_of_keys(ledger.run_id)))
+    parts = [part for part in folder.parts_among(files) if part.startswith(own)]
     tables = (table for _, table in read_parts(folder, parts) if table is not None)
     answers = pa.array(ANSWERS)
     return sum(pc.sum(pc.is_in(table["outcome"], value_set=answers)).as_py() or 0 for table in tables)

@@ -23,7 +23,7 @@ from jobs import schema
 from jobs.clients.registry import client_for
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredAnswer
-from jobs.ledger.generations import contents
+from jobs.ledger.generations import contents, newest_generation
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.resolution import NEVER, times_of
 from jobs.ledger.scan import KeySet, matches
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import LedgerPlan
     from jobs.ledger.resolution import Ints
+    from jobs.ledger.store import LedgerFolder
     from jobs.schema import DayFacts
 
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
@@ -181,14 +182,16 @@ class Pairs:
         self._unsure.update(pairs[self._hashes[pairs] != hashes].tolist())
         return pairs[first], found.filter(pa.array(first))
 
-    def missing(self, *, compacted: bool) -> tuple[Ints, list[str]]:
+    def missing(self, *, compacted: Callable[[], bool]) -> tuple[Ints, list[str]]:
         """The pairs without an answer, each with NONE or GONE. compacted: since the run began, older answers may be
         gone where there are newer ones.
         """
         pairs: Ints = np.flatnonzero(~self._seen)
+        if not len(pairs):
+            return pairs, []
         newest, by_ledger = self._newest[self._places[pairs]], self.table[BY_LEDGER].to_numpy()[pairs]
         never_kept = ~by_ledger & (newest <= self.begun)
-        replaced = compacted & ((newest > self._times[pairs]) | (newest == NEVER))
+        replaced = compacted() & ((newest > self._times[pairs]) | (newest == NEVER))
         return pairs, np.where(never_kept | replaced, GONE, NONE).tolist()
 
     def instead(self) -> dict[int, str]:
@@ -244,10 +247,7 @@ def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Map
                     numbers, answers = pairs.take(found)
                     if len(numbers):
                         file.write_table(_lines(table, numbers, answers["outcome"], answers["response"]))
-                # listed anew: what came while the files were read has taken some of them in
-                generation = contents(folder).generation
-                compacted = generation is not None and generation.completed_at > begun
-                missing, message = pairs.missing(compacted=compacted)
+                missing, message = pairs.missing(compacted=lambda: _compacted_since(folder, begun))
                 file.write_table(
                     _lines(table, missing, pa.array(message, pa.string()), pa.nulls(len(missing), pa.string()))
                 )
@@ -255,6 +255,12 @@ def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Map
             continue
         return pairs.instead()
     raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
+
+
+def _compacted_since(folder: LedgerFolder, begun: int) -> bool:
+    """Listed anew: what came while the files were read has taken some of them in."""
+    generation = newest_generation(folder)
+    return generation is not None and generation.completed_at > begun
 
 
 def _file_schema(table: pa.Table) -> pa.Schema:

@@ -63,6 +63,14 @@ def read(place: str) -> ReadObject | None:
             return None
 
 
+def content(place: str) -> bytes:
+    """What is in the object. Raises FileNotFoundError without it, and OSError."""
+    found = read(place)
+    if found is None:
+        raise FileNotFoundError(f"there is no object {place}")
+    return found.data
+
+
 def write(place: str, data: bytes) -> Tag:
     """Write the object in place of any other. Raises OSError."""
     import obstore

@@ -5,10 +5,11 @@ Made from the run's files, without calls.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.declare.calendar import column_value
@@ -20,16 +21,17 @@ def table_of(table: str) -> str:
     return f"{table}__audit"
 
 
-def write(facts: DayFacts) -> DeltaTable | None:
+def write(facts: DayFacts) -> Callable[[], object]:
     """Write the audit rows of this run beside those of the published run, as `by_run.write`. Idempotent."""
+    table = table_of(facts.declared.table)
     files = [file for file in facts.published_files if pq.read_metadata(file).num_rows]
     if not files:
-        return None
+        return by_run.write(table, facts, None)
     dataset = ds.dataset(files, format="parquet")
     columns = {name: ds.field(name) for name in _columns(facts, dataset.schema)}
     columns[by_run.RUN] = ds.scalar(facts.run_id)
     columns[facts.declared.partition] = ds.scalar(column_value(facts.day))
-    return by_run.write(table_of(facts.declared.table), facts, dataset.scanner(columns=columns).to_reader())
+    return by_run.write(table, facts, dataset.scanner(columns=columns).to_reader())
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:

@@ -8,13 +8,12 @@ its record and its files.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.declare.calendar import column_value
@@ -38,14 +37,12 @@ def table_of(table: str) -> str:
     return f"{table}__dead_letters"
 
 
-def write(facts: DayFacts) -> DeltaTable | None:
+def write(facts: DayFacts) -> Callable[[], object]:
     """Write the letters of this run beside those of the published run, as `by_run.write`. Idempotent."""
     batches = letters(facts)
     first = next(batches, None)
-    if first is None:
-        return None
-    reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-    return by_run.write(table_of(facts.declared.table), facts, reader)
+    rows = None if first is None else pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+    return by_run.write(table_of(facts.declared.table), facts, rows)
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:

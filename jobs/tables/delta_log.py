@@ -29,11 +29,16 @@ def checkpoints_of(table: str) -> dict[str, str]:
     return {"delta.checkpointInterval": "10"} if is_url(table) else {}
 
 
-def saying_format() -> CommitProperties:
-    """For the commit that makes a table: the log keeps it as a transaction, which Delta reads with the table. A table
-    without one is of format 1.
+def format_mark() -> Transaction:
+    """For the commit that makes a table: the log keeps the format as a transaction, which Delta reads with the table. A
+    table without one is of format 1.
     """
-    return CommitProperties(app_transactions=[Transaction(FORMAT_NAME, FORMAT)])
+    return Transaction(FORMAT_NAME, FORMAT)
+
+
+def saying_format() -> CommitProperties:
+    """Of a commit that makes a table, and says nothing else."""
+    return CommitProperties(app_transactions=[format_mark()])
 
 
 def day_type(every: Every) -> PrimitiveType:
@@ -48,7 +53,7 @@ def table_at(path: str) -> DeltaTable | None:
         TidegateError: Its log exists but cannot be read; the table is then not taken for missing. Or it is of a
             newer format than this Tidegate knows.
     """
-    table = _opened(path)
+    table = opened(path)
     if table is not None and (written := table.transaction_version(FORMAT_NAME) or 1) > FORMAT:
         raise TidegateError(
             f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade it, or publish to "
@@ -57,7 +62,8 @@ def table_at(path: str) -> DeltaTable | None:
     return table
 
 
-def _opened(path: str) -> DeltaTable | None:
+def opened(path: str) -> DeltaTable | None:
+    """As `table_at`, of a table beside one that was opened by it: both have one format."""
     try:
         if not is_url(path):
             return DeltaTable(path) if DeltaTable.is_deltatable(path) else None

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from jobs import schema
 from jobs.declare.calendar import is_day
@@ -25,7 +25,7 @@ from jobs.schema import DayFacts, DayRecord
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, by_run, dead_letters, run_records, shown_elsewhere
 from jobs.tables.delivery import deliver, discard_work
-from jobs.tables.delta_log import checkpoints_of, day_type, lasting, saying_format, table_at
+from jobs.tables.delta_log import checkpoints_of, day_type, format_mark, lasting, saying_format, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 
@@ -71,20 +71,16 @@ def publish(
 def _committed(record: DayRecord, there: DeltaTable | None) -> int:
     """Commit audit and dead letters, then the day, then remove rows of other runs. Returns the day's version."""
     facts = record.facts
-    written = audit.write(facts), dead_letters.write(facts)
+    remove_other_runs = audit.write(facts), dead_letters.write(facts)
     try:
         before = facts.changes.over if facts.changes else None
-        version = (
-            replace_day(created(facts), record, before=0)
-            if there is None
-            else replace_day(there, record, before=before)
-        )
+        version = first_day(record) if there is None else replace_day(there, record, before=before)
     except PublishConflict:
         for table in beside(facts):
             by_run.remove(table, facts)
         raise
-    for table, opened in zip(beside(facts), written, strict=True):
-        by_run.keep_only(table, facts, opened)
+    for remove in remove_other_runs:
+        remove()
     return version
 
 
@@ -103,8 +99,26 @@ def published_columns(facts: DayFacts) -> list[str]:
     return columns
 
 
+def first_day(record: DayRecord) -> int:
+    """Create the table with this day, in one commit; on top of the table of who was first, if somebody was. Returns the
+    version.
+    """
+    facts = record.facts
+    try:
+        create_table_with_add_actions(
+            facts.declared.table, delta_schema(facts), [*add_actions(facts)], mode="error",
+            partition_by=[facts.declared.partition], name=facts.declared.enrichment,
+            configuration=checkpoints_of(facts.declared.table), commit_properties=_properties(record, 1, format_mark()),
+        )  # fmt: skip
+    except DeltaError:
+        if (there := table_at(facts.declared.table)) is None:
+            raise
+        return replace_day(there, record, before=0)
+    return 0
+
+
 def created(facts: DayFacts) -> DeltaTable:
-    """The published table, created empty, because Delta may accept two first commits with files."""
+    """The published table, created empty."""
     try:
         return _create(facts)
     except DeltaError:  # an object store took the commit, and its answer was lost
@@ -131,10 +145,11 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
     facts = record.facts
     partition = facts.declared.partition
     columns = delta_schema(facts) if facts.files else table.schema()
+    was_read = before is None  # from this very version of the table; each time costs a request for each commit
     before = table.transaction_version(transaction_of(facts)) or 0 if before is None else before
     for _ in range(COMMIT_TRIES):
-        add_columns(table, columns)
-        if (table.transaction_version(transaction_of(facts)) or 0) != before:
+        was_read &= not add_columns(table, columns)
+        if not was_read and (table.transaction_version(transaction_of(facts)) or 0) != before:
             break
         try:
             table.create_write_transaction(
@@ -143,9 +158,9 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
             )  # fmt: skip
         except CommitFailedError:
             table.update_incremental()
+            was_read = False
         else:
-            table.update_incremental()
-            return table.version()
+            return table.version() + 1
     if _is_own(table, record):
         return table.version()
     raise PublishConflict(
@@ -163,17 +178,17 @@ def transaction_of(facts: DayFacts) -> str:
     return f"{facts.declared.partition}={facts.day}"
 
 
-def _properties(record: DayRecord, version: int) -> CommitProperties:
+def _properties(record: DayRecord, version: int, *also: Transaction) -> CommitProperties:
     metadata = {
         "tidegate.run_id": record.facts.run_id,
         "tidegate.day": record.facts.day,
         "tidegate.rows": str(record.rows_published),
         "tidegate.declaration": record.facts.declared.fingerprint,
     }
-    # the day's transaction makes the second of two first commits fail, which would duplicate the day
-    return CommitProperties(
-        custom_metadata=metadata, app_transactions=[Transaction(transaction_of(record.facts), version)]
-    )
+    # Delta itself retries no commit, because it takes the second of two that create a table for one that adds to it,
+    # which would duplicate the day; so the version is known, too
+    of_day = Transaction(transaction_of(record.facts), version)
+    return CommitProperties(custom_metadata=metadata, app_transactions=[of_day, *also], max_commit_retries=0)
 
 
 def add_actions(facts: DayFacts) -> list[AddAction]:
@@ -202,8 +217,10 @@ def delta_schema(facts: DayFacts) -> Schema:
     return Schema([*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))])
 
 
-def add_columns(table: DeltaTable, wanted: Schema) -> None:
-    """Add new columns to the table, null before this day. Refuses a column whose type changed."""
+def add_columns(table: DeltaTable, wanted: Schema) -> bool:
+    """Add new columns to the table, null before this day; returns whether there are any. Refuses a column whose type
+    changed.
+    """
     known = {field.name: field for field in table.schema().fields}
     new = []
     for field in wanted.fields:
@@ -216,3 +233,4 @@ def add_columns(table: DeltaTable, wanted: Schema) -> None:
             )
     if new:
         table.alter.add_columns(new)
+    return bool(new)

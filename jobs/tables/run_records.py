@@ -70,11 +70,14 @@ def path_of(record: DayRecord) -> Path:
 
 
 def save(record: DayRecord) -> DayRecord:
-    """Save the record in place of an earlier one of the run, durably; of a table on an object store there too."""
+    """Save the record in place of an earlier one of the run, durably; of a table on an object store there too, once it
+    is decided whether readers get the day.
+    """
     facts = record.facts
     path = path_of(record)
     durable.write(path, record.to_json().encode())
-    record_copies.send(facts.declared.table, ROOT / facts.declared.enrichment, path)
+    if record.state != "written":
+        record_copies.send(facts.declared.table, ROOT / facts.declared.enrichment, path)
     return record
 
 

@@ -75,8 +75,8 @@ def test_the_materialization_says_what_the_published_day_is(dagster_project, pub
     for lookup in ("weather", "plane"):
         assert sum(count for key, count in day.items() if key.startswith(f"{lookup}/rows_")) == rows
         assert {f"{lookup}/{key}" for key in ("requests_sent", "answers_shared", "answers_from_ledger")} <= set(day)
-    assert (day["state"], day["published_version"]) == ("published", 1)
-    assert day["readers_see"] == "2013-01-10, version 1, complete"
+    assert (day["state"], day["published_version"]) == ("published", 0)
+    assert day["readers_see"] == "2013-01-10, version 0, complete"
     letters = [day[f"{lookup}/rows_{outcome}"] for lookup in ("weather", "plane") for outcome in ("timeout", "error")]
     assert reported["flights_enriched__dead_letters"]["dagster/row_count"] == day["dead_letters"] == sum(letters)
     columns = [column.name for column in day["dagster/column_schema"].columns]
@@ -102,7 +102,7 @@ def test_the_run_tells_its_state_from_start_to_end(dagster_project, published):
     ]
     assert [one["readers_see"] for one in reported] == [
         "nothing: no day is published yet",
-        "2013-01-10, version 1, complete",
+        "2013-01-10, version 0, complete",
     ]
     (read,) = dagster_project.observed(published.run_id, "raw/flights")
     assert read == {"partition": "2013-01-10", "dagster/row_count": 932, "files": 1}

@@ -42,7 +42,7 @@ def test_a_day_held_back_says_why_what_to_do_and_what_readers_see(page):
     page.get_by_text(HELD_BACK).first.click()
     shows(page, "Not published (held back): every_row_once: 0 rows lost, 1 duplicated")
     shows(page, "Fix the cause, then run the day again")
-    shows(page, f"nothing of {HELD_BACK}; newest day {PUBLISHED}, version 1, complete")
+    shows(page, f"nothing of {HELD_BACK}; newest day {PUBLISHED}, version 0, complete")
 
 
 def test_a_day_without_input_says_so_in_one_sentence(page):

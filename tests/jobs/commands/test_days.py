@@ -69,7 +69,7 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     asked.answer = failing_for("town-8")
     assert tidegate("run", "towns", "--from", DAY, "--to", "2013-01-13") == 2
     first, second = capsys.readouterr().out.splitlines()
-    assert first == f"{DAY}  published   10 rows, 10 calls, 0 answers from the ledger, 1 dead letter; version 1"
+    assert first == f"{DAY}  published   10 rows, 10 calls, 0 answers from the ledger, 1 dead letter; version 0"
     assert second == (
         f"{NEXT}  failed      towns: input: there is no data/raw/towns/date={NEXT} for {NEXT}; nothing can be enriched."
     )
@@ -82,7 +82,7 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     asked.answer = failing_for()
     assert tidegate("replay", "towns", "--day", DAY) == 0
     assert asked.log[before:] == ["/v1/town-8"]
-    assert capsys.readouterr().out == (f"{DAY}  published   10 rows, 1 call, 9 answers from the ledger; version 2\n")
+    assert capsys.readouterr().out == (f"{DAY}  published   10 rows, 1 call, 9 answers from the ledger; version 1\n")
     assert {row["weather_status"] for row in rows_of(DAY).values()} == {"ok"}
     assert letters() == []
 
@@ -128,8 +128,8 @@ def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_no
     assert tidegate("remap", "weather", "--from", DAY) == 0
     assert capsys.readouterr().out.splitlines() == [
         "towns: 2 days",
-        f"{DAY}  published   10 rows, 0 calls, 10 answers from the ledger; version 4",  # 3 adds the column
-        f"{NEXT}  published   10 rows, 0 calls, 10 answers from the ledger; version 5",
+        f"{DAY}  published   10 rows, 0 calls, 10 answers from the ledger; version 3",  # 2 adds the column
+        f"{NEXT}  published   10 rows, 0 calls, 10 answers from the ledger; version 4",
     ]
     assert len(asked.log) == 16
     assert {row["wind_ms"] for day in (DAY, NEXT) for row in rows_of(day).values()} == {5.0}

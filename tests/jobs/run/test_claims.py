@@ -94,7 +94,7 @@ def ask_at_once(*runs):
 
 def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan):
     one, two = plan("one"), plan("two")
-    others = register_run(one), register_run(two)
+    others = register_run(one).others, register_run(two).others
     assert others == ([], ["one"])
     first, second = ask_at_once((one, range(2000), others[0]), (two, range(800, 2800), others[1]))
     assert len(set(first)) == len(first)
@@ -107,7 +107,7 @@ def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan
 def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
     one, two = plan("one"), plan("two")
     register_run(one)
-    others = register_run(two)
+    others = register_run(two).others
     ask(one, range(300))
     unregister_run(one)
     assert sorted(ask(two, range(200, 400), others)) == sorted(f"[{key}]" for key in range(300, 400))
@@ -116,7 +116,7 @@ def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
 def test_an_answer_that_holds_for_no_time_is_asked_by_every_run(plan):
     one, two = plan("one", ttl=Ttl(ok=dt.timedelta(0))), plan("two", ttl=Ttl(ok=dt.timedelta(0)))
     register_run(one)
-    others = register_run(two)
+    others = register_run(two).others
     ask(one, range(50))
     assert len(ask(two, range(50), others)) == 50
 
@@ -129,7 +129,7 @@ def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
         folder_of(dead).write(f"runs/dead/claims/{share:03d}-0", b"{}")
     last_beat = time.time() + seconds
     os.utime(f"{folder_of(dead).path}/runs/dead/run.json", (last_beat, last_beat))
-    assert len(ask(alive, range(100), register_run(alive))) == 100
+    assert len(ask(alive, range(100), register_run(alive).others)) == 100
 
 
 @pytest.mark.process
@@ -142,12 +142,12 @@ def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
     folder_of(dead).write("runs/dead/claims/007-0", b"{}")
     folder_of(dead).write("runs/dead/index-1.arrow", b"")
-    assert register_run(alive) == ["dead"]
+    assert register_run(alive).others == ["dead"]
     assert folder_of(dead).names("runs/dead") == []
-    assert register_run(alive) == []  # a run after that need not look at its keys first
+    assert register_run(alive).others == []  # a run after that need not look at its keys first
     folder_of(dead).write("runs/dead/claims/008-0", b"{}")  # by a task that outlived its driver
     register_run(alive)
-    assert register_run(alive) == []
+    assert register_run(alive).others == []
     register_run(dead)  # by this very process, which lives
     register_run(alive)
     assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
@@ -156,7 +156,7 @@ def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
 def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
     slow, quick = plan("slow"), plan("quick")
     register_run(slow)
-    others = register_run(quick)
+    others = register_run(quick).others
     for share in range(256):
         folder_of(slow).write(f"runs/slow/claims/{share:03d}-0", b"{}")
 
@@ -195,7 +195,7 @@ def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_
     begin_deciding(rows)
     register_run(rows)
     decided(rows, np.arange(60), "bigint")
-    others = register_run(keys)
+    others = register_run(keys).others
     going = later(
         lambda: answer(rows, range(30)), lambda: answer(rows, range(30, 59), "0-0-1"), lambda: unregister_run(rows)
     )
@@ -208,7 +208,7 @@ def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
     rows, keys = plan("rows"), plan("keys")
     begin_deciding(rows)
     register_run(rows)
-    others = register_run(keys)
+    others = register_run(keys).others
     going = later(
         lambda: decided(rows, np.arange(10), "bigint"), lambda: answer(rows, range(10)), lambda: unregister_run(rows)
     )
@@ -222,7 +222,7 @@ def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_t
     begin_deciding(rows)
     register_run(rows)
     decided(rows, np.arange(1000, 1010), "int")
-    others = register_run(keys)
+    others = register_run(keys).others
     going = later(lambda: answer(rows, range(10)), lambda: unregister_run(rows))
     asked = ask(keys, range(20), others)
     going.join()
@@ -233,7 +233,7 @@ def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
     rows, keys = plan("rows", ttl=Ttl(ok=dt.timedelta(0))), plan("keys", ttl=Ttl(ok=dt.timedelta(0)))
     register_run(rows)
     decided(rows, np.arange(50), "bigint")
-    assert len(ask(keys, range(50), register_run(keys))) == 50
+    assert len(ask(keys, range(50), register_run(keys).others)) == 50
 
 
 KINDS = [(kind, applied) for kind in ERRORS for applied in (False, True)]
@@ -256,7 +256,7 @@ def test_no_key_that_another_run_has_is_given_whatever_operation_fails(plan, tmp
     assert len(free) > 10
     for step in itertools.count(1, every):
         own = plan(f"own{step}")
-        others = register_run(own)
+        others = register_run(own).others
         claims = Claims(
             {0: own}, {0: others}, 0, text="text", place="place", hashed="hash", types={0: "bigint"}, seed=step
         )

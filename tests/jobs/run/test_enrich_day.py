@@ -66,7 +66,7 @@ def test_a_day_is_written_counted_and_recorded_and_nothing_is_published(project,
     assert progress["kind"] == "written"
     published = publishing.publish(record)
     assert DeltaTable("data/published/flights_enriched").to_pyarrow_table().num_rows == given.num_rows
-    assert published.published_version == 1
+    assert published.published_version == 0
     needs_retry = run("--run-id", "r1")
     assert needs_retry.returncode == 2
     assert "run-id 'r1' was used before" in last_line(needs_retry)
