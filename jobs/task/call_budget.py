@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import NoReturn
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
 
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Key
+
 ROUNDING = 1e-6  # of a call of the dearest lookup, for rounding errors of repeated subtraction
+
+
+class UsedUp(Exception):  # noqa: N818  # reads as what happened
+    """A budget over runs is used up, so a request may not start. Its text names the budget."""
 
 
 class CallBudget:
@@ -56,3 +64,12 @@ class CallBudget:
         self._running -= 1
         if not self._running:
             self._idle.set()
+
+    async def until_used_up(self, ask: Callable[[Key], Awaitable[Any]], key: Key) -> Any:
+        """Call, and end with the task's calls if a budget is used up: the rows of one batch wait for its request, so
+        that none of them is in flight only once it has told all.
+        """
+        try:
+            return await ask(key)
+        except UsedUp as budget:
+            await self.end(str(budget))

@@ -93,6 +93,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._ask = self._within_budget if marks or allowance is not None else caller.call  # one attempt at the service
         if self._lease is not None:
             self._ask = partial(within_lease, self._lease, self._ask)
+        if allowance is not None:
+            self._ask = partial(allowance.until_used_up, self._ask)
         self._hedging = None
         if lookup.hedge_after is not None and allowance is None:  # at a cap, a row's own call comes first
             self._hedging = Hedging(

@@ -134,8 +134,7 @@ def _watch(task: Surroundings, lookup: Lookup, gate: Gate) -> CircuitBreaker:
 
 
 def _lease(task: Surroundings, limits: ServiceLimits | None, gate: Gate) -> ServiceLease | None:
-    end = None if task.allowance is None else task.allowance.end
-    return None if limits is None else ServiceLease(limits, gate, task.ask_soon, end)
+    return None if limits is None else ServiceLease(limits, gate, task.ask_soon)
 
 
 def _operator(

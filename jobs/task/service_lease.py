@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from jobs.clients.request_counter import IN_CALL
 from jobs.limits.adaptive_limit import SOONEST, Seen
@@ -18,6 +18,7 @@ from jobs.limits.lease_book import CLOSED, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS
 from jobs.limits.window_use import CallUse, WindowUse
+from jobs.task.call_budget import UsedUp
 from jobs.task.leased_call import LeasedCall
 
 if TYPE_CHECKING:
@@ -38,20 +39,13 @@ class ServiceLease:
         limits: The declared limits of the service.
         gate: The gate of the service in this task.
         ask_soon: Requests a share from the driver before the next regular heartbeat.
-        end: Ends the task's calls when a budget is used up, and raises BudgetExhausted with this subject.
 
     Attributes:
         loop: The task's.
         adapted_s: Seconds for which calls waited because the service bears no more.
     """
 
-    def __init__(
-        self,
-        limits: ServiceLimits,
-        gate: Gate,
-        ask_soon: Callable[[], None],
-        end: Callable[[str], Awaitable[NoReturn]] | None = None,
-    ) -> None:
+    def __init__(self, limits: ServiceLimits, gate: Gate, ask_soon: Callable[[], None]) -> None:
         self.service = limits.service
         self._calls: dict[LeasedCall, None] = {}  # running, in the order of their beginnings
         self._ends: asyncio.TimerHandle | None = None  # calls that take too long
@@ -62,7 +56,6 @@ class ServiceLease:
             for name, one in limits.reserved.items()
         }
         self._budgets = {name: one.budget for name, one in limits.reserved.items() if one.budget}
-        self._end = end
         self._used_up_since: float | None = None  # a budget is, and no call of this task runs
         self._used_up = ""  # the budget that is
         self._seen = None if limits.at_least is None else Seen()  # since the last heartbeat
@@ -98,10 +91,10 @@ class ServiceLease:
         return LeasedCall(self)
 
     async def turn(self) -> None:
-        """Wait until one more call may start."""
+        """Wait until one more call may start. Raises UsedUp when a budget is used up."""
         while not self.may_start():
-            if self._used_up and self._end is not None:
-                await self._end(self._used_up)
+            if self._used_up:
+                raise UsedUp(self._used_up)
             self._hold_back()
             self._ask_soon()
             turn = self.loop.create_future()

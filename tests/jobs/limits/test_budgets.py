@@ -19,7 +19,7 @@ from jobs.run.coordinator import DriverCoordinator
 from jobs.run.run_leases import RunLeases, limits_of
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tests.support.task_threads import TaskThreads
-from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service, lookup
+from tidegate import Batch, Budget, Enrichment, HttpLookup, Input, Output, Price, Service, lookup
 from tidegate.__main__ import main
 
 TODAY = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
@@ -107,10 +107,8 @@ class Billing:
 
 def priced(url, price, budget, **fields):
     service = Service(name="geo", url=url, max_concurrency=60, prices=Price(price, per="request"), budget=budget)
-    return HttpLookup(
-        name="first", service=service, request="GET /{k}", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0,
-        **fields,
-    )  # fmt: skip
+    usual = {"request": "GET /{k}", "timeout": 5.0}
+    return HttpLookup(name="first", service=service, keys={"k": "k"}, returns="first_x BIGINT", **usual | fields)
 
 
 def at_once(url, declared, count, rows):
@@ -149,6 +147,25 @@ def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_
     at_once(url, declared, 3, 200)
     print(f"the bill: {billing.bill}")
     assert Decimal("9.70") <= billing.bill <= Decimal(10)
+
+
+def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_request(url, service, monkeypatch):
+    monkeypatch.setattr("jobs.task.service_lease.GIVEN_BACK_WITHIN", 0.5)
+    sizes = []
+
+    async def answer(request):
+        sizes.append(len(await request.json()))
+        return web.json_response([{"first_x": 1}] * sizes[-1])
+
+    service.answer = answer
+    declared = priced(
+        service.url, "0.10 USD", Budget("1.00 USD", per="day"), request="POST /", timeout=None, attempt_timeout=5.0,
+        batch=Batch(max_items=5, max_wait=0.05, item="{k}"),
+    )  # fmt: skip
+    (run,) = at_once(url, declared, 1, 100)
+    assert len(sizes) == 10
+    assert {type(error) for error in run.errors} == {BudgetExhausted}
+    assert str(run.errors[0]).startswith("the budget of geo, 1.00 USD per day, is used up")
 
 
 def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, service):
