@@ -29,6 +29,27 @@ def fair_shares(total: int, wants: Sequence[int]) -> list[int]:
     return given
 
 
+def useful_shares(total: int, wants: Sequence[int], least: int) -> list[int]:
+    """Like fair_shares; but where a fair share is less than a call needs to start, as many as can call get the shares,
+    in order of arrival, and the others wait for them. Otherwise all would wait for each other.
+
+    Args:
+        total: The amount to divide, 0 or more.
+        wants: The amount that each could use. Less than `least` is in use, and no call is to start with it.
+        least: The amount that a call needs, 1 or more.
+    """
+    fair = fair_shares(total, wants)
+    calling = [place for place, want in enumerate(wants) if want >= least]
+    if not any(0 < fair[place] < least for place in calling):
+        return fair
+    left = max(0, total - sum(want for want in wants if want < least))
+    served = calling[: max(1, left // least)]
+    shares = [want if want < least else 0 for want in wants]
+    for place, share in zip(served, fair_shares(left, [wants[place] for place in served]), strict=True):
+        shares[place] = share
+    return shares
+
+
 def even_shares(total: int, parts: int) -> tuple[int, ...]:
     """`total` divided into this many parts as evenly as possible."""
     return tuple(fair_shares(total, [total] * parts))

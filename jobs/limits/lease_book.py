@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from jobs.limits.fair_shares import fair_shares
+from jobs.limits.fair_shares import useful_shares
 
 OPEN, CLOSED, PROBE = "open", "closed", "probe"
 BUDGETS_KEPT = 64  # the latest ones
@@ -47,11 +47,13 @@ class Claim:
         limit: The limit that it declares; the strictest one of all present owners applies.
         keeps: The amount that it uses or continues to use; it returns the rest of its part.
         wants: The amount that it could use.
+        least: The amount that a call needs to start.
     """
 
     limit: Limit
     keeps: int
     wants: int
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class _Part:
     held: int = 0
     wants: int = 0
     target: int = 0
+    least: int = 1
 
 
 @dataclass
@@ -159,7 +162,7 @@ class LeaseBook:
         known.expires = max(known.expires, now + ttl)
         for limit_name, claim in claims.items():
             part = known.parts.setdefault(limit_name, _Part(claim.limit))
-            part.limit = claim.limit
+            part.limit, part.least = claim.limit, claim.least
             part.held = min(part.held, max(0, claim.keeps))
             part.wants = max(0, claim.wants)
         shares = {limit_name: self._give(owner, limit_name) for limit_name in claims}
@@ -231,7 +234,8 @@ class LeaseBook:
     def _give(self, owner: str, name: str) -> Share:
         amount = self.amount(name)
         parts = self._parts_of(name)
-        for part, target in zip(parts, fair_shares(amount, [one.wants for one in parts]), strict=True):
+        least = max(one.least for one in parts)
+        for part, target in zip(parts, useful_shares(amount, [one.wants for one in parts], least), strict=True):
             part.target = target
         own = self._owners[owner].parts[name]
         free = amount - self.held(name)
@@ -320,7 +324,7 @@ class LeaseBook:
 
 def _owner_of(facts: Mapping[str, Any]) -> _Owner:
     parts = {
-        name: _Part(Limit(**part["limit"]), part["held"], part["wants"], part["target"])
+        name: _Part(Limit(**part["limit"]), part["held"], part["wants"], part["target"], part.get("least", 1))
         for name, part in facts["parts"].items()
     }
     return _Owner(facts["expires"], facts["since"], facts["name"], parts)

@@ -85,7 +85,8 @@ class LeaseKeeper:
                 limits[name] = min(limit, limits.get(name, limit), key=lambda one: one.amount)
                 if self.store is None or name not in self.tasks.amounts:
                     self.tasks.amounts[name] = limits[name].amount if self.store is None else 0
-            self.declared = replace(self.declared, longest_call=longest, limits=limits)
+            reserved = {**self.declared.reserved, **declared.reserved}
+            self.declared = replace(self.declared, longest_call=longest, limits=limits, reserved=reserved)
             self.holder.limits = limits
             if self._adaptive is not None:
                 self._adaptive.at_most = limits[CALLS].amount
@@ -194,7 +195,8 @@ class LeaseKeeper:
             self.tasks.expire(asked_at)
             in_use = {name: self.tasks.held(name) for name in self.declared.limits}
             self._asked = {name: self._wanted(name) for name in self.declared.limits}
-            claims = self.holder.ask(in_use, self._asked)
+            asked = self.holder.ask(in_use, self._asked)
+            claims = {name: replace(claim, least=self.declared.least(name)) for name, claim in asked.items()}
             self._divide(asked_at)
             closed, opened = self._closed, self._opened
 

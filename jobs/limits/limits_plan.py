@@ -46,3 +46,7 @@ class ServiceLimits:
     longest_call: float
     reserved: Mapping[str, Reserved] = field(default_factory=dict)
     at_least: int | None = None
+
+    def least(self, name: str) -> int:
+        """The amount of a limit that a call needs to start."""
+        return max(1, self.reserved[name].of_a_call) if name in self.reserved else 1

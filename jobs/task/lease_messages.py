@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
     """Parse a task's claims for the driver's book. Raises KeyError, TypeError or ValueError for invalid data."""
-    claims = message["claims"]
-    return {name: Claim(limit, *map(int, claims[name])) for name, limit in limits.limits.items() if name in claims}
+    claims = {name: [*map(int, claim)] for name, claim in message["claims"].items() if name in limits.limits}
+    return {
+        name: Claim(limits.limits[name], keeps, wants, limits.least(name)) for name, (keeps, wants) in claims.items()
+    }
 
 
 def seen_of(message: Mapping[str, Any]) -> Seen | None:
