@@ -73,10 +73,12 @@ def _noting(enrichment: Enrichment, wrong: list[str]) -> Iterator[None]:
 def _lost(enrichment: Enrichment) -> Iterator[str]:
     """Contradictions between the run records and the table, and torn records."""
     from jobs.tables.shown_days import lost_days  # imports deltalake, which declarations do not need
+    from jobs.tables.shown_elsewhere import lagging
 
     for path in run_records.torn(enrichment.name):
         yield f"record {path} is torn. Delete it; a published day stays published."
     try:
         yield from lost_days(enrichment)
+        yield from lagging(enrichment.facts())
     except TidegateError:  # an unreadable log was reported already
         return

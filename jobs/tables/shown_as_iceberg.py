@@ -62,6 +62,13 @@ def show(declared: DeclaredFacts) -> None:
             raise CommitFailedException(f"other programs commit to it, and {TRIES} commits failed")
 
 
+def state_shown(declared: DeclaredFacts) -> str:
+    """The state that the Iceberg table shows; empty for none. Raises TidegateError."""
+    with _committing(declared), contextlib.suppress(NoSuchTableError):
+        return str(_catalog(declared.iceberg).load_table(_in_catalog(declared.iceberg)).properties.get(SHOWS, ""))
+    return ""
+
+
 def forget_versions(
     declared: DeclaredFacts, older_than: timedelta, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> None:

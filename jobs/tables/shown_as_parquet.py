@@ -41,7 +41,7 @@ def show(declared: DeclaredFacts) -> None:
         shutil.rmtree(drafts, ignore_errors=True)
         columns = pa.schema(published.schema().to_arrow())
         names = [name for name in columns.names if name != declared.partition]
-        for day, files in changed_since(_shown(folder), published, declared).items():
+        for day, files in changed_since(state_shown(declared), published, declared).items():
             draft = drafts / day
             _write(draft, files, pa.schema([columns.field(name) for name in names]))
             shown = folder / f"{declared.partition}={day}"
@@ -54,6 +54,12 @@ def show(declared: DeclaredFacts) -> None:
         durable.write(folder / STATE, state_of(published).encode())
 
 
+def state_shown(declared: DeclaredFacts) -> str:
+    """The state that the folders show; empty for none. Raises OSError."""
+    state = Path(declared.parquet, STATE)
+    return state.read_text() if durable.is_there(state) else ""
+
+
 def refuse_foreign(enrichment: Enrichment) -> None:
     """Check before any call that the folder is ours or empty. Raises DeclarationError."""
     folder = Path(enrichment.output.parquet)
@@ -62,11 +68,6 @@ def refuse_foreign(enrichment: Enrichment) -> None:
             f"{enrichment.name}: output: parquet: {folder} has files of others; name an empty folder, or one that is "
             "not there."
         )
-
-
-def _shown(folder: Path) -> str:
-    state = folder / STATE
-    return state.read_text() if durable.is_there(state) else ""
 
 
 def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> None:

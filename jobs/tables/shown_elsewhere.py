@@ -6,6 +6,7 @@ Loads pyiceberg for declarations that name an Iceberg table only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ from deltalake import Field, Schema
 from jobs.declare.extras import require_extra
 from jobs.schema import DeclaredFacts
 from jobs.tables import shown_as_parquet
-from jobs.tables.delta_log import day_type
+from jobs.tables.delta_log import day_type, table_at
+from jobs.tables.published_files import changed_since
 from jobs.tables.publishers import alone_with
 from jobs.tables.type_check import answer_fields
 
@@ -39,6 +41,26 @@ def catch_up(declared: DeclaredFacts) -> None:
     if declared.iceberg or declared.parquet:
         with alone_with(declared.table):
             show(declared)
+
+
+def lagging(declared: DeclaredFacts) -> Iterator[str]:
+    """A sentence with the cure for each place that does not show what is published. Raises TidegateError."""
+    published = table_at(declared.table)
+    if published is None:
+        return
+    shown = []
+    if declared.iceberg:
+        from jobs.tables import shown_as_iceberg
+
+        shown.append((declared.iceberg, shown_as_iceberg.state_shown(declared)))
+    if declared.parquet:
+        shown.append((declared.parquet, shown_as_parquet.state_shown(declared)))
+    for place, state in shown:
+        if changed_since(state, published, declared):
+            yield (
+                f"output: {place} does not show version {published.version()} of {declared.table}, as after a kill; "
+                f"`tidegate vacuum {declared.enrichment}` or the next run of any day brings it there."
+            )
 
 
 def forget_versions(declared: DeclaredFacts, older_than: timedelta) -> None:

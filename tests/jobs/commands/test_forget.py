@@ -30,6 +30,7 @@ from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_
 from jobs.tables.leases import leased
 from jobs.tables.published_runs import last_published
 from jobs.tables.summaries import summarize
+from tests.support.lakes import lake_in
 from tests.support.places import everywhere
 from tidegate.__main__ import main
 
@@ -194,6 +195,22 @@ def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in
         assert files_that_hold(GONE) == files_that_hold(str(NUMBER)) == []
         assert (numbers(FIRST), numbers(SECOND)) == ([1], [2, 3])
     assert steps > len(STEPS)
+
+
+def test_a_key_is_forgotten_wherever_else_the_table_is_shown(towns, tmp_path, monkeypatch):
+    with lake_in(tmp_path, tmp_path / "data/warehouse", monkeypatch) as lake:
+        towns.publish(FIRST, [1, NUMBER])  # before it was declared
+        shown = f'path="{TABLE}", iceberg="lake.shop.towns", parquet="data/plain/towns"'
+        towns.declare_too("from tidegate import Output", f"towns = replace(towns, output=Output({shown}))")
+        towns.store({NUMBER: {"temp_c": 1.0}, 1: {"temp_c": 2.0}})
+        towns.publish(SECOND, [2, NUMBER])
+        towns.publish(SECOND, [2, NUMBER, 3], run_id="again")
+        assert lake.load_table("shop.towns").scan().to_arrow()["number"].to_pylist().count(NUMBER) == 2
+        assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+        table = lake.load_table("shop.towns")
+        assert sorted(table.scan().to_arrow()["number"].to_pylist()) == [1, 2, 3]
+        assert len(table.snapshots()) == 1
+    assert files_that_hold(GONE) == []
 
 
 @pytest.mark.parametrize("vacuumed", [False, True])

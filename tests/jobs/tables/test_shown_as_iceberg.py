@@ -19,7 +19,8 @@ from jobs.input.day import find_input
 from jobs.run.day import run_day
 from jobs.run.preflight import preflight
 from jobs.schema import Verdict
-from jobs.tables import publishing, shown_elsewhere
+from jobs.tables import publishing, run_records, shown_elsewhere
+from jobs.tables.batch_publishing import MicroBatch, complete_records, publish_batch
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import EVERYWHERE, FIRST, SECOND, project, wind  # noqa: F401
 from tests.support.lakes import lake_in
@@ -100,10 +101,6 @@ def test_a_table_that_was_published_before_is_shown_whole_by_the_next_day():
 
 def test_a_kill_between_the_two_commits_is_made_up_for_by_the_next_day_or_by_vacuum(monkeypatch):
     publishing.publish(run("a"))
-
-    def killed(_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
         patched.setattr(shown_elsewhere, "show", killed)
         for run_id, day, rows in (("b", SECOND, [7]), ("c", FIRST, [1])):
@@ -116,10 +113,35 @@ def test_a_kill_between_the_two_commits_is_made_up_for_by_the_next_day_or_by_vac
         patched.setattr(shown_elsewhere, "show", killed)
         with pytest.raises(KeyboardInterrupt):
             publishing.publish(run("e", FIRST, [2]))
-    output = Output(path=test_publishing.TABLE, iceberg=NAME)
-    vacuum(dataclasses.replace(enrichment(), output=output), older_than=dt.timedelta(0))
+    declared = dataclasses.replace(enrichment(), output=Output(path=test_publishing.TABLE, iceberg=NAME))
+    (behind,) = shown_elsewhere.lagging(declared.facts())
+    assert behind == (
+        f"output: {NAME} does not show version 4 of {test_publishing.TABLE}, as after a kill; `tidegate vacuum "
+        "flights` or the next run of any day brings it there."
+    )
+    vacuum(declared, older_than=dt.timedelta(0))
     assert shown() == [2, 7, 9]  # no file that it names is gone
     assert len(table().snapshots()) == 1
+    assert list(shown_elsewhere.lagging(declared.facts())) == []
+
+
+def test_the_batches_of_a_stream_are_shown_too_also_after_a_kill_between_the_two_commits(monkeypatch):
+    first, second = MicroBatch("query", 0), MicroBatch("query", 1)
+    publish_batch([run(f"{first.runs}x", flights=[1, 2]), run(f"{first.runs}y", SECOND, [7])], first, [])
+    assert shown() == [1, 2, 7]
+    with monkeypatch.context() as patched:
+        patched.setattr(shown_elsewhere, "show", killed)
+        later = run_records.save(run(f"{second.runs}x", flights=[3]))
+        with pytest.raises(KeyboardInterrupt):
+            publish_batch([later], second, [])
+    assert shown() == [1, 2, 7]
+    declared = dataclasses.replace(enrichment(), output=Output(path=test_publishing.TABLE, iceberg=NAME))
+    assert len(complete_records(declared, second)) == 1
+    assert shown() == [1, 2, 3, 7]
+
+
+def killed(_):
+    raise KeyboardInterrupt
 
 
 def committing(monkeypatch, before, after=lambda: None):
