@@ -129,6 +129,14 @@ def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_m
     assert run.run_id in cursor
 
 
+def test_refreshed_answers_of_an_enrichment_that_is_gone_keep_no_other_day_waiting(instance):
+    refresh_ran(instance, {"gone": [DAY], DECLARED.name: [DAY]})
+    sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: dt.datetime.now(dt.UTC))
+    definitions = definitions_of([DECLARED], SparkProgram())
+    result = sensor(dg.build_sensor_context(instance=instance, definitions=definitions))
+    assert [one.job_name for one in result.run_requests] == [DECLARED.job_name]
+
+
 # -- told --------------------------------------------------------------------------------------------------------------
 class Webhook(ThreadingHTTPServer):
     """A real one, which keeps what it is told. status: what it answers."""
@@ -313,6 +321,17 @@ def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is
     webhook.status = 200
     assert looking.at("02:52") == "1 messages sent."
     assert len(webhook.take()) == 1
+
+
+@pytest.mark.parametrize("address", ["hooks.example/SECRET", "http://127.0.0.1:port/SECRET", "http://[h/SECRET"])
+def test_a_webhook_that_is_no_address_is_said_without_what_it_holds(instance, monkeypatch, address):
+    monkeypatch.setenv(WEBHOOK, address)
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(instance, "stopped: service", "02:50")
+    message = looking.at("02:51")
+    assert message.endswith(f" took 0 messages, then none: {WEBHOOK} must be an http:// or https:// address.")
+    assert "SECRET" not in message
 
 
 def test_without_a_webhook_the_sensor_says_that_nobody_is_told(instance, monkeypatch):

@@ -6,10 +6,13 @@ those after it wait for it; one that was delivered just before Dagster died is s
 
 import dataclasses
 import datetime as dt
+import http.client
 import json
 import os
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import urlsplit
@@ -96,7 +99,7 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
                 post(webhook, message)
                 sent += 1
         except OSError as error:  # the message stays untold, and is tried again
-            reason = f"The webhook at {urlsplit(webhook).hostname} took {sent} messages, then none: {_why(error)}."
+            reason = f"The webhook{_at(webhook)} took {sent} messages, then none: {_why(error)}."
             return dg.SensorResult(skip_reason=reason, cursor=reported.to_json())
         return dg.SensorResult(skip_reason=f"{sent} messages sent.", cursor=reported.to_json())
 
@@ -204,14 +207,27 @@ def _message(text: str, state: str, cause: str, declared: Declared, *, day: str,
 
 def post(webhook: str, message: Message) -> None:
     """Deliver the message as JSON. Raises OSError, which names no address, when the webhook does not take it."""
-    request = urllib.request.Request(  # noqa: S310  # the address is the operator's own
-        webhook,
-        json.dumps(dataclasses.asdict(message)).encode(),
-        {"Content-Type": "application/json"},
-        method="POST",
-    )
-    with urllib.request.urlopen(request, timeout=PATIENCE):  # noqa: S310
-        pass
+    try:
+        request = urllib.request.Request(  # noqa: S310  # the address is the operator's own
+            webhook,
+            json.dumps(dataclasses.asdict(message)).encode(),
+            {"Content-Type": "application/json"},
+            method="POST",
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE):  # noqa: S310
+            pass
+    except (ValueError, http.client.InvalidURL):  # whose text holds the address
+        raise urllib.error.URLError(f"{WEBHOOK} must be an http:// or https:// address") from None
+    except http.client.HTTPException as error:
+        raise urllib.error.URLError(f"its answer is not HTTP ({type(error).__name__})") from None
+
+
+def _at(webhook: str) -> str:
+    """The host, where the address has one."""
+    with suppress(ValueError):
+        if host := urlsplit(webhook).hostname:
+            return f" at {host}"
+    return ""
 
 
 def _why(error: OSError) -> str:

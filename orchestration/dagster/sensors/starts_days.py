@@ -106,7 +106,7 @@ def _refreshed(all_declared: Sequence[Declared], run: dg.DagsterRun) -> Iterator
     """The days that stand on the answers it has marked, each once."""
     job_names = {one.name: one.job_name for one in all_declared}
     for enrichment, days in json.loads(run.tags.get(DAYS_TO_RUN, "{}")).items():
-        for day in days:
+        for day in days if enrichment in job_names else ():  # it may be declared no more
             key = f"{run.run_id} {enrichment} {day}"
             tags = {TAG: REFRESHED.name}
             yield dg.RunRequest(key, job_name=job_names[enrichment], partition_key=day, tags=tags)
