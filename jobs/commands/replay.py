@@ -45,7 +45,7 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
 
     Raises DeclarationError without a run record of the day.
     """
-    last = _last_run(enrichment, day)
+    last = last_run(enrichment, day)
     if last is None:
         raise DeclarationError(
             f"{enrichment.name}: {day} was never run to its end; there is nothing to replay. Run it."
@@ -86,7 +86,7 @@ def prepare(enrichment: Enrichment, day: str) -> int:
 
 def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
     """Raise DeclarationError if a run of the day, as declared now, would call for more than its letters."""
-    last = _last_run(enrichment, day)
+    last = last_run(enrichment, day)
     if last is None:
         return
     for kept in kept_by([("", enrichment)]):
@@ -118,7 +118,7 @@ def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
     return f"the ledger lacks {missing:,} of {len(keys):,} answers to what is asked as declared now" if missing else ""
 
 
-def _last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
+def last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
     """The run that a replay completes: the published one, unless a later one was held back."""
     runs = [record for record in run_records.load(enrichment.name, day) if record.state != "written"]
     return runs[-1] if runs else None
@@ -169,7 +169,7 @@ class _AskedAgain:
     def of(cls, enrichment: Enrichment, day: str) -> _AskedAgain:
         from jobs.run.hits import run_of_keys  # imports Spark, which is not needed to read letters
 
-        last = _last_run(enrichment, day)
+        last = last_run(enrichment, day)
         runs = [run for of_day, run, _ in run_records.spark_logs(enrichment.name) if last is not None and of_day == day]
         since = 0 if last is None else round(dt.datetime.fromisoformat(last.facts.finished_at).timestamp() * 1e6)
         return cls(since, frozenset({*runs, *map(run_of_keys, runs)}))

@@ -1,8 +1,10 @@
 """A run that ends without a word about its day, as when it is killed: the day has failed, and an alert names it."""
 
+import dataclasses
 import datetime as dt
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -12,13 +14,16 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from jobs.tables import run_records
+from orchestration.common import modes
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import latest_status
+from orchestration.dagster.assets.day_step import DaysRun
+from orchestration.dagster.assets.days_tally import DaysTally
 from orchestration.dagster.sensors.alerts import AlertCursor, news
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, identity
 from orchestration.dagster.sensors.reports_days import reports_days
 from orchestration.dagster.sensors.silent_ends import tell_silent_ends
-from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at
+from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at, publish
 from tests.support.day_ranges import range_tags
 
 
@@ -150,3 +155,14 @@ def test_a_day_cancelled_without_a_word_is_no_alarm(instance):
     instance.report_run_canceled(run)
     assert look(instance) == [f"flights_enriched {DAY}"]
     assert latest_status(instance, DECLARED, DAY).state == "cancelled"
+
+
+def test_a_replay_lets_a_published_day_stand_whose_last_run_was_killed_before_it_was_decided(instance, monkeypatch):
+    publish("03:00")
+    (published,) = run_records.load(DECLARED.name, DAY)
+    facts = dataclasses.replace(published.facts, run_id="killed", started_at=at("05:00").isoformat())
+    run_records.save(dataclasses.replace(published, facts=facts, state="written", published_at=None))
+    monkeypatch.setattr("jobs.commands.replay.prepare", lambda _enrichment, _day: 0)
+    run = SimpleNamespace(_declared=DECLARED, _mode=modes.REPLAY, _tally=DaysTally([DAY]))
+    assert DaysRun._without_dead_letters(run, DAY) == published
+    assert run._tally.red == {}

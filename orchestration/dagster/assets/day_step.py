@@ -144,7 +144,7 @@ class DaysRun:
             return None
         if self._mode is not modes.REPLAY:
             return None
-        from jobs.commands.replay import prepare
+        from jobs.commands.replay import last_run, prepare
 
         try:
             if prepare(self._declared.enrichment, day):
@@ -152,7 +152,8 @@ class DaysRun:
         except TidegateError as error:
             self._tally.red[day] = Red(str(error), f"Run the job {self._declared.job_name} for the day.")
             return None
-        stands = run_records.load(self._declared.name, day)[-1]
+        stands = last_run(self._declared.enrichment, day)
+        assert stands is not None  # otherwise there was nothing to replay
         if stands.state == PUBLISHED:
             return stands
         reason = f"the last run was held back, and not for its dead letters: {stands.reason}"
