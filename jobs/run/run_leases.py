@@ -152,6 +152,11 @@ def _limits_of(
     """The limits of the service that these lookups ask. own: budgets of their enrichment."""
     first = lookups[0]
     budgets = [("", budget) for budget in first.budgets] + [*(own if first.prices else ())]
+    if budgets and not over_runs:
+        raise DeclarationError(
+            f"lookup {first.name}: its service has a budget, which runs share in the store that {LIMITS_URL} names, "
+            "and it names none; set it. For one run alone: --max-cost."
+        )
     longest = 0.0
     for lookup in lookups:
         if lookup.longest_call is None:
@@ -161,11 +166,6 @@ def _limits_of(
                 "run's lease; declare one of them."
             )
         longest = max(longest, lookup.longest_call)
-    if budgets and not over_runs:
-        raise DeclarationError(
-            f"lookup {first.name}: its service has a budget, which runs share in the store that {LIMITS_URL} names, "
-            "and it names none; set it. For one run alone: --max-cost."
-        )
     limits = {CALLS: Limit(first.concurrency)} if over_runs or first.adaptive else {}
     limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in first.rates}
     reserved = {rate.name: Reserved(rate.unit, rate.of_a_call) for rate in first.rates}

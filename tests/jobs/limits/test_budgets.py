@@ -253,8 +253,9 @@ def test_a_budget_that_no_price_goes_with_is_refused(fields, sentence):
 
 def test_a_budget_without_a_store_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.delenv(LIMITS_URL, raising=False)
-    with pytest.raises(DeclarationError, match="its service has a budget, which runs share in the store"):
-        limits_of([priced("http://a", "1 USD", Budget("5 USD", per="day"))])
+    for timeout in (5.0, None):
+        with pytest.raises(DeclarationError, match="its service has a budget, which runs share in the store"):
+            limits_of([priced("http://a", "1 USD", Budget("5 USD", per="day"), timeout=timeout)])
 
 
 def test_no_budget_and_no_rate_changes_nothing_of_a_plan(monkeypatch):
