@@ -16,12 +16,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from datetime import date, timedelta
 from pathlib import Path
 
-import psutil
+from cpu_watch import CpuWatch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -29,49 +28,6 @@ sys.path.insert(0, str(ROOT))
 from demo import data, surroundings, weather_service  # noqa: E402  # the path is set above
 
 DAY = "2013-01-10"
-LOOK_EVERY = 0.02  # s
-KINDS = {
-    "org.apache.spark.launcher.Main": "Java that writes Spark's command line",
-    "org.apache.spark.deploy.SparkSubmit": "Spark's Java",
-    "pyspark.daemon": "Spark's Python workers",
-    "enrich_day.py": "the Spark program's Python",
-    "process_guard": "the guard",
-    "run_days": "Dagster",
-    "tidegate": "tidegate run",
-}
-
-
-class CpuWatch:
-    """The CPU seconds of a process and all below it, by what they are; looked at until they end."""
-
-    def __init__(self, process):
-        self._root = psutil.Process(process.pid)
-        self._spent = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def _watch(self):
-        while not self._ended.wait(LOOK_EVERY):
-            try:
-                family = [self._root, *self._root.children(recursive=True)]
-            except psutil.NoSuchProcess:
-                return
-            for process in family:
-                try:
-                    words, times = " ".join(process.cmdline()), process.cpu_times()
-                except psutil.Error:
-                    continue
-                kind = next((kind for word, kind in KINDS.items() if word in words), "shells")
-                self._spent[process.pid, process.create_time()] = kind, times.user + times.system
-
-    def end(self):
-        self._ended.set()
-        self._thread.join()
-        found = {}
-        for kind, seconds in self._spent.values():
-            found[kind] = found.get(kind, 0.0) + seconds
-        return found
 
 
 def command_of(days, by_dagster):

@@ -1,0 +1,178 @@
+"""A table without days of which little changed: the calls and the CPU of its run beside those of the first run.
+
+    python benchmarks/changed_rows.py --rows 1000000
+
+Each row has its own key, which an HTTP service on loopback answers at once. Some rows are published before the others,
+so that their answers are past the `ttl` in the end; then some others change their key. The runs are `tidegate run`:
+
+first      all rows but those that are published already
+changed    0.1 % changed, 0.5 % past their ttl
+unchanged  the same once more
+
+CPU is of all processes of a run, without the service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cpu_watch import CpuWatch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+CHANGED, EXPIRED = 0.001, 0.005  # of the rows
+PAUSE = 60.0  # s between the answers that will be past their ttl and the others
+FOR_EVER = 1e9  # s
+JAVA = {"TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # as the demo's, for short runs
+DECLARATION = """
+import os
+from datetime import timedelta
+from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service, Ttl
+
+score = HttpLookup(
+    name="score", service=Service(name="s", url="{url}", max_concurrency=200), request="GET /{{key}}",
+    keys={{"key": "key"}}, returns="temp_c DOUBLE", timeout=60.0,
+    ttl=Ttl(ok=timedelta(seconds=float(os.environ["TTL"]))),
+)
+customers = Enrichment(
+    name="customers", lookups=[score], output=Output(path="data/customers"), ledger=Ledger("data/ledger"),
+    input=Input(path="raw", partition="part", every=["all"], row_id=["customer_id"], rows="changed"),
+)
+"""
+ANSWER = b'{"temp_c": 1.5}'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+
+class Service(asyncio.Protocol):
+    """Answers each request of a connection at once, and counts them; GET /_asked gives the count."""
+
+    asked = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self._heard = transport, b""
+
+    def data_received(self, data: bytes) -> None:
+        *requests, self._heard = (self._heard + data).split(b"\r\n\r\n")
+        for request in requests:
+            answer = ANSWER
+            if request.startswith(b"GET /_asked"):
+                answer = str(Service.asked).encode()
+            else:
+                Service.asked += 1
+            self._transport.write(HEAD % len(answer) + answer)
+
+
+async def serve() -> None:
+    ended = asyncio.Event()  # its standard input closes with whoever started it
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), ended.set)
+    server = await loop.create_server(Service, "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await ended.wait()
+
+
+@contextlib.contextmanager
+def service() -> Iterator[str]:
+    """Its address, while it runs as a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.stdin.close()
+
+
+def asked(url: str) -> int:
+    with urllib.request.urlopen(f"{url}/_asked", timeout=60) as response:
+        return int(response.read())
+
+
+def customers(rows: int, changed: int = 0) -> pa.Table:
+    """The first rows of the table. changed: rows before the last ones that have another key."""
+    ids = np.arange(rows)
+    keys = np.where((ids >= rows - changed), ids + 10**9, ids)
+    return pa.table(
+        {
+            "customer_id": ids,
+            "key": [f"KEY-{key:010d}" for key in keys.tolist()],
+            "name": [f"customer number {one:09d}" for one in ids.tolist()],
+            "city": pa.array(["Berlin", "Oslo", "Lyon", None]).take(pa.array(ids % 4)),
+            "revenue": ids / 7,
+            "since": pa.array(ids % 20_000, pa.int32()).cast(pa.date32()),
+        }
+    )
+
+
+class Bench:
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+        (folder / "declared").mkdir()
+        (folder / "declared" / "__init__.py").touch()
+        (folder / "declared" / "customers.py").write_text(DECLARATION.format(url=url))
+
+    def give(self, table: pa.Table) -> None:
+        (self.folder / "raw" / "part=all").mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, self.folder / "raw" / "part=all" / "part-0.parquet", row_group_size=100_000)
+
+    def run(self, name: str, ttl: float = FOR_EVER) -> float:
+        """Run the table and print what it took. Returns the CPU seconds."""
+        before, began = asked(self.url), time.monotonic()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidegate", "run", "customers", "--package", "declared"],
+            cwd=self.folder, env=os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}", "TTL": str(ttl)} | JAVA,
+        )  # fmt: skip
+        watch = CpuWatch(process, every=0.2)
+        status = process.wait()
+        cpu = watch.end()
+        if status:
+            sys.exit(f"the run ended with status {status}")
+        spent = sum(cpu.values())
+        calls = asked(self.url) - before
+        print(f"{name:<10}{calls:>10,} calls {time.monotonic() - began:8.1f} s {spent:8.1f} s CPU", flush=True)
+        for kind, seconds in sorted(cpu.items(), key=lambda one: -one[1]):
+            print(f"{'':<10}{seconds:8.1f} s CPU  {kind}", flush=True)
+        return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve())
+        return
+    rows, changed, expired = options.rows, round(options.rows * CHANGED), round(options.rows * EXPIRED)
+    with tempfile.TemporaryDirectory() as temporary, service() as url:
+        bench = Bench(Path(temporary), url)
+        bench.give(customers(expired))
+        bench.run("before")
+        until = time.time()
+        time.sleep(PAUSE)
+        bench.give(customers(rows))
+        first = bench.run("first")
+        bench.give(customers(rows, changed))
+        of_changed = bench.run("changed", ttl=time.time() - until)
+        print(f"{'':<10}{of_changed / first:.3f} of the first run's CPU", flush=True)
+        bench.run("unchanged")
+
+
+if __name__ == "__main__":
+    main()
