@@ -62,6 +62,11 @@ def require_day(day: str, where: str = "day", every: Every = "day") -> str:
     raise DeclarationError(f"{where} is {day!r}; it must be {what}.")
 
 
+def only_name(every: Every) -> str | None:
+    """The name of the one partition of a table without days; None where there are days, hours or several names."""
+    return every[0] if not isinstance(every, str) and len(every) == 1 else None
+
+
 def day_column(every: Every) -> str:
     """The rule for the column of the day in a table that is an input."""
     if not isinstance(every, str):

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
-from jobs.declare.calendar import Every, day_column
+from jobs.declare.calendar import Every, day_column, only_name
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn
 from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in
@@ -28,8 +28,8 @@ OTHERWISE = "or write the rows of each day to Parquet files in a folder of their
 
 @dataclass(frozen=True)
 class DeltaInput:
-    """One version of a Delta table, partitioned by the day or the hour. root: its folder or URL. partition: the column
-    of it.
+    """One version of a Delta table, partitioned by the day or the hour; one with a single name may have no partitions.
+    root: its folder or URL. partition: the column of the day.
     """
 
     table: DeltaTable
@@ -78,13 +78,17 @@ class DeltaInput:
 
     def days(self) -> list[str]:
         """The days with files, in order."""
+        if self._is_whole:
+            name = only_name(self.every)
+            return [name] if name and self.table.file_uris() else []
         return sorted(str(day) for one in self.table.partitions() if (day := one[self.partition]) is not None)
 
     def files(self, day: str) -> list[StoredFile]:
         """The live files of a day, by path. Raises DeclarationError if rows of one were deleted by a vector."""
         actions = pa.table(self.table.get_add_actions(flatten=True))
-        of_day = actions.filter(pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day)).to_pylist()
-        files = sorted(map(self._file, of_day), key=lambda file: file.place)
+        if not self._is_whole:
+            actions = actions.filter(pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day))
+        files = sorted(map(self._file, actions.to_pylist()), key=lambda file: file.place)
         deleted = self._with_deleted_rows()
         if marked := next((file for file in files if os.path.realpath(file.place) in deleted), None):
             raise DeclarationError(
@@ -106,6 +110,11 @@ class DeltaInput:
         """name: in the log, relative to the table, or a URL where a clone shares the files of another table."""
         name = unquote(name)
         return name.removeprefix("file://") if is_url(name) else f"{self.root}/{name}"
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all its rows are of the one partition that is declared."""
+        return only_name(self.every) is not None and not self.table.metadata().partition_columns
 
     def _file(self, action: dict[str, Any]) -> StoredFile:
         return StoredFile(self.place(action["path"]), action["size_bytes"], action["modification_time"] * 1_000_000)
@@ -131,6 +140,13 @@ class DeltaInput:
                 f"feature, {OTHERWISE}"
             )
         partitions = self.table.metadata().partition_columns
+        if self._is_whole:
+            if any(field.name.lower() == self.partition.lower() for field in self.table.schema().fields):
+                raise DeclarationError(
+                    f"input: {self.root} has no partitions, and a column {self.partition!r}, as the partition of the "
+                    "published table is named; give that another name (Input.partition)."
+                )
+            return
         if partitions != [self.partition]:
             raise DeclarationError(
                 f"input: {self.root} is partitioned by {', '.join(partitions) or 'nothing'}; it must be by "

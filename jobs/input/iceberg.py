@@ -23,7 +23,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import DateType, NestedField, PrimitiveType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.config import Config
 
-from jobs.declare.calendar import Every, begin_of, day_column, is_day
+from jobs.declare.calendar import Every, begin_of, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput, TidegateError
 from jobs.input.staged_files import ScannedFile
 from jobs.input.types import InputColumn, columns_of
@@ -37,7 +37,7 @@ class IcebergInput:
     """The last snapshot of an Iceberg table, with the table's present columns.
 
     root: its name, after that of its catalog. partition: a column of days or hours, or a partition field, the day or
-    the hour of a time.
+    the hour of a time; with a single name there need be none.
     """
 
     table: Table
@@ -76,6 +76,8 @@ class IcebergInput:
     @property
     def last_day(self) -> str | None:
         """The last day of a file, whose rows may be deleted since; None where no file names days."""
+        if self._is_whole:
+            return only_name(self.every)
         return max(filter(None, (self._last_day_in(task.file) for task in self._planned())), default=None)
 
     def files(self, day: str) -> list[StoredFile]:
@@ -130,7 +132,14 @@ class IcebergInput:
             + (f", or a partition field, the {self.every} of a time." if self._parted else ".")
         )
 
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all its rows are of the one partition that is declared."""
+        return only_name(self.every) is not None and self.partition not in self.table.schema().column_names
+
     def _rows_of(self, day: str) -> BooleanExpression:
+        if self._is_whole:
+            return AlwaysTrue()
         column = self._day_column
         term = Reference(self.table.schema().find_column_name(column.field_id) or column.name)
         if not isinstance(column.field_type, (TimestampType, TimestamptzType)):

@@ -27,7 +27,6 @@ from jobs.schema import OUTCOMES, DayMetrics, LookupMetrics, RowChanges
 from jobs.storage.work_folders import work_folder
 from jobs.tables.copied_rows import keep_rows
 from jobs.tables.delta_log import table_at
-from jobs.tables.published_runs import last_published
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -88,7 +87,8 @@ def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
 def unchanged_record(
     enrichment: Enrichment, day: str, *, ignore_ttl: bool = False, clock: Clock = lambda: time.time_ns() // 1000
 ) -> DayRecord | None:
-    """The published record, with the figures of a run without rows, if a run would change no row; else None.
+    """The published record, with the figures of a run without rows, if a run would change no row and no verdict; else
+    None.
 
     Looks no further than the first difference, and writes nothing but copies of the input. Raises DeclarationError for
     a wrong input.
@@ -96,9 +96,10 @@ def unchanged_record(
     input_day = find_input(enrichment, day)
     check_columns(enrichment, input_day.names)
     comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
-    record = None if comparison.published is None else last_published(enrichment.name, day)
+    published = comparison.published
     with contextlib.suppress(pa.ArrowException):
-        if record is not None and comparison.finds_nothing():
+        if published is not None and published.are_judged_as_now(enrichment) and comparison.finds_nothing():
+            record = published.record
             changes = RowChanges(0, 0, 0, 0, comparison.ids.num_rows, comparison.over)
             return replace(record, facts=replace(record.facts, changes=changes), figures=_nothing_done(record.figures))
     return None

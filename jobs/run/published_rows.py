@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,29 +21,39 @@ from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.run.key_columns import key_texts
 from jobs.storage.stored_files import parquet_source
+from jobs.tables import run_records
 from jobs.tables.asked_keys import ROWS_AT_ONCE, files_of_days
-from jobs.tables.published_runs import last_published
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
+    from jobs.schema import DayRecord
 
 
 @dataclass(frozen=True)
 class PublishedRows(ParquetRows):
-    """The published rows of one run, whose answers depend on what is declared now."""
+    """The published rows of one run, whose answers depend on what is declared now. record: of the run, which a kill
+    after its commit leaves as written.
+    """
+
+    record: DayRecord
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> PublishedRows | None:
         """Those of the last run; None if its lookups were declared otherwise but for `ttl`, or if it has no record."""
         files = sorted(file for of, file in files_of_days(enrichment) if of == day)
-        record = last_published(enrichment.name, day) if files else None
-        if record is None or any(file.split("/")[-2] != record.facts.run_id for file in files):
+        runs = {PurePosixPath(file).parent.name for file in files}
+        record = run_records.of_run(enrichment.name, day, runs.pop()) if len(runs) == 1 else None
+        if record is None or _answered_by(fields(enrichment)) != _answered_by(record.facts.declared.fields):
             return None
-        same = _answered_by(fields(enrichment)) == _answered_by(record.facts.declared.fields)
-        return cls(tuple(files)) if same else None
+        return cls(tuple(files), record)
+
+    def are_judged_as_now(self, enrichment: Enrichment) -> bool:
+        """Whether nothing at all is declared otherwise since but `ttl`, so that the verdicts are those of now."""
+        now, before = fields(enrichment), self.record.facts.declared.fields
+        return self.record.state == "published" and _but_ttl(now) == _but_ttl(before)
 
     def input_columns(self, enrichment: Enrichment) -> pa.Schema:
         """The columns that the files have of the input, as of now or as it was."""
@@ -54,20 +65,20 @@ class PublishedRows(ParquetRows):
         ).remove_metadata()
 
     def expired(self, enrichment: Enrichment, *, now_us: int, ignore_ttl: bool) -> Flags:
-        """Which rows have no answer, or one that is past its time to live or was declared expired. With `ignore_ttl`,
-        as in a replay, those without an answer and the dead letters.
+        """Which rows have no answer, or one that was declared expired or is past its time to live. With `ignore_ttl`,
+        as in a replay, the dead letters in place of the last.
         """
         found = np.zeros(self.num_rows, np.bool_)
         for lookup in enrichment.lookups:
             status, at = schema.published_status(lookup.name), schema.published_answered_at(lookup.name)
             rows = self.columns(pa.schema([(status, pa.string()), (at, pa.timestamp("us", "UTC"))]))
             found |= ~_is_one_of(rows[status], *ANSWERS, "skipped")
+            answered_at = rows[at].cast(pa.int64()).fill_null(now_us).to_numpy()
+            found |= self._marked(enrichment, lookup, answered_at)
             if ignore_ttl:
                 found |= _is_one_of(rows[status], *lookup.facts().dead_letters)
             else:
-                answered_at = rows[at].cast(pa.int64()).fill_null(now_us).to_numpy()
                 found |= _outlived(lookup, rows[status], now_us - answered_at)
-                found |= self._marked(enrichment, lookup, answered_at)
         return found
 
     def _marked(self, enrichment: Enrichment, lookup: Lookup, answered_at: object) -> Flags:
@@ -102,11 +113,11 @@ class PublishedRows(ParquetRows):
 
 def _answered_by(declared: Mapping[str, str]) -> dict[str, str]:
     """The fields of a declaration on which answers depend."""
-    return {
-        name: value
-        for name, value in declared.items()
-        if name.startswith(("lookups.", "input.row_id")) and ".ttl." not in name
-    }
+    return {name: value for name, value in _but_ttl(declared).items() if name.startswith(("lookups.", "input.row_id"))}
+
+
+def _but_ttl(declared: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in declared.items() if ".ttl." not in name}
 
 
 def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:

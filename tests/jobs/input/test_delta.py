@@ -226,6 +226,17 @@ def test_a_table_of_other_partitions_is_refused(lake, by, days, message):
     assert message in refusal(find_input, dataclasses.replace(MOODS, input=Input(path="other", format="delta")), DAY)
 
 
+def test_a_table_without_partitions_is_all_of_the_only_name(lake):
+    write_deltalake("whole", pa.table({"id": [1, 2], "k": ["a", "bb"]}))
+    whole = Input(path="whole", format="delta", partition="part", every=["all"])
+    found = find_input(dataclasses.replace(MOODS, input=whole), "all")
+    assert (found.rows, found.names, last_day(whole)) == (2, ["id", "k"], "all")
+    named = dataclasses.replace(MOODS, input=dataclasses.replace(whole, partition="k"))
+    assert "whole has no partitions, and a column 'k', as the partition of the" in refusal(find_input, named, "all")
+    several = dataclasses.replace(MOODS, input=dataclasses.replace(whole, every=["eu", "us"]))
+    assert "whole is partitioned by nothing; it must be by part alone" in refusal(find_input, several, "eu")
+
+
 def test_days_written_as_text_are_read(lake):
     write_deltalake("other", pa.table({"id": [1], "k": ["a"], "date": [DAY]}), partition_by=["date"])
     assert find_input(dataclasses.replace(MOODS, input=Input(path="other", format="delta")), DAY).names == ["id", "k"]

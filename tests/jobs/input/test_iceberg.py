@@ -125,6 +125,13 @@ def test_a_day_of_a_changed_table_is_enriched_as_iceberg_shows_it_and_the_record
     ]  # fmt: skip
 
 
+def test_a_table_without_such_a_column_is_all_of_the_only_name(orders):
+    whole = dataclasses.replace(MOODS.input, partition="part", every=["all"])
+    found = find_input(dataclasses.replace(MOODS, input=whole), "all")
+    assert [row["id"] for row in read(found)] == [1, 2, 3, 4]
+    assert ("date" in found.names, last_day(whole)) == (True, "all")
+
+
 def test_two_columns_that_swap_their_names_are_copied_anew(lake):
     columns = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string()), ("date", pa.string())])
     table = lake.create_table("shop.orders", columns)
