@@ -114,7 +114,7 @@ def _refuse(enrichment: Enrichment, lookup: str) -> None:
                 f"{enrichment.name}: the files of {day} do not tell what their rows asked, as an older version wrote "
                 "them; nothing was forgotten. Run that day, then forget."
             )
-        if last_published(enrichment.name, day) is None:
+        if last_published(enrichment.name, day, table=enrichment.output.path) is None:
             raise DeclarationError(
                 f"{enrichment.name}: there is no record of the run that published {day}; nothing was forgotten. Run "
                 "that day, then forget."
@@ -177,7 +177,7 @@ def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) 
     with leased(enrichment.output.path, day, run_id) as lease:
         _refuse_other(enrichment, day, lease.before, had)
         had[day] = run_id
-        record = last_published(enrichment.name, day)
+        record = last_published(enrichment.name, day, table=enrichment.output.path)
         assert record is not None  # checked before anything began
         files = [file for of, file in files_of_days(enrichment) if of == day]
         return without_rows(record, files, keys, run_id=run_id, lease=lease)

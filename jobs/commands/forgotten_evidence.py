@@ -60,7 +60,7 @@ def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[str]]:
     files: dict[str, list[str]] = {}
     for day, file in files_of_days(enrichment):
         files.setdefault(day, []).append(file)
-    records_of = {day: last_published(enrichment.name, day) for day in files}
+    records_of = {day: last_published(enrichment.name, day, table=enrichment.output.path) for day in files}
     return {(day, record.facts.run_id): files[day] for day, record in records_of.items() if record is not None}
 
 

@@ -22,7 +22,7 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
 
     Raises SparkFailed if Spark cannot make them, TidegateError if they cannot be published.
     """
-    record = last_published(enrichment.name, day)
+    record = last_published(enrichment.name, day, table=enrichment.output.path)
     if not enrichment.windows or record is None:
         return
     with quiet_session(f"{enrichment.name} windows {day}", "make the windows") as spark:

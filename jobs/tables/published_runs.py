@@ -8,14 +8,19 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from jobs.schema import DayRecord
+from jobs.storage.urls import plain
 from jobs.tables import run_records
 from jobs.tables.delta_log import table_at
 
 
-def last_published(enrichment: str, day: str) -> DayRecord | None:
-    """The record of the run whose files readers see."""
-    published = [record for record in run_records.load(enrichment, day) if record.state == "published"]
-    seen = _runs_seen(published[0]) if published else set()
+def last_published(enrichment: str, day: str, *, table: str = "") -> DayRecord | None:
+    """The record of the run whose files readers see. table: only of runs that were published to it."""
+    published = [
+        record
+        for record in run_records.load(enrichment, day)
+        if record.state == "published" and (not table or plain(record.facts.declared.table) == plain(table))
+    ]
+    seen = _runs_seen(published[-1]) if published else set()  # the table may have had another place before
 
     def order(record: DayRecord) -> tuple[bool, str, int]:
         # by time only where files do not tell: clocks of hosts differ, versions of a table that was deleted begin again

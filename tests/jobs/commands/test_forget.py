@@ -415,6 +415,18 @@ def test_the_table_of_an_enrichment_that_keeps_no_answers_loses_the_rows_too(tow
     assert f"  bare: 1 row deleted ({SECOND})" in capsys.readouterr().out
 
 
+def test_rows_of_a_table_that_had_another_place_before_are_forgotten_where_it_is_now(towns, monkeypatch):
+    towns.publish(FIRST, [1, 2, 3], run_id="before")
+    towns.place = "data/moved"
+    towns.declare()
+    monkeypatch.setitem(globals(), "TABLE", "data/moved/towns")
+    assert last_published("towns", FIRST).facts.run_id == "before"
+    towns.publish(FIRST, [1, 2], run_id="now", started_at=f"{SECOND}T02:15:00+00:00")
+    assert last_published("towns", FIRST).facts.run_id == "now"
+    assert tidegate("forget", "weather", "--key", "town=town-1") == 0
+    assert numbers() == [2]
+
+
 def test_a_ledger_that_cannot_be_opened_is_said_in_one_sentence(towns, capsys):
     towns.declare_too("towns = replace(towns, ledger=Ledger('s4://bucket'))")
     assert tidegate("forget", "weather", "--key", "town=town-1") == 1
