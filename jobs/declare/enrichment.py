@@ -183,8 +183,7 @@ class Output:
                 f"output: parquet is {self.parquet!r}; it must be a folder on a disk: a store cannot exchange the "
                 "folder of a day for another. Readers of the store read the table itself."
             )
-        if is_url(self.path):  # the tables beside it are named after it
-            object.__setattr__(self, "path", self.path.rstrip("/"))
+        object.__setattr__(self, "path", self.path.rstrip("/") or "/")  # the tables beside it are named after it
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 from enrichments.flights import flights
 from jobs import schema
 from jobs.declare.enrichment import load
-from jobs.tables import dead_letters
+from jobs.tables import audit, dead_letters
 from tidegate import (
     AsyncFunctionLookup,
     DeclarationError,
@@ -483,6 +483,13 @@ def test_a_file_that_cannot_be_loaded_is_named_with_what_its_author_got_wrong(tm
 def test_a_summary_is_part_of_the_declaration():
     declared = enrichment(summaries=[Summary(name="by_country", sql="SELECT 1")])
     assert declared.summaries[0].name == "by_country"
+
+
+@pytest.mark.parametrize("path", ["data/published/addresses", "s3://lake/addresses"])
+def test_a_slash_at_the_end_of_a_tables_path_changes_no_place_that_is_written_to(path):
+    declared = enrichment(output=Output(path=f"{path}/"))
+    assert declared == enrichment(output=Output(path=path))
+    assert audit.table_of(declared.facts().table) in [one.path for one in declared.tables()]
 
 
 def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():
