@@ -61,7 +61,7 @@ def keep_published(table: str, partition: str, published: Collection[tuple[str, 
 def _delete(table: DeltaTable | None, partition: str, day: str, comparison: str, run_id: str) -> DeltaTable | None:
     if table is not None:
         run = run_id.replace("'", "''")
-        where = f"{partition} = '{day}' AND {RUN} {comparison} '{run}'"
+        where = f"\"{partition}\" = '{day}' AND {RUN} {comparison} '{run}'"
         try:
             table.delete(where)
         except CommitFailedError:  # an object store took it, and its answer was lost

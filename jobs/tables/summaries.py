@@ -30,7 +30,7 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
     target = table_of(enrichment, summary)
     with storing(target), alone_with(target), lasting(target):
         if table_at(target) is not None:
-            of_day = f"{partition} = '{day}'"
+            of_day = f"\"{partition}\" = '{day}'"
             again_if_taken(
                 lambda: write_deltalake(target, rows, mode="overwrite", schema_mode="merge", predicate=of_day)
             )

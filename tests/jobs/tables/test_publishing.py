@@ -129,6 +129,16 @@ def test_a_table_and_those_beside_it_say_their_format():
     assert [DeltaTable(table).transaction_version("tidegate.format") for table in tables] == [1, 1]
 
 
+@pytest.mark.parametrize("partition", ["interval", "current_date"])
+def test_the_column_of_the_day_may_have_the_name_of_a_word_of_sql(partition):
+    for run_id in ("a", "b"):
+        record = run(run_id)
+        named = dataclasses.replace(record.facts.declared, partition=partition)
+        publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=named)))
+    rows = DeltaTable(audit.table_of(TABLE)).to_pyarrow_table().to_pylist()
+    assert [row["run_id"] for row in rows] == ["b"] * 3
+
+
 def test_a_table_of_a_newer_format_is_refused_and_stays_as_it_is():
     publishing.publish(run("r1"))
     newer = CommitProperties(app_transactions=[Transaction("tidegate.format", 2)])

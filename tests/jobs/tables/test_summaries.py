@@ -136,9 +136,11 @@ def test_a_query_keeps_its_order_and_its_limit():
     assert [row["id"] for row in made("SELECT id FROM things ORDER BY id DESC LIMIT 2;")] == [3, 2]
 
 
-def test_a_partition_column_in_capitals_is_found():
-    publish("Date")
-    assert made("SELECT count(*) AS n FROM things", partition="Date") == [{"n": 3, "Date": dt.date(2013, 1, 10)}]
+@pytest.mark.parametrize("name", ["Date", "interval"])
+def test_a_partition_column_in_capitals_or_with_the_name_of_a_word_of_sql_is_found(name):
+    publish(name)
+    for _ in ("made", "made again"):
+        assert made("SELECT count(*) AS n FROM things", partition=name) == [{"n": 3, name: dt.date(2013, 1, 10)}]
 
 
 @pytest.mark.parametrize(
