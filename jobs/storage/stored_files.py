@@ -37,17 +37,22 @@ def filesystem_of(place: str) -> tuple[fs.FileSystem, str]:
     if "?" in place or not root or not path:
         filesystem, path = fs.FileSystem.from_uri(place)
         return filesystem, path
-    return _filesystem(f"{place.partition('://')[0]}://{root}/"), f"{root}/{path}"
+    filesystem, bucket = _filesystem(f"{place.partition('://')[0]}://{root}/")
+    return filesystem, f"{bucket.rstrip('/')}/{path}"
 
 
 @functools.lru_cache(maxsize=8)
-def _filesystem(root: str) -> fs.FileSystem:
-    """One client for all files of a bucket, as each looks for its region and credentials."""
+def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
+    """One client for all files of a bucket, as each looks for its region and credentials; and the bucket's name, which
+    is not all of the root in abfss://container@account.dfs.core.windows.net/.
+    """
     if root.startswith("s3://"):
         with contextlib.suppress(pa.ArrowInvalid):  # the oldest pyarrow that we allow does not know the option
             # with it a small file is one request, not three
-            return fs.FileSystem.from_uri(f"{root}?allow_delayed_open=true")[0]
-    return fs.FileSystem.from_uri(root)[0]
+            filesystem, bucket = fs.FileSystem.from_uri(f"{root}?allow_delayed_open=true")
+            return filesystem, bucket
+    filesystem, bucket = fs.FileSystem.from_uri(root)
+    return filesystem, bucket
 
 
 def error_text(error: Exception) -> str:
