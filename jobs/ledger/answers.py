@@ -6,7 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 StoredOutcome = Literal["ok", "miss", "error", "timeout", "asked", "expired"]
 OUTCOMES: tuple[StoredOutcome, ...] = get_args(StoredOutcome)
@@ -22,6 +25,7 @@ SCHEMA = pa.schema(
         pa.field("run_id", pa.string(), nullable=False),
     ]
 )
+LARGEST = 1 << 30  # bytes of text in one Arrow array, which counts them in 32 bits
 WORDS = ["outcome", "run_id"]  # columns of few distinct words
 # as files hold them: SCHEMA costs a fifth more to read
 ENCODED = pa.schema(
@@ -48,6 +52,23 @@ def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
     return pa.table(
         [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
     )
+
+
+def taken(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
+    """These rows of a table with responses, in this order. `pa.Table.take` refuses over 2 GiB of text."""
+    if table["response"].nbytes < LARGEST:
+        return table.take(pa.array(rows))
+    place = table.schema.get_field_index("response")
+    responses = table["response"].cast(pa.large_string()).combine_chunks()
+    ends = np.cumsum(pc.fill_null(pc.binary_length(responses), 0).to_numpy()[rows])
+    pieces, first = [], 0
+    while first < len(rows):
+        size = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, size + LARGEST, "right")))
+        pieces.append(responses.take(pa.array(rows[first:last])).cast(pa.string()))
+        first = last
+    others = table.remove_column(place).take(pa.array(rows))
+    return others.add_column(place, table.field(place), pa.chunked_array(pieces, pa.string()))
 
 
 def as_answers(table: pa.Table) -> list[StoredAnswer]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import LedgerError
+from jobs.ledger.answers import LARGEST
 from jobs.ledger.generations import (
     COMPACTED,
     COMPLETE,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 GRACE = timedelta(days=1)
 DEBRIS = timedelta(days=2)  # files that no generation names: longer than any compaction takes
 ROWS_PER_FILE = 500_000
-ROWS_IN_MEMORY = 1_000_000  # rows of parts sorted at once; more are sorted in runs on the local disk
+ROWS_IN_MEMORY = 1_000_000  # of parts sorted at once, up to LARGEST bytes; more are sorted in runs on the local disk
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | Non
     Drops records that no longer affect their key: answers that were refreshed or have a newer one, marks of calls whose
     answer is stored, and marks of refreshes over 30 days old. Answers beyond their time to live stay. Safe beside
     running jobs, readers and other compactions, if `grace` is longer than a reader takes. Memory: about two million
-    records.
+    records, or some GB.
 
     Args:
         folder: The folder of one lookup's answers.
@@ -126,15 +127,17 @@ class _SortedParts:
         self._temporary = temporary
         self._now_us = now_us
         some: list[pa.Table] = []
+        rows = size = 0  # of these
         for part, table in read_parts(folder, parts):
             if table is None:
                 continue
             self.taken_in.append(part)
             self.rows += len(table)
             some.append(table)
-            if sum(map(len, some)) >= ROWS_IN_MEMORY:
+            rows, size = rows + len(table), size + table.nbytes
+            if rows >= ROWS_IN_MEMORY or size >= LARGEST:
                 self._sort(folder, some)
-                some = []
+                some, rows, size = [], 0, 0
         if some:
             self._sort(folder, some)
 

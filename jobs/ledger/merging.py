@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.ledger.answers import SCHEMA
+from jobs.ledger.answers import LARGEST, SCHEMA, taken
 from jobs.ledger.resolution import newest_rows, superseded
 
 
@@ -21,7 +21,7 @@ def in_order(rows: pa.Table, now_us: int, *, are_all: bool = False) -> pa.Table:
     keys = rows["key"].combine_chunks()
     ranks = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64) - 1
     newest = newest_rows(ranks, rows, now_us)
-    rows, ranks = rows.take(pa.array(newest)), ranks[newest]
+    rows, ranks = taken(rows, newest), ranks[newest]
     if not are_all or not len(ranks):
         return rows
     return rows.filter(pa.array(~superseded(ranks, rows, int(ranks.max()) + 1, now_us)))
@@ -36,15 +36,15 @@ class SortedFile:
         self._rest = SCHEMA.empty_table()
         self.groups = [
             self._bounds(number) for number in range(file.metadata.num_row_groups)
-        ]  # smallest, largest, rows
+        ]  # smallest, largest, rows, bytes
 
-    def _bounds(self, number: int) -> tuple[str, str, int]:
+    def _bounds(self, number: int) -> tuple[str, str, int, int]:
         group = self._file.metadata.row_group(number)
         statistics = group.column(0).statistics
         if statistics is not None and statistics.has_min_max:
-            return statistics.min, statistics.max, group.num_rows
+            return statistics.min, statistics.max, group.num_rows, group.total_byte_size
         keys = self._file.read_row_group(number, columns=["key"])["key"]  # keys over 4 KB have no statistics
-        return keys[0].as_py(), keys[-1].as_py(), group.num_rows
+        return keys[0].as_py(), keys[-1].as_py(), group.num_rows, group.total_byte_size
 
     def up_to(self, bound: str | None) -> pa.Table:
         """The next rows up to the key `bound`, or all."""
@@ -61,7 +61,9 @@ class SortedFile:
 
 
 def merged(files: Sequence[SortedFile], rows_per_table: int, *, now_us: int) -> Iterator[pa.Table]:
-    """Consecutive tables sorted by key, of about this many rows, with the records that affect their key."""
+    """Consecutive tables sorted by key, of about this many rows or LARGEST bytes, with the records that affect their
+    key.
+    """
     for bound in itertools.chain(_bounds(files, rows_per_table), [None]):
         rows = pa.concat_tables([SCHEMA.empty_table(), *(file.up_to(bound) for file in files)])
         if rows.num_rows:
@@ -71,12 +73,12 @@ def merged(files: Sequence[SortedFile], rows_per_table: int, *, now_us: int) -> 
 
 
 def _bounds(files: Sequence[SortedFile], rows_per_table: int) -> list[str]:
-    """Keys that end a table, so that none has many more rows than requested."""
-    ends = sorted((largest, rows) for file in files for _, largest, rows in file.groups)
-    bounds, rows_so_far = [], 0
-    for largest, rows in ends:
-        rows_so_far += rows
-        if rows_so_far >= rows_per_table:
+    """Keys that end a table, so that none has many more rows than requested, or many more bytes than LARGEST."""
+    ends = sorted((largest, rows, size) for file in files for _, largest, rows, size in file.groups)
+    bounds, rows_so_far, bytes_so_far = [], 0, 0
+    for largest, rows, size in ends:
+        rows_so_far, bytes_so_far = rows_so_far + rows, bytes_so_far + size
+        if rows_so_far >= rows_per_table or bytes_so_far >= LARGEST:
             bounds.append(largest)
-            rows_so_far = 0
+            rows_so_far = bytes_so_far = 0
     return bounds

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.ledger.answers import OUTCOMES, SCHEMA, StoredOutcome
+from jobs.ledger.answers import LARGEST, OUTCOMES, SCHEMA, StoredOutcome
 from jobs.ledger.keys import joined, texts_in
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 assert _CODES["ok"] == 0
 _NONE = -1  # the length of a missing response
-_LARGEST = 1 << 30  # bytes of text in one Arrow array, which counts them in 32 bits
 
 
 class Columns:
@@ -91,7 +90,7 @@ def _strings(text: bytearray, lengths: npt.NDArray[np.int64]) -> Iterator[pa.Str
     offsets = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))))
     first = 0
     while first < len(lengths):
-        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _LARGEST, "right")) - 1)
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + LARGEST, "right")) - 1)
         here = offsets[first : last + 1]
         there_is = pa.array(lengths[first:last] != _NONE)
         found = pa.StringArray.from_buffers(

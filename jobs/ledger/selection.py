@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.errors import LedgerError
-from jobs.ledger.answers import SCHEMA
+from jobs.ledger.answers import SCHEMA, taken
 from jobs.ledger.generations import Contents, contents
 from jobs.ledger.resolution import decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
@@ -60,7 +60,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
         decided = decide(_places(found), found, len(keys), now_us=now_us, ttl=ttl)
         speaks = decided.rows[decided.rows >= 0]
         places = np.flatnonzero(decided.rows >= 0)
-        rows = found.take(pa.array(speaks))
+        rows = taken(found, speaks)
         columns = [keys.texts.take(pa.array(places)), *(rows[name] for name in REST)]
         return Selected(
             pa.table(columns, schema=SCHEMA),
@@ -87,4 +87,4 @@ def _find(folder: LedgerFolder, there: Contents, keys: KeySet, now_us: int) -> p
 
 
 def _newest(found: pa.Table, now_us: int) -> pa.Table:
-    return found.take(pa.array(newest_rows(_places(found), found, now_us)))
+    return taken(found, newest_rows(_places(found), found, now_us))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from jobs.errors import LedgerError
 from jobs.ledger.abandoned import RUNS, remove_run
-from jobs.ledger.answers import ANSWERS, SCHEMA
+from jobs.ledger.answers import ANSWERS, SCHEMA, taken
 from jobs.ledger.generations import COMPACTED
 from jobs.ledger.index import write_index
 from jobs.ledger.plan import LedgerPlan
@@ -95,7 +95,7 @@ def with_own_answers(hits: Hits) -> pa.Table:
     own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
     own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
     last = own.group_by("key").aggregate([("place", "max")])["place_max"]
-    own = own.take(last).drop_columns(["place"])
+    own = taken(own, last.to_numpy()).drop_columns(["place"])
     since = _known(hits.lookup, hits.plan, hits.keys.wanted)
     known = own
     for older in (since, hits.answers):

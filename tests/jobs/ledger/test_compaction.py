@@ -9,7 +9,7 @@ import pytest
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
-from jobs.ledger import compaction
+from jobs.ledger import compaction, merging
 from jobs.ledger.answers import as_answers
 from jobs.ledger.compaction import Compacted, compact
 from jobs.ledger.erasure import forget
@@ -68,9 +68,15 @@ def test_compacting_twice_changes_nothing(folder, ledgers):
     assert compact(type(folder)(folder.root, "empty", "f")) == Compacted()
 
 
-def test_compacted_files_are_sorted_and_do_not_overlap_and_hold_each_key_and_outcome_once(folder, ledgers, monkeypatch):
-    monkeypatch.setattr(compaction, "ROWS_PER_FILE", 2_000)
-    monkeypatch.setattr(compaction, "ROWS_IN_MEMORY", 3_000)
+@pytest.mark.parametrize("limits", [
+    {(compaction, "ROWS_PER_FILE"): 2_000, (compaction, "ROWS_IN_MEMORY"): 3_000},
+    {(merging, "LARGEST"): 30_000, (compaction, "LARGEST"): 200_000},  # bytes, of long answers
+])  # fmt: skip
+def test_compacted_files_are_sorted_and_do_not_overlap_and_hold_each_key_and_outcome_once(
+    folder, ledgers, monkeypatch, limits
+):
+    for (module, name), limit in limits.items():
+        monkeypatch.setattr(module, name, limit)
     choose = random.Random(1)
     for part in range(10):
         records = [ledgers.stored(f"[{choose.randrange(6_000)}]", at=part * 2_000 + n) for n in range(2_000)]

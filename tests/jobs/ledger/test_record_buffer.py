@@ -15,14 +15,14 @@ RECORD = st.tuples(
 
 @given(records=st.lists(RECORD), largest=st.integers(1, 20))
 def test_records_are_those_that_were_given_in_as_many_pieces_as_arrow_needs(records, largest):
-    before, record_buffer._LARGEST = record_buffer._LARGEST, largest
+    before, record_buffer.LARGEST = record_buffer.LARGEST, largest
     try:
         gathered = Columns()
         for record in records:
             gathered.append(*record)
         table = gathered.table("run-1", hidden=False)
     finally:
-        record_buffer._LARGEST = before
+        record_buffer.LARGEST = before
     table.validate(full=True)
     assert len(gathered) == table.num_rows == len(records)
     times = table["answered_at"].cast("int64").to_pylist()
