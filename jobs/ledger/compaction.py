@@ -34,6 +34,7 @@ from jobs.ledger.generations import (
     known_generations,
     name_after,
 )
+from jobs.ledger.journal import JOURNAL
 from jobs.ledger.merging import SortedFile, in_order, merged
 from jobs.ledger.scan import read_parts
 from jobs.ledger.store import PARTS, ForeignFile, as_parquet
@@ -97,7 +98,7 @@ def _new_generation(folder: LedgerFolder, there: Contents, known: frozenset[str]
     old = base.files if base else ()
     name = name_after(base, now_us)
     with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary, ExitStack() as opened:
-        sorted_parts = _SortedParts(folder, there.parts, Path(temporary), now_us)
+        sorted_parts = _SortedParts(folder, _ended(folder, there.parts, now_us), Path(temporary), now_us)
         if not sorted_parts.taken_in:
             return Compacted(rows=base.rows if base else 0)
         files = [SortedFile(opened.enter_context(open_compacted(folder, file))) for file in old]
@@ -115,6 +116,16 @@ def _new_generation(folder: LedgerFolder, there: Contents, known: frozenset[str]
         return Compacted(given_up=True)
     before = sorted_parts.rows + sum(file.rows for file in old)
     return Compacted(len(sorted_parts.taken_in), len(written), generation.rows, rows_dropped=before - generation.rows)
+
+
+def _ended(folder: LedgerFolder, parts: Sequence[str], now_us: int) -> list[str]:
+    """The parts without young journals, to which a task may still append: what it appends would count as compacted."""
+    if not any(part.endswith(JOURNAL) for part in parts):
+        return [*parts]
+    since_ns = (now_us - GRACE // timedelta(microseconds=1)) * 1000
+    start = len(folder.path) + len(PARTS) + 2
+    young = {info.path[start:] for info in folder.files(PARTS) if info.mtime_ns > since_ns}
+    return [part for part in parts if not part.endswith(JOURNAL) or part not in young]
 
 
 class _SortedParts:

@@ -10,8 +10,9 @@ import pytest
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
-from jobs.ledger.compaction import compact
+from jobs.ledger.compaction import Compacted, compact
 from jobs.ledger.erasure import forget
+from jobs.ledger.generations import contents
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import FORMAT, FORMAT_KEY, LedgerFolder
 from jobs.ledger.writer import LedgerWriter
@@ -79,10 +80,21 @@ def test_a_journal_whose_part_is_stored_meanwhile_has_no_records(folder):
 
 
 def test_compaction_takes_a_journal_in(folder):
-    write(folder, ANSWERS)
-    assert compact(folder, now_us=10).parts_taken_in == 1
-    compact(folder, now_us=10 + 2 * 86_400_000_000)
+    path = write(folder, ANSWERS)
+    day_us = 86_400_000_000
+    changed = path.stat().st_mtime_ns // 1000 + 1
+    assert compact(folder, now_us=changed + day_us).parts_taken_in == 1
+    compact(folder, now_us=changed + 2 * day_us)
     assert folder.parts() == []
+
+
+def test_answers_that_are_appended_to_a_journal_after_a_compaction_are_found_after_a_kill(folder):
+    journal = folder.journal("run-1", "0-0-00000")
+    journal.append(as_table(ANSWERS[:1]))
+    assert compact(folder) == Compacted()
+    journal.append(as_table(ANSWERS[1:]))
+    there = contents(folder)
+    assert as_answers(folder.read(there.parts)) == ANSWERS
 
 
 def test_no_byte_of_a_forgotten_key_stays_in_a_journal_or_its_torn_end(folder):
