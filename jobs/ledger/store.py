@@ -15,7 +15,6 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ from jobs.ledger.answers import SCHEMA, WORDS, StoredAnswer, as_table
 from jobs.ledger.journal import JOURNAL, Journal, read_journal
 from jobs.storage import durable, objects
 from jobs.storage.stored_files import error_text, filesystem_of
-from jobs.storage.urls import below, is_url
+from jobs.storage.urls import below
 
 FORMAT = 1
 FORMAT_KEY = b"tidegate.ledger"
@@ -79,10 +78,9 @@ class LedgerFolder:
     @functools.cached_property
     def _place(self) -> str:
         """Its URL for `jobs.storage.objects`, which reads or deletes in one request where Arrow takes two or three;
-        empty where there are folders, and without obstore.
+        empty where it must go through Arrow.
         """
-        is_plain = self.storage is None and is_url(self.root) and "?" not in self.root
-        if not is_plain or self.filesystem.type_name not in NO_FOLDERS or find_spec("obstore") is None:
+        if self.storage is not None or "?" in self.root or not objects.is_found_here(self.root):
             return ""
         return below(self.root, self.lookup, self.fingerprint)
 

@@ -5,7 +5,9 @@ import pytest
 from deltalake import write_deltalake
 
 from jobs.errors import DeclarationError
-from jobs.storage import objects
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.store import LedgerFolder
+from jobs.storage import objects, stored_files
 from jobs.tables.delta_log import table_at
 from jobs.tables.leases import leased
 from tests.support.s3_server import S3Server
@@ -24,6 +26,19 @@ def test_the_credentials_of_a_profile_are_used(s3, tmp_path, monkeypatch):
     assert [one.name for one in objects.listed(f"{s3.bucket}/orders")] == ["a.json"]
     write_deltalake(f"{s3.bucket}/table", pa.table({"k": [1]}))
     assert table_at(f"{s3.bucket}/table").version() == 0
+
+
+def test_a_ledger_is_read_with_the_credentials_of_a_file_though_obstore_reads_none(s3, tmp_path, monkeypatch):
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = key\naws_secret_access_key = secret\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    stored_files._filesystem.cache_clear()
+    folder = LedgerFolder(f"{s3.bucket}/ledger", "weather", "f")
+    part = folder.write_part("run", "0", [StoredAnswer("k", "ok", b"1", 1, "run")])
+    assert folder.read_part(part)["key"].to_pylist() == ["k"]
+    folder.delete(f"parts/{part}")
+    assert folder.names() == []
 
 
 @pytest.mark.process
