@@ -25,6 +25,9 @@ CLASS_ARCHIVE = Path(sys.prefix, "spark.jsa")
 NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java goes on without an archive that does not fit
 JAVA = 17
 REMOTE = "sc://"  # begins the address of a server of Spark Connect
+JVM_GAVE_UP = "Error: A fatal exception has occurred. Program will exit."
+REFUSED_BY_SUBMIT = re.compile(r'^Exception in thread "main" [\w.$]+: (.+)$', re.MULTILINE)
+REFUSED_BY_JAVA = re.compile(r"^(.+)\nError: Could not create the Java Virtual Machine\.$", re.MULTILINE)
 OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses with which the program has said why
 WaitForEnd = Callable[[float | None], int | None]  # waits so many s, or to the end; exit status, None while it runs
 
@@ -185,7 +188,7 @@ def ended(code: int, log: Path) -> ProgramResult:
     own.
     """
     if code in OWN_WORDS:
-        return ProgramResult(code, _last_line(log))
+        return ProgramResult(code, _why_not_started(log) or _last_line(log))
     return ProgramResult(code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}")
 
 
@@ -196,6 +199,15 @@ def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
         return None
 
     return wait
+
+
+def _why_not_started(log: Path) -> str:
+    """Why Java or spark-submit did not start the program, as for a master that is none; empty where it could speak."""
+    text = log.read_text(errors="replace").rstrip()
+    if not text.endswith(JVM_GAVE_UP) and not text.rpartition("\n")[2].startswith("\tat org.apache.spark.deploy."):
+        return ""
+    found = REFUSED_BY_SUBMIT.search(text) or REFUSED_BY_JAVA.search(text)
+    return f"Spark cannot start: {found[1].rstrip('.')}. Nothing was called.{LOG_SAYS_MORE}{log}" if found else ""
 
 
 def _last_line(log: Path) -> str:

@@ -50,6 +50,21 @@ def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkey
     assert str(failed.value) == message
 
 
+def test_a_spark_that_cannot_start_is_told_by_its_cause(tmp_path):
+    log = tmp_path / "spark.log"
+    too_odd = SparkSubmit(conf={"spark.driver.memory": "1x"})
+    code = too_odd.run("enrichments.flights:flights", days=[DAY], run_id="r1", log=log)
+    cannot, where = "Spark cannot start", f"Nothing was called. Spark's log: {log}"
+    assert ended(code, log).reason == f"{cannot}: Invalid maximum heap size: -Xmx1x. {where}"
+    log.write_text(  # of the master locl[2]
+        'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark, '
+        "k8s, or local\n\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\n"
+        "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)\n"
+    )
+    why = "Master must either be yarn or start with spark, k8s, or local"
+    assert ended(code, log).reason == f"{cannot}: {why}. {where}"
+
+
 @pytest.mark.parametrize(("version", "number"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", None), ("21", None)])
 def test_a_java_that_is_too_old_is_told_with_where_it_was_found(tmp_path, monkeypatch, version, number):
     (tmp_path / "bin").mkdir()
