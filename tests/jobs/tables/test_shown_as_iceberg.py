@@ -196,6 +196,14 @@ def test_a_catalog_that_fails_leaves_the_old_day_and_says_so_in_one_sentence(mon
     assert shown() == [7]
 
 
+@pytest.mark.parametrize("name", ["2013-01-10T05Z", "eu"])
+def test_hours_and_named_partitions_are_shown_as_strings(name):
+    record = run("a")
+    publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, day=name)))
+    assert shown(name, "date") == [name] * 3
+    assert shown("other") == []
+
+
 # -- a run of the job --------------------------------------------------------------------------------------------------
 def enrichment():
     return Enrichment(
