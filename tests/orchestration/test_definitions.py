@@ -245,8 +245,13 @@ def test_an_enrichment_stands_behind_another_wherever_that_one_shows_its_table(s
     after = dataclasses.replace(after, enrichment=dataclasses.replace(after.enrichment, input=source))
     shown = dataclasses.replace(flights.output, iceberg="lake.shop.flights", parquet="data/plain/flights")
     both = [Declared("a:flights", dataclasses.replace(flights, output=shown)), after]
-    asset = definitions_of(both, SparkProgram()).get_repository_def().asset_graph.get(dg.AssetKey("after"))
-    assert {key.to_user_string() for key in asset.parent_keys} == {"flights_enriched"}
+    graph = definitions_of(both, SparkProgram()).get_repository_def().asset_graph
+    (parent,) = graph.get(dg.AssetKey("after")).parent_keys
+    assert parent.to_user_string() == "flights_enriched"
+    assert graph.get(parent).kinds == {"spark", "delta", "iceberg"}
+    assert {name: graph.get(parent).metadata[name] for name in ("iceberg", "parquet")} == {
+        "iceberg": "lake.shop.flights", "parquet": "data/plain/flights",
+    }  # fmt: skip
 
 
 def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):

@@ -81,10 +81,11 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         automation_condition=AFTER_INPUT if declared.input_is_foreign else None,
         freshness_policy=_freshness_policy(declared),
         description=f"{declared.enrichment.description}\n\n{RED_DAYS}".strip(),
-        kinds={"spark", "delta"},
+        kinds={"spark", "delta"} | ({"iceberg"} if declared.enrichment.output.iceberg else set()),
         check_specs=check_specs(declared),
         metadata={
             "path": declared.enrichment.output.path,
+            **metadata.shown(declared),
             "declared_in": declared.reference,
             "reports": dg.MetadataValue.url(served(f"reports/{declared.name}/index.html")),
             **metadata.runbook(declared),

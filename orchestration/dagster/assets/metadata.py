@@ -28,6 +28,12 @@ def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:
     return {} if url is None else {"runbook": dg.MetadataValue.url(url)}
 
 
+def shown(declared: Declared) -> dict[str, str]:
+    """Where the published table is shown besides."""
+    output = declared.enrichment.output
+    return {name: place for name, place in (("iceberg", output.iceberg), ("parquet", output.parquet)) if place}
+
+
 def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = None) -> dict[str, Any]:
     """Counts and times of a run: integers and floats, so that Dagster plots them over the days.
 
