@@ -7,183 +7,22 @@ import importlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from jobs import schema
-from jobs.declare.answer_casts import AnswerColumn
-from jobs.declare.answer_types import read_ddl
 from jobs.declare.budgets import Budget, check_budgets
-from jobs.declare.calendar import Every, is_cron, require_day, require_zone
+from jobs.declare.calendar import is_cron, require_day, require_zone
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
+from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
-from jobs.declare.places import require_place, require_table
+from jobs.declare.outputs import Output
 from jobs.declare.services import Service
 from jobs.declare.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.type_checks import require_type, require_types
 from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
-from jobs.storage.urls import is_url
-
-InputFormat = Literal["parquet", "csv", "json", "delta", "iceberg"]
-ICEBERG_NAME = re.compile(r"[^\s.:]+(\.[^\s.:]+){2,}")  # catalog.namespace.table
-TABLES: tuple[InputFormat, ...] = ("delta", "iceberg")  # formats whose files are named by a table
-
-
-@dataclass(frozen=True, kw_only=True)
-class Input:
-    """The files in one folder per day, `<path>/<partition>=<day>/`, a Delta table partitioned by the day, or an Iceberg
-    table.
-
-    The files of a day may differ: a column that a file lacks is null in its rows, and the wider of two compatible types
-    is read. Incompatible types in one column are refused before any call. Of a table a run reads the last version or
-    snapshot; the record of the run has its number.
-
-    Attributes:
-        path: A folder, local or on a disk that driver and executors share, or a URL of an object store; none for an
-            Iceberg table.
-        partition: Name in the folders' names, the partition column of the Delta table, or the day's column or
-            partition field of the Iceberg table; also of the day's column in the published table.
-        row_id: Columns that identify a row in evidence; by default source file and row number.
-        asset_key: In Dagster, of the asset that writes these files, where there is one: `["raw", "orders"]`.
-        format: "parquet", "csv" (with a header), "json" (an object per line), "delta" or "iceberg"; the published
-            table of another enrichment is a Delta table.
-        schema: The columns to read from CSV or JSON, which do not name their types, in Spark's DDL.
-        table: Of format "iceberg": `catalog.namespace.table`; pyiceberg's configuration names the catalog.
-        every: "day", or "hour": then all that is said of a day goes for an hour of UTC, named as 2013-01-10T05Z; or the
-            names of partitions, as ["eu", "us"]: then it goes for each of these.
-        skip_change_commits: Of format "delta", for streams: pass over commits that delete or change rows of a day, as
-            Spark's Delta source does by its option skipChangeCommits. By default they end the stream. The day's run
-            brings what they changed.
-        rows: "all", or "changed", with names of partitions and `row_id`: then a run enriches the rows that are new,
-            that changed since the published version, or whose answer is past its `ttl`, and removes those that went.
-    """
-
-    path: str = ""
-    partition: str = "date"
-    row_id: Sequence[str] = ()
-    asset_key: Sequence[str] = field(default=(), metadata=NOT_IN_FINGERPRINT)
-    format: InputFormat = field(default="parquet", metadata=WHERE_DECLARED)
-    schema: str = field(default="", metadata=WHERE_DECLARED)
-    table: str = field(default="", metadata=WHERE_DECLARED)
-    every: Every = field(default="day", metadata=WHERE_DECLARED)
-    skip_change_commits: bool = field(default=False, metadata=NOT_IN_FINGERPRINT)
-    rows: Literal["all", "changed"] = field(default="all", metadata=WHERE_DECLARED)
-
-    def __post_init__(self) -> None:
-        require_types(self, "input", leave=["row_id"])  # the enrichment checks it and adds its name
-        if self.format not in get_args(InputFormat):
-            known = ", ".join(get_args(InputFormat))
-            raise DeclarationError(f"input: format is {self.format!r}; it must be one of: {known}.")
-        self._check_every()
-        self._check_rows()
-        self._check_schema()
-        self._check_place()
-        if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
-            raise DeclarationError(
-                f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
-                "and a column are named after it."
-            )
-
-    def _check_every(self) -> None:
-        if isinstance(self.every, str):
-            right = self.every in ("day", "hour")
-        else:
-            named = all(re.fullmatch(r"[A-Za-z][\w.-]*", name, re.ASCII) for name in self.every)
-            right = named and 0 < len(set(self.every)) == len(self.every)
-        if not right:
-            raise DeclarationError(
-                f"input: every is {self.every!r}; it must be day, hour, or different names of partitions, each a "
-                "letter and then letters, digits, _, . and -."
-            )
-
-    def _check_rows(self) -> None:
-        if self.rows not in ("all", "changed"):
-            raise DeclarationError(f"input: rows is {self.rows!r}; it must be all or changed.")
-        if self.only_changed and (isinstance(self.every, str) or not self.row_id):
-            raise DeclarationError(
-                f'input: rows is "changed", row_id {self.row_id!r}, and every {self.every!r}; it needs the columns '
-                'that identify a row, and a table without days, as row_id=["customer_id"], every=["customers"].'
-            )
-
-    def _check_place(self) -> None:
-        if self.skip_change_commits and self.format != "delta":
-            raise DeclarationError(
-                f"input: skip_change_commits is for a Delta table, whose commits it is about, and format is "
-                f"{self.format!r}. Leave it out."
-            )
-        if self.format != "iceberg" and not self.table:
-            require_place("input", self.path)
-        elif self.format != "iceberg" or self.path or not ICEBERG_NAME.fullmatch(self.table):
-            raise DeclarationError(
-                f"input: format is {self.format!r}, and table {self.table!r}: an Iceberg table, and nothing else, is "
-                'declared by its name alone, as table="catalog.namespace.table", without a path.'
-            )
-
-    def _check_schema(self) -> None:
-        if (self.format in ("csv", "json")) != bool(self.schema):
-            raise DeclarationError(
-                f"input: schema is {self.schema!r}, and format {self.format!r}: CSV and JSON need the columns to read, "
-                'as "order_id BIGINT, at TIMESTAMP"; the other formats have their own.'
-            )
-        for column in self.columns:
-            if self.format == "csv" and column.spark_type.startswith(("ARRAY", "STRUCT")):
-                raise DeclarationError(f"input: schema: {column.name}: CSV holds no {column.spark_type}.")
-            if column.name.lower() == self.partition.lower():
-                raise DeclarationError(
-                    f"input: schema: {column.name!r} is the column of the day, which the folders name. Leave it out."
-                )
-
-    @property
-    def columns(self) -> tuple[AnswerColumn, ...]:
-        """The columns of `schema`; none for a format that has its own."""
-        return read_ddl(self.schema, "input: schema") if self.schema else ()
-
-    @property
-    def only_changed(self) -> bool:
-        """Whether a run enriches only what changed."""
-        return self.rows == "changed"
-
-    @property
-    def place(self) -> str:
-        """The path, or the name of the table."""
-        return self.table or self.path
-
-    def folder(self, day: str) -> str:
-        return f"{self.path.rstrip('/')}/{self.partition}={day}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    """A Delta table, partitioned by the input's day and published one whole day at a time.
-
-    Attributes:
-        path: A folder, local or on a disk that driver and executors share, or a URL of an object store, as
-            s3://bucket/orders.
-        iceberg: An Iceberg table that shows the same files, `catalog.namespace.table`; pyiceberg's configuration names
-            the catalog.
-        parquet: A folder that shows the published columns as `<partition>=<day>/*.parquet`, a copy for readers without
-            a table format; on a disk, because a store cannot exchange a folder for another.
-    """
-
-    path: str
-    iceberg: str = field(default="", metadata=WHERE_DECLARED)
-    parquet: str = field(default="", metadata=WHERE_DECLARED)
-
-    def __post_init__(self) -> None:
-        require_types(self, "output")
-        require_table("output", self.path)
-        if self.iceberg and not ICEBERG_NAME.fullmatch(self.iceberg):
-            raise DeclarationError(
-                f"output: iceberg is {self.iceberg!r}; it must be the table's name, as catalog.namespace.table."
-            )
-        if is_url(self.parquet):
-            raise DeclarationError(
-                f"output: parquet is {self.parquet!r}; it must be a folder on a disk: a store cannot exchange the "
-                "folder of a day for another. Readers of the store read the table itself."
-            )
-        object.__setattr__(self, "path", self.path.rstrip("/") or "/")  # the tables beside it are named after it
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
 
 SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key")
-
-
-# of object stores that write an object on condition, which leases and commits need
-STORES = ("s3", "gs", "abfs", "abfss")
+STORES = ("s3", "gs", "abfs", "abfss")  # that write an object on condition, which leases and commits need
+ICEBERG_NAME = re.compile(r"[^\s.:]+(\.[^\s.:]+){2,}")  # catalog.namespace.table
 
 
 def require_table(where: str, path: str) -> None:

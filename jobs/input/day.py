@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.declare.calendar import is_day
-from jobs.declare.enrichment import TABLES
 from jobs.declare.extras import require_extra
+from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.staged_files import ENDINGS, staged
 from jobs.input.staged_files import FOLDER as STAGED
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from jobs.declare.enrichment import Enrichment, Input
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.inputs import Input
     from jobs.input.delta import DeltaInput
     from jobs.input.iceberg import IcebergInput
     from jobs.storage.stored_files import StoredFile

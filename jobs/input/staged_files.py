@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 from pyarrow import json as json_lines
 
-from jobs.declare.enrichment import TABLES
+from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError
 from jobs.storage import durable
 from jobs.storage.stored_files import StoredFile, error_text
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from jobs.declare.enrichment import Input
+    from jobs.declare.inputs import Input
 
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
 ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz"), "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz")}

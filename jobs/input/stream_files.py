@@ -17,7 +17,8 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment, Input
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.inputs import Input
 
 NONE_BEFORE = -1  # offset before the first batch
 

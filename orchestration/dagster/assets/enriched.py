@@ -8,7 +8,8 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.declare.enrichment import TABLES, Summary
+from jobs.declare.enrichment import Summary
+from jobs.declare.inputs import TABLES
 from jobs.declare.windows import Window
 from jobs.errors import TidegateError
 from orchestration.common.report_server import served
