@@ -80,6 +80,7 @@ def _write(input_day: InputDay, wanted: Flags, target: Path) -> None:
         with pq.ParquetWriter(draft, input_day.schema) as writer:
             for rows in rows_of(input_day).chosen(input_day.schema, wanted):
                 writer.write_table(rows)
+        durable.sync(draft)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
