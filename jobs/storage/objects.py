@@ -154,8 +154,14 @@ def delete(folder: str, names: Iterable[str]) -> None:
     import obstore
 
     store, prefix = _opened(folder.rstrip("/"))
-    with _as_os_errors(), contextlib.suppress(FileNotFoundError):
-        obstore.delete(store, [f"{prefix}/{name}" for name in names])
+    places = [f"{prefix}/{name}" for name in names]
+    with _as_os_errors():
+        try:
+            obstore.delete(store, places)
+        except FileNotFoundError:  # of one, where a store deletes one by one: it may be before others
+            for place in places:
+                with contextlib.suppress(FileNotFoundError):
+                    obstore.delete(store, place)
 
 
 def _opened(place: str) -> tuple[ObjectStore, str]:

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from obstore.store import LocalStore
 
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
@@ -39,6 +40,15 @@ def test_a_ledger_is_read_with_the_credentials_of_a_file_though_obstore_reads_no
     assert folder.read_part(part)["key"].to_pylist() == ["k"]
     folder.delete(f"parts/{part}")
     assert folder.names() == []
+
+
+def test_of_objects_to_delete_one_that_is_gone_keeps_no_other(tmp_path, monkeypatch):
+    """In a folder, which is deleted from one by one, as a bucket of Google Cloud."""
+    monkeypatch.setattr(objects, "_store", lambda _bucket: LocalStore(tmp_path))
+    for name in ("b", "c"):
+        objects.write(f"gs://lake/runs/{name}", b"")
+    objects.delete("gs://lake/runs", ["a", "b", "c"])
+    assert objects.listed("gs://lake/runs") == []
 
 
 @pytest.mark.process
