@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError
-from jobs.run.changed_rows import find_changes, with_kept_rows
 from jobs.run.limiting_factor import with_limits
 from jobs.run.options import RunOptions
 from jobs.run.preflight import preflight, require_new_run
@@ -58,6 +57,8 @@ def run_day(
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
+        from jobs.run.changed_rows import find_changes  # takes deltalake, which the definitions load without
+
         changed = find_changes(enrichment, input_day, day, ignore_ttl=rules is not None and rules.ignore_ttl)
     return run_input(
         enrichment,
@@ -110,6 +111,8 @@ def run_input(
     if whole_day:
         facts = write_windows(spark, facts)
     if changed is not None:
+        from jobs.run.changed_rows import with_kept_rows
+
         facts = with_kept_rows(facts, changed)
     record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
