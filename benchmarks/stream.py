@@ -5,6 +5,7 @@
 
 write      foreachBatch that writes its rows to Parquet
 identity   the same through mapInArrow, which is what any call from Python needs
+gather     identity that asks for each key by aiohttp and asyncio.gather: nothing stored, checked or published
 new        ours: each key is asked, over HTTP at once, stored, checked, published
 known      ours: the ledger has each answer
 
@@ -15,6 +16,7 @@ the memory of the driver, Spark's JVM and its workers on the way.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import statistics
@@ -26,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -74,6 +77,28 @@ def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
+class Gather:
+    """What a hand-written job does with its rows: a session for the rows of a task, 50 calls in flight."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            asyncio.run(self._ask(batch.column("key").to_pylist()))
+            yield batch
+
+    async def _ask(self, keys: list[str]) -> None:
+        connector = aiohttp.TCPConnector(limit=50)
+        async with aiohttp.ClientSession(self._url, connector=connector) as session:
+
+            async def ask(key: str) -> None:
+                async with session.get(f"/v1/{key}/now") as answer:
+                    await answer.json()
+
+            await asyncio.gather(*map(ask, keys))
+
+
 class Bench:
     def __init__(self, root: Path, url: str) -> None:
         from jobs.run.spark_session import session
@@ -89,7 +114,9 @@ class Bench:
             for number in range(batches):
                 put(folder, turn * batches + number)
         enrichment = declared(folder, self.url, name)
-        work: Any = {"write": self._write, "identity": self._identity}.get(name) or MicroBatches(
+        work: Any = {"write": self._write, "identity": self._identity, "gather": self._gather}.get(
+            name
+        ) or MicroBatches(
             self.spark,
             enrichment,
             checkpoint_of(enrichment.output.path),
@@ -114,9 +141,12 @@ class Bench:
     def _identity(self, frame: DataFrame, number: int) -> None:
         self._write(frame.mapInArrow(identity, frame.schema), number)
 
+    def _gather(self, frame: DataFrame, number: int) -> None:
+        self._write(frame.mapInArrow(Gather(self.url), frame.schema), number)
+
 
 def compare(bench: Bench, turns: int, batches: int) -> None:
-    names = ("write", "identity", "new", "known")
+    names = ("write", "identity", "gather", "new", "known")
     found: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(turns + 1):
         for name in names:

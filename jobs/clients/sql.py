@@ -13,7 +13,7 @@ from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed
 from jobs.clients.exchanges import trace
 from jobs.clients.request_counter import counts_of
-from jobs.clients.sql_engine import dispose, engine_for, failure, is_about_a_value, left_at_once
+from jobs.clients.sql_engine import dispose, engine_for, failure, is_about_a_value, left_at_once, require_file_here
 from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
 from jobs.declare.answer_casts import cast_all
 from jobs.declare.lookup import Key
@@ -47,6 +47,7 @@ class SqlClient(BatchingClient):
 
     async def open(self) -> None:
         self._engine = engine_for(self._lookup, self._share)
+        require_file_here(self._lookup, self._engine)
         dialect = self._engine.dialect
         self._text = str(self._select.compile(dialect=dialect))
         if self._batching is not None and BATCHING.get(dialect.name) != dialect.driver:

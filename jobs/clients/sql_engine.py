@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -62,6 +64,24 @@ def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, float]:
     if url.get_backend_name() != "sqlite" or limit is None or "timeout" in url.query:
         return {}
     return {"timeout": min(limit / 2, LOCKED)}
+
+
+def missing_file(url: sa.URL) -> str:
+    """SQLite's file if it does not exist here, where SQLite would create an empty one; else empty."""
+    is_file = url.get_backend_name() == "sqlite" and url.database and "uri" not in url.query
+    return str(url.database) if is_file and not os.path.exists(str(url.database)) else ""  # noqa: PTH110
+
+
+def require_file_here(lookup: SqlLookup, engine: AsyncEngine) -> None:
+    """Raise DeclarationError if a relative path names no file where the queries run, which would look like an outage:
+    each executor has a folder of its own. A whole path may be one of a disk that comes back.
+    """
+    missing = missing_file(engine.url)
+    if missing and not os.path.isabs(missing):  # noqa: PTH117
+        raise DeclarationError(
+            f"lookup {lookup.name}: {shown_address(engine.url)}: there is no file {missing} where its queries run, in "
+            f"{os.getcwd()} on {socket.gethostname()}; write its whole path, as sqlite+aiosqlite:////data/planes.db."  # noqa: PTH109
+        )
 
 
 async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnection], Any]) -> Any:

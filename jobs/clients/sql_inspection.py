@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from jobs.clients.sql_engine import dispose, engine_for, may_pass, one_line, without_password
+from jobs.clients.sql_engine import dispose, engine_for, may_pass, missing_file, one_line, without_password
 from jobs.clients.sql_statements import one_key
 from jobs.declare.sql_lookup import shown_address
 from jobs.errors import DeclarationError, RunStopped
@@ -45,11 +44,9 @@ async def inspect(lookup: SqlLookup) -> None:
 
 def _require_file(lookup: SqlLookup, engine: AsyncEngine) -> None:
     """Check that the file exists, because SQLite would create an empty one."""
-    url = engine.url
-    is_file = url.get_backend_name() == "sqlite" and url.database and "uri" not in url.query
-    if is_file and not os.path.exists(str(url.database)):  # noqa: PTH110
-        shown = shown_address(url)
-        raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {url.database}. Nothing was called.")
+    if missing := missing_file(engine.url):
+        shown = shown_address(engine.url)
+        raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {missing}. Nothing was called.")
 
 
 async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:

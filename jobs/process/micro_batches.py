@@ -58,16 +58,18 @@ class MicroBatches:
         self._wait, self._published = wait, published
         self.source = source_of(enrichment, checkpoint)
         self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
+        self._began = False  # only the first batch of a process may be one that Spark does again
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
     def __call__(self, _frame: DataFrame, number: int) -> None:
         """Do one batch, unless it is published: then Spark was killed before it could note that."""
         try:
             batch = MicroBatch(query_id(self._checkpoint), number)
-            if is_published(self._enrichment.output.path, batch):
+            if not self._began and is_published(self._enrichment.output.path, batch):
                 self._watermark.advance(complete_records(self._enrichment, batch))
             else:
                 self._do(batch)
+            self._began = True
         except Exception as error:
             self.error = error
             raise

@@ -16,6 +16,7 @@ from jobs.errors import LOG_SAYS_MORE
 from jobs.process.process_guard import command_under_guard
 from jobs.run import local_master
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
+from jobs.run.spark_session import GIVING_BACK
 from jobs.tables.leases import Lease
 
 HERE = Path(__file__).resolve().parent
@@ -149,7 +150,7 @@ def python_environment() -> dict[str, str]:
     """Ours, with this interpreter for driver and workers, and the modules of the folder that we stand in."""
     own_modules = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return dict(os.environ) | python | {"PYTHONPATH": own_modules}
+    return GIVING_BACK | dict(os.environ) | python | {"PYTHONPATH": own_modules}
 
 
 def java_missing() -> str:

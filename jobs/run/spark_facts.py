@@ -22,7 +22,7 @@ def setting(spark: SparkSession, name: str, default: str = "") -> str:
     """A setting that the application was started with; over Spark Connect the session's own count too."""
     if is_remote(spark):
         return spark.conf.get(name, None) or default
-    return str(spark.sparkContext.getConf().get(name, default))
+    return str(spark.sparkContext._conf.get(name, default))  # noqa: SLF001  # getConf() copies all, one by one
 
 
 def slots_of(spark: SparkSession) -> int:

@@ -19,6 +19,10 @@ OF_SESSION = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.shuffle.partitions": "8",
 }
+# processes give back what a batch took, else their memory grows with the rows, and a stream's with its batches: Arrow's
+# own allocator has a heap for each thread, and batches go from one to the next; glibc keeps ever larger blocks where it
+# has no bound
+GIVING_BACK = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 
 
 def session(name: str) -> SparkSession:
@@ -41,10 +45,7 @@ def _of_application() -> dict[str, str]:
         "spark.speculation": "false",  # a second copy of a task would repeat its calls
         "spark.ui.showConsoleProgress": "false",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
-        # workers give back what a batch took, else their memory grows with the rows: Arrow's own allocator has a heap
-        # for each thread, and batches go from one to the next; glibc keeps ever larger blocks unless it has a bound
-        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
-        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "1048576",
+        **{f"spark.executorEnv.{name}": value for name, value in GIVING_BACK.items()},
     }
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit
         submitted = _submitted()

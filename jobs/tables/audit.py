@@ -21,8 +21,8 @@ def table_of(table: str) -> str:
     return f"{table}__audit"
 
 
-def write(facts: DayFacts) -> Callable[[], object]:
-    """Write the audit rows of this run beside those of the published run, as `by_run.write`. Idempotent."""
+def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
+    """Write the audit rows of this run beside those of the published run, as `by_run.write`."""
     table = table_of(facts.declared.table)
     files = [file for file in facts.published_files if pq.read_metadata(file).num_rows]
     if not files:
@@ -31,7 +31,7 @@ def write(facts: DayFacts) -> Callable[[], object]:
     columns = {name: ds.field(name) for name in _columns(facts, dataset.schema)}
     columns[by_run.RUN] = ds.scalar(facts.run_id)
     columns[facts.declared.partition] = ds.scalar(column_value(facts.day))
-    return by_run.write(table, facts, dataset.scanner(columns=columns).to_reader())
+    return by_run.write(table, facts, dataset.scanner(columns=columns).to_reader(), again=again)
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
 
 Clock = Callable[[], dt.datetime]
+_UNKNOWN: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,17 @@ def complete_records(
     return records
 
 
-def _save_published(records: Sequence[DayRecord], batch: MicroBatch, version: int, now: Clock) -> list[DayRecord]:
+def _save_published(
+    records: Sequence[DayRecord],
+    batch: MicroBatch,
+    version: int,
+    now: Clock,
+    runs_before: Mapping[str, str] = _UNKNOWN,
+) -> list[DayRecord]:
     """Save the records, each with the figures of its day so far, in place of the one of the batch before. Returns them
     with the figures of this batch.
+
+    runs_before: by day, the run that had its lease before.
     """
     at = now().isoformat(timespec="seconds")
     published = [
@@ -78,7 +87,7 @@ def _save_published(records: Sequence[DayRecord], batch: MicroBatch, version: in
     ]
     for record in published:
         name, day = record.facts.declared.enrichment, record.facts.day
-        before = last_published(name, day)
+        before = _published_before(name, day, batch, runs_before.get(day, ""))
         if before is None:
             run_records.save(record)
         elif not before.facts.run_id.startswith(f"{batch.query}-"):  # of a day's run, whose record stays
@@ -88,6 +97,12 @@ def _save_published(records: Sequence[DayRecord], batch: MicroBatch, version: in
             run_records.save(dataclasses.replace(record, figures=both, adds_to=before.facts.run_id))
             run_records.remove(name, record.facts.declared.table, run_records.path_of(before))
     return published
+
+
+def _published_before(enrichment: str, day: str, batch: MicroBatch, run_before: str) -> DayRecord | None:
+    """The record of what readers saw; found without a look at the whole table where it was a batch of this query."""
+    record = run_records.of_run(enrichment, day, run_before) if run_before.startswith(f"{batch.query}-") else None
+    return record if record is not None and record.state == "published" else last_published(enrichment, day)
 
 
 def publish_batch(
@@ -113,11 +128,11 @@ def publish_batch(
             for written in (table, *beside(records[0].facts)):
                 until_named.enter_context(lasting(written))
             for record in records:
-                audit.write(record.facts)
-                dead_letters.write(record.facts)
+                audit.write(record.facts, again=False)
+                dead_letters.write(record.facts, again=False)
             version = _append(table_at(table) or created(records[0].facts), records, batch)
         shown_elsewhere.show(records[0].facts.declared)
-        return _save_published(records, batch, version, now)
+        return _save_published(records, batch, version, now, {lease.day: lease.before for lease in leases})
 
 
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:
@@ -137,7 +152,8 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
         except CommitFailedError:
             table.update_incremental()
         else:
-            return DeltaTable(declared.table).version()
+            table.update_incremental()
+            return table.version()
     raise PublishConflict(f"batch {batch.number} of {declared.enrichment} is published by another process meanwhile.")
 
 

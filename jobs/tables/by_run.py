@@ -20,13 +20,17 @@ RUN = RUN_ID
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
 
 
-def write(table: str, facts: DayFacts, rows: pa.RecordBatchReader | None) -> Callable[[], object]:
-    """Write the rows of this run, if it has any, beside those of the published run. Idempotent. Returns what removes
-    the rows of all other runs of the day, once it is published.
+def write(
+    table: str, facts: DayFacts, rows: pa.RecordBatchReader | None, *, again: bool = True
+) -> Callable[[], object]:
+    """Write the rows of this run, if it has any, beside those of the published run. Returns what removes the rows of
+    all other runs of the day, once it is published.
+
+    again: The run may have written before, so that its rows are removed first.
     """
     if rows is None:
         return partial(keep_only, table, facts)
-    there = remove(table, facts)
+    there = remove(table, facts) if again else opened(table)
     days_and_runs = [facts.declared.partition, RUN]
     write_deltalake(
         there or table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge",

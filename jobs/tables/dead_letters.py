@@ -37,12 +37,12 @@ def table_of(table: str) -> str:
     return f"{table}__dead_letters"
 
 
-def write(facts: DayFacts) -> Callable[[], object]:
-    """Write the letters of this run beside those of the published run, as `by_run.write`. Idempotent."""
+def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
+    """Write the letters of this run beside those of the published run, as `by_run.write`."""
     batches = letters(facts)
     first = next(batches, None)
     rows = None if first is None else pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-    return by_run.write(table_of(facts.declared.table), facts, rows)
+    return by_run.write(table_of(facts.declared.table), facts, rows, again=again)
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:

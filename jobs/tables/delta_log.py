@@ -85,9 +85,10 @@ def lasting(table: str) -> Iterator[None]:
     if is_url(table):
         yield
         return
-    before = _entries(table)
+    before = _last_version(table)
     yield
-    for entry in sorted(_entries(table) - before):
+    for version in range(before + 1, _last_version(table) + 1):
+        entry = _entry(table, version)
         for path in _added(entry):
             if durable.is_there(path):  # otherwise a later entry removed it
                 to_disk(path, Path(table))
@@ -106,8 +107,19 @@ def to_disk(path: Path, root: Path) -> None:
     durable.sync(folder)
 
 
-def _entries(table: str) -> set[Path]:
-    return set(Path(table, LOG).glob("*.json"))
+def _entry(table: str, version: int) -> Path:
+    return Path(table, LOG, f"{version:020d}.json")
+
+
+def _last_version(table: str) -> int:
+    """By the names of the log's entries since its last checkpoint; -1 without a table."""
+    try:
+        version = int(json.loads(Path(table, LOG, "_last_checkpoint").read_text())["version"])
+    except (OSError, ValueError, KeyError):
+        version = min((int(entry.stem) for entry in Path(table, LOG).glob("*.json")), default=0) - 1
+    while _entry(table, version + 1).exists():
+        version += 1
+    return version
 
 
 def _added(entry: Path) -> Iterator[Path]:

@@ -32,6 +32,9 @@ class Lease(Protocol):
     """The right to run and publish one day of one table."""
 
     @property
+    def day(self) -> str: ...
+
+    @property
     def file(self) -> int | None:
         """Open and locked; children that inherit it share it. None on an object store."""
 

@@ -7,6 +7,7 @@ import decimal
 import sqlite3
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -216,6 +217,18 @@ def test_a_database_that_cannot_be_opened_may_come_back(tmp_path):
     assert isinstance(failure, CallFailed)
     assert failure.passing
     assert str(failure) == "unable to open database file"
+
+
+def test_a_relative_file_that_is_not_where_the_queries_run_is_named_with_the_folder(database, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert ask(lookup("planes.db"), ("N1",)) == [("BOEING", 149)]
+    (tmp_path / "of_executor").mkdir()
+    monkeypatch.chdir(tmp_path / "of_executor")
+    with pytest.raises(
+        DeclarationError, match=f"no file planes.db where its queries run, in {Path.cwd()} on .* whole path"
+    ):
+        ask(lookup("planes.db"), ("N1",))
+    assert list(Path.cwd().iterdir()) == []
 
 
 def test_the_address_is_read_from_the_environment_when_the_pool_opens(database, monkeypatch):
