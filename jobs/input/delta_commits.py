@@ -35,13 +35,8 @@ def version_of(file: Path) -> int:
     return int(file.name.partition(".")[0])
 
 
-def commits(table: DeltaInput, first: int, last: int) -> Iterator[Commit]:
-    """These versions of the table, in their order. Raises DeclarationError for one that the log has no more."""
-    for version in range(first, last + 1):
-        yield _commit(table, version)
-
-
-def _commit(table: DeltaInput, version: int) -> Commit:
+def commit(table: DeltaInput, version: int) -> Commit:
+    """What made this version of the table. Raises DeclarationError if the log has it no more."""
     added: dict[str, list[Path]] = {}
     removed = set()
     for kind, action in _changes(table, version):

@@ -32,6 +32,11 @@ def check_streamable(enrichment: Enrichment) -> None:
             f"{enrichment.name}: input: a stream reads folders of Parquet files or a Delta table, on a disk, and this "
             f"one {what}. Run its days: `tidegate run {enrichment.name} --day ...`."
         )
+    if not isinstance(declared.every, str):
+        raise DeclarationError(
+            f"{enrichment.name}: input: every names partitions, each of which its next run replaces, and a stream only "
+            f"adds rows. Run them: `tidegate run {enrichment.name}`."
+        )
     if is_url(enrichment.output.path):
         raise DeclarationError(
             f"{enrichment.name}: output: a stream publishes to a folder on a disk, and this one is at "

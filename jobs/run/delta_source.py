@@ -7,15 +7,16 @@ so a batch goes from the last version of the batches before it to its own last o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, of_table
 from jobs.input.delta import DeltaInput
-from jobs.input.delta_commits import LOG, NAME, Commit, commits, version_of
+from jobs.input.delta_commits import LOG, NAME, Commit, commit, version_of
 from jobs.input.stream_files import files_before, files_of_batch
 from jobs.run.published_sources import PublishedSources
 from jobs.run.stream_sources import Batch, Watched
@@ -58,10 +59,8 @@ class DeltaSource:
 
     def _opened(self, version: int | None = None) -> DeltaInput:
         declared = self._declared
-        try:
+        with _named(self._enrichment.name):
             return DeltaInput.at(declared.path, declared.partition, version, every=declared.every)
-        except DeclarationError as error:
-            raise type(error)(f"{self._enrichment.name}: {error}") from error.__cause__
 
     def _require_same_table(self, table: DeltaInput) -> None:
         """Versions of another table at its place would be taken for those that the stream has seen."""
@@ -76,6 +75,15 @@ class DeltaSource:
             )
 
 
+@contextmanager
+def _named(enrichment: str) -> Iterator[None]:
+    """Errors of the input begin with the name."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise type(error)(f"{enrichment}: {error}") from error.__cause__
+
+
 @dataclass(frozen=True)
 class _DeltaBatch:
     """The versions of `table` after `before` up to its own; all its rows where there is none before."""
@@ -84,6 +92,7 @@ class _DeltaBatch:
     table: DeltaInput
     before: int
     published: PublishedSources
+    read: dict[int, Commit] = field(default_factory=dict)  # by version
 
     @property
     def days(self) -> Sequence[str]:
@@ -94,7 +103,8 @@ class _DeltaBatch:
     def new_files(self, day: str) -> Sequence[Path]:
         seen = self._published_version(day)
         if max(self.before, seen) == NONE_BEFORE:
-            added = [Path(file.place) for file in self.table.files(day)]
+            with _named(self.enrichment.name):
+                added = [Path(file.place) for file in self.table.files(day)]
         else:
             added = self._added(self._after(max(self.before, seen)), day)
         new = self.published.without(added, day)
@@ -105,7 +115,12 @@ class _DeltaBatch:
         return of_table(files, self.table)
 
     def _after(self, version: int) -> list[Commit]:
-        return list(commits(self.table, version + 1, self.table.version))
+        versions = range(version + 1, self.table.version + 1)
+        for one in versions:
+            if one not in self.read:
+                with _named(self.enrichment.name):
+                    self.read[one] = commit(self.table, one)
+        return [self.read[one] for one in versions]
 
     def _published_version(self, day: str) -> int:
         """Of the table, that readers see: a day's run may be ahead of the stream, or of the checkpoint of a new one."""
