@@ -288,9 +288,9 @@ def test_several_days_cancelled_in_the_middle_leave_no_spark_and_keep_the_days_t
 ):
     """The days before the first with input fail one by one, and do not end the run."""
     data = dagster_project.root / "data" / "demo"
-    with running(data, data / "slow_calls.jsonl", scale=3.0) as service:  # so that the middle of a day is long
+    with running(data, data / "slow_calls.jsonl", scale=3.0) as service:  # so that the middle of a day is found
         monkeypatch.setenv("WEATHER_URL", service.url)
-        cancelled_in_the_middle_of(DAYS[1], dagster_project)
+        cancelled_in_the_middle_of(DAYS[1], dagster_project, service)
     (run,) = dagster_project.instance.get_runs(limit=1)
     reported = states(dagster_project, run)
     assert reported.pop(DAYS[0]) == ["running", "published"]
@@ -314,15 +314,19 @@ with dg.DagsterInstance.get() as instance:
 """
 
 
-def cancelled_in_the_middle_of(day: str, project) -> None:
-    """The run, as a person cancels it who sees that the day is running; until no Spark is left."""
+def cancelled_in_the_middle_of(day: str, project, service) -> None:
+    """The run, as a person cancels it who sees that the day is running; until no Spark is left. The service goes away
+    in the middle of the day, which waits for it meanwhile.
+    """
 
     def is_running() -> bool:  # Dagster may still be told of the day before when Spark has begun this one
-        return in_the_middle(day) and day in states(project, *project.instance.get_runs(limit=1)) and in_the_middle(day)
+        return day in states(project, *project.instance.get_runs(limit=1))
 
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen([sys.executable, "-c", FROM_THE_8TH], start_new_session=True, env=environment)
     try:
+        wait_for(lambda: process.poll() is not None or in_the_middle(day))
+        service.stop()
         wait_for(lambda: process.poll() is not None or is_running())
         process.send_signal(signal.SIGTERM)
         process.wait(IN_TIME)
