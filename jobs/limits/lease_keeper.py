@@ -7,6 +7,7 @@ book, which divides the run's part. Without a store, the run's own book divides 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -211,7 +212,9 @@ class LeaseKeeper:
             answer = await self.store.step(self.declared.service, decide)
             if closed is not None or opened:
                 await self.store.tell(self.declared.service)
-        except StoreLost:
+        except Exception as error:  # of a driver, too: a keeper that ends has its run wait for ever
+            if not isinstance(error, StoreLost):
+                logging.getLogger("tidegate").exception("the store of the limits fails")
             self.lost_since = asked_at if self.lost_since is None else self.lost_since
             return
         self.lost_since = None

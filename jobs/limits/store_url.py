@@ -27,7 +27,11 @@ def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
     Raises:
         DeclarationError: The address is of another kind.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # whose text may hold a password
+        raise DeclarationError(f"{LIMITS_URL} is no address: its host or its port is none.") from None
     if parts.scheme in ("postgresql", "postgres") and parts.hostname:
         require_extra("postgres", LIMITS_URL)
         from jobs.limits.postgres_store import PostgresStore

@@ -108,7 +108,7 @@ class RunLeases:
                 async for service in self._store.changes():
                     if (keeper := self._keepers.get(service)) is not None:
                         keeper.hurry()
-            except StoreLost:
+            except Exception:  # noqa: BLE001  # of a driver, too: the next look may go well
                 await asyncio.sleep(FOLLOW_AGAIN)
 
 

@@ -97,3 +97,10 @@ def test_a_store_that_is_not_reached_is_lost_and_no_password_is_shown(url, sente
 def test_an_address_of_another_kind_is_refused(url):
     with pytest.raises(DeclarationError, match="it must be postgresql://user@host/database, or file:///path"):
         open_store(url)
+
+
+@pytest.mark.parametrize("address", ["postgresql://u:SECRET@db.example:port/x", "postgresql://u:SECRET@[::1/x"])
+def test_an_address_that_is_none_is_refused_without_its_password(address):
+    with pytest.raises(DeclarationError, match="is no address: its host or its port is none") as refused:
+        open_store(address)
+    assert "SECRET" not in str(refused.value)

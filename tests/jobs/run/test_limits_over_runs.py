@@ -203,20 +203,43 @@ def test_a_call_whose_process_was_stopped_sends_nothing_after_its_end(url, servi
     assert "/geo?k=7" not in service.log
 
 
-def test_without_the_store_the_run_stops_in_one_sentence(url, monkeypatch):
+@pytest.mark.parametrize("error", [StoreLost("gone"), EOFError("of a driver")])
+def test_without_the_store_the_run_stops_in_one_sentence(url, monkeypatch, error):
     monkeypatch.setattr(coordinating, "WITHOUT_STORE", 0.5)
     function = Function(seconds=lambda key: 0.05)
     run = Run(url, lookup(function, max_concurrency=LIMIT), tasks=1)
 
     class Gone:
         async def step(self, service, decide):
-            raise StoreLost("gone")
+            raise error
 
     run.keeper.store = Gone()
     run.start(lambda: batches(1000))
     in_time(run.join)
     assert [type(error) for error in run.errors] == [RunStopped]
     assert "The store of the limits (TIDEGATE_LIMITS_URL) has not answered for" in str(run.errors[0])
+
+
+def test_gates_are_followed_again_after_any_error_of_the_store(monkeypatch, wait_for):
+    monkeypatch.setattr(run_leases, "FOLLOW_AGAIN", 0.01)
+    looks = []
+
+    class Failing:
+        async def books(self):
+            return {}, 0.0
+
+        async def changes(self):
+            looks.append("look")
+            if len(looks) < 3:
+                raise EOFError("of a driver")
+            await asyncio.sleep(60)
+            yield "geo"
+
+        async def close(self):
+            pass
+
+    run_leases.RunLeases(Failing(), "a run").check()
+    wait_for(lambda: len(looks) == 3)
 
 
 def test_a_lookup_whose_calls_nothing_ends_is_refused(url):
