@@ -162,6 +162,7 @@ def test_a_batch_is_billed_once_though_a_kill_left_the_record_of_the_one_before(
     assert costs_of(month).totals() == {"USD": Decimal("4.50")}
 
 
+@pytest.mark.proof
 def test_forget_and_replay_reach_the_rows_of_all_batches_of_a_day(project, spark, service, monkeypatch):
     declared = Path("declared/towns.py")
     lenient = 'towns = Enrichment(tolerance=Tolerance(error=1.0), ledger=Ledger("data/ledger"), '
