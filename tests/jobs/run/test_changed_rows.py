@@ -13,6 +13,7 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from data_quality.day_quality import DayQuality
+from data_quality.report.pages import render
 from jobs.errors import DeclarationError, PublishConflict
 from jobs.input.day import find_input
 from jobs.ledger.answers import StoredAnswer
@@ -28,6 +29,7 @@ from orchestration.common.day_results import result_of
 from tests.jobs.commands.conftest import as_written, key, towns_in
 from tests.support.scripted_spark import ScriptedSubmit
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service, Tolerance, Ttl
+from tidegate.__main__ import main
 from tidegate.commands.days import line
 
 MISSING = "nobody"
@@ -89,6 +91,8 @@ def test_a_run_enriches_what_is_new_changed_or_past_its_ttl_and_removes_what_is_
     assert asked("r2") == ((1, 1, 1, 1, 1), ["eeeee", MISSING, "xxxx"])
     assert rows_of() == [(1, "a", 1), (3, "xxxx", 4), (4, MISSING, None), (5, "eeeee", 5)]
     assert rows_of(audit.table_of("out"), "id", "run_id") == [(one, "r2") for one in (1, 3, 4, 5)]
+    render("customers", run_records.latest("customers"), Path("reports"))
+    assert "Rows: 1 new, 1 changed, 1 expired, 1 gone, 1 kept." in Path("reports/all/index.html").read_text()
     write({1: "a", 5: "eeeee"})
     assert asked("r3") == ((0, 0, 0, 2, 2), [])
     assert rows_of() == [(1, "a", 1), (5, "eeeee", 5)]
@@ -273,6 +277,34 @@ def test_a_plan_counts_the_rows_and_asks_only_theirs(towns):
     planned = estimate(lambda: None, towns.enrichment, ["all"])
     assert "  rows               2   because: 1 new, 1 changed, 0 expired, 1 gone, 1 kept\n" in planned.render()
     assert planned.lookups[0].asked == 2
+
+
+def forget(number):
+    assert main(["forget", "weather", "--package", "declared", "--key", f"town=town-{number}"]) == 0
+
+
+def test_a_forgotten_row_comes_back_as_new_and_rows_that_were_kept_are_forgotten_as_others(towns):
+    first = show(towns, {1: 0, 2: 0, 3: 0})
+    forget(1)
+    give(towns, [1, 2, 3])
+    assert found(towns) == ((1, 0, 0, 0, 2), [1])
+    changed = find_changes(towns.enrichment, find_input(towns.enrichment, "all"), "all", clock=lambda: NOW)
+    record = towns.written("all", [1], "r2", {})
+    facts = dataclasses.replace(
+        record.facts,
+        started_at=first.facts.started_at,
+        finished_at=first.facts.finished_at,
+        input_columns=("number", "town"),
+    )
+    publish(dataclasses.replace(record, facts=with_kept_rows(facts, changed)))
+    assert numbers_in("data/published/towns") == numbers_in("data/published/towns__audit") == [1, 2, 3]
+    forget(2)
+    assert numbers_in("data/published/towns") == numbers_in("data/published/towns__audit") == [1, 3]
+    assert found(towns) == ((1, 0, 0, 0, 2), [2])
+
+
+def numbers_in(table):
+    return sorted(DeltaTable(table).to_pyarrow_table()["number"].to_pylist())
 
 
 # -- the rows that stay ------------------------------------------------------------------------------------------------
