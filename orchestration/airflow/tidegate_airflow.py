@@ -339,11 +339,11 @@ def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
     deadline = None
     if on_late is not None and entry["publish_by"] is not None:
         deadline = DeadlineAlert(PublishBy(entry["publish_by"], entry["zone"]), dt.timedelta(0), on_late)
+    start, end = _first_and_last(entry)
     runbook = f"\n\n[Runbook]({entry['runbook']})" if entry["runbook"] else ""
     return {
-        "start_date": at_time(dt.date.fromisoformat(entry["start"]), "00:00", entry["zone"]),
-        # the last day's run is on `end`, a day later
-        "end_date": entry["end"] and at_time(dt.date.fromisoformat(entry["end"]) + DAY_LONG, "00:00", entry["zone"]),
+        "start_date": start,
+        "end_date": end,
         "catchup": False,
         "description": entry["description"],
         "doc_md": f"{entry['description']}{runbook}",
@@ -351,6 +351,20 @@ def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
         "params": _params(entry),
         "deadline": deadline,
     }
+
+
+def _first_and_last(entry: Mapping[str, Any]) -> tuple[dt.datetime, dt.datetime | None]:
+    """From when to when runs are made. A scheduled one is of the day or the hour before it: the first comes so much
+    after `start` begins, the last so much after the last one that `end` leaves in, and so on `end`.
+    """
+    zone, first = entry["zone"], dt.date.fromisoformat(entry["start"])
+    begin, last = "00:00", "23:59"
+    if entry["schedule"] is not None and entry.get("every", "day") == "hour":
+        begin, last = "01:00", "00:59"
+    elif entry["schedule"] is not None:
+        first += DAY_LONG
+    end = None if entry["end"] is None else at_time(dt.date.fromisoformat(entry["end"]), last, zone)
+    return at_time(first, begin, zone), end
 
 
 def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | PartitionedAtRuntime:

@@ -44,3 +44,36 @@ def test_a_run_is_of_the_hour_before_also_when_the_clock_is_put_back(tmp_path):
         "run 2026-10-25T02:05 2026-10-25T01Z",
     ]  # fmt: skip
     assert "it must be one time an hour, as 5 * * * *" in lines[3]
+
+
+RUNS = """
+import pendulum
+from airflow.serialization.decoders import decode_timetable
+from airflow.serialization.encoders import encode_timetable
+from airflow.timetables.base import TimeRestriction
+from tidegate_airflow import _arguments, _timetable
+
+declared = {"name": "orders", "zone": "Europe/Berlin", "start": "2026-01-10", "end": "2026-01-12", "description": ""}
+declared |= {"publish_by": None, "runbook": None, "modes": ["nightly"], "lookups": ["city"]}
+for every, cron in (("hour", "5 * * * *"), ("hour", "0 * * * *"), ("day", "15 2 * * *"), ("day", "0 0 * * *")):
+    entry = declared | {"every": every, "schedule": cron}
+    bounds = [pendulum.instance(_arguments(entry, None)[name]) for name in ("start_date", "end_date")]
+    restriction, run, keys = TimeRestriction(*bounds, catchup=True), None, []
+    timetable = decode_timetable(encode_timetable(_timetable(entry)))
+    while run := timetable.next_dagrun_info_v2(last_dagrun_info=run, restriction=restriction):
+        keys.append(run.partition_key)
+    print("runs", len(keys), keys[0], keys[-1])
+"""
+
+
+@pytest.mark.proof
+def test_airflow_asks_for_the_declared_days_and_hours_and_no_others(tmp_path):
+    if not (BIN / "airflow").exists():
+        pytest.skip("there is no .venv-airflow here: make airflow, make test and make proof set it up")
+    path = str(ROOT / "orchestration" / "airflow")
+    done = subprocess.run(
+        [BIN / "python", "-c", RUNS], env={**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": path},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    runs = [line for line in done.stdout.splitlines() if line.startswith("runs")]
+    assert runs == ["runs 48 2026-01-09T23Z 2026-01-11T22Z"] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
