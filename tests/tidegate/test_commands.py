@@ -82,6 +82,14 @@ def test_days_that_make_no_sense_are_refused(arguments, message):
         days_of(parsed(*arguments), flights)
 
 
+@pytest.mark.parametrize(("cap", "message"), [("--max-cost=5", "max-cost is '5'"), ("--max-calls=0", "max-calls is 0")])
+def test_a_cap_that_is_none_is_refused_before_spark_starts(capsys, cap, message):
+    assert main(["run", "flights", "--day", "2013-01-10", cap]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(message)
+    assert printed.out == ""
+
+
 def test_an_argument_that_a_command_does_not_know_is_told_with_those_that_it_does(capsys):
     with pytest.raises(SystemExit):
         main(["run", "flights", "--date", "2013-01-10"])
