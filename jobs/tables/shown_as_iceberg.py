@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
+    NoSuchNamespaceError,
     NoSuchTableError,
     ValidationException,
 )
@@ -94,6 +95,10 @@ def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
             catalog.load_namespace_properties(_in_catalog(name).rpartition(".")[0])  # fails where there is none
     except DeclarationError:
         raise
+    except NoSuchNamespaceError as error:
+        raise DeclarationError(
+            f"{where}: the namespace of {name} is not there; create it in the catalog. Nothing was called."
+        ) from error
     except Exception as error:  # each catalog fails by errors of its own, and a column by a ValueError
         raise DeclarationError(
             f"{where}: {name} cannot show the table: {error_text(error)}. Nothing was called."
