@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from jobs.input.delta import DeltaInput
     from jobs.input.iceberg import IcebergInput
     from jobs.storage.stored_files import StoredFile
+
+FOOTERS_AT_ONCE = min(8, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,7 @@ def _of_table(table: DeltaInput | IcebergInput, day: str) -> list[StoredFile]:
 
 def of_table(files: Sequence[Path], table: DeltaInput | IcebergInput) -> InputDay:
     """These files, with the columns of their table. Raises DeclarationError."""
-    footers = {file: _footer(file) for file in files}
+    footers = _footers(files)
     read = tuple(file for file, footer in footers.items() if footer.num_rows)
     rows = sum(footer.num_rows for footer in footers.values())
     return InputDay(read, rows, table.columns(), alike=False, version=table.version, table=table.id)
@@ -222,7 +226,7 @@ def of_files(files: Sequence[Path]) -> InputDay:
 
     A file without rows is ignored, unless none has rows, because its writer often knew no types.
     """
-    footers = {file: _footer(file) for file in files}
+    footers = _footers(files)
     read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
     columns: dict[str, InputColumn] = {}
     joined = set()
@@ -235,6 +239,11 @@ def of_files(files: Sequence[Path]) -> InputDay:
     return InputDay(
         tuple(read), sum(footers[file].num_rows for file in read), tuple(columns.values()), len(joined) == 1
     )
+
+
+def _footers(files: Sequence[Path]) -> dict[Path, pq.FileMetaData]:
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        return dict(zip(files, pool.map(_footer, files), strict=True))
 
 
 def _footer(file: Path) -> pq.FileMetaData:

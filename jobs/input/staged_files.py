@@ -11,7 +11,9 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
 ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz"), "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz")}
+COPIED = ("parquet", "delta")  # as they are
+AT_ONCE = 32  # copies
 BLOCK = 4 << 20  # bytes read at once; no row is longer
 OFFSET = r"(Z|:\d\d(\.\d+)?[+-]\d\d(:?\d\d)?)$"  # of a time that names its zone
 LONGEST = 200  # characters of a message
@@ -66,7 +70,9 @@ def staged(files: Sequence[StoredFile], declared: Input, folder: Path, *, hidden
         DeclarationError: A file is not there any more or changes, does not hold the declared columns, or the folder
             cannot be written.
     """
-    return [_staged(file, declared, folder, hidden=hidden) for file in files]
+    are_copies = declared.format in COPIED and not any(isinstance(file, ScannedFile) for file in files)
+    with ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool:  # a copy only waits, for the store and the disk
+        return list(pool.map(partial(_staged, declared=declared, folder=folder, hidden=hidden), files))
 
 
 def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) -> Path:
@@ -106,7 +112,7 @@ def _write(file: StoredFile, declared: Input, target: Path) -> None:
             for batch in file.rows():
                 writer.write_batch(batch)
         return
-    if declared.format in ("parquet", "delta"):
+    if declared.format in COPIED:
         with file.open(compression=None) as source, target.open("xb") as copy:
             shutil.copyfileobj(source, copy, BLOCK)
         return

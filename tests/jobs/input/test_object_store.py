@@ -2,6 +2,7 @@
 
 import datetime as dt
 import gzip
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from deltalake import write_deltalake
 
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day
+from jobs.input.staged_files import AT_ONCE
 from jobs.storage import stored_files
 from tests.support.s3_server import S3Server
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
@@ -62,6 +64,20 @@ def test_parquet_files_of_a_bucket_are_read_by_name_and_once(raw, s3):
     assert rows_of(reading(f"{raw}/")) == [{"k": "a"}, {"k": "b"}, {"k": "c"}]
     assert {method for method, _ in s3.requests()[before:]} == {"GET"}  # listings alone
     assert last_day(reading(raw).input) == DAY
+
+
+def test_files_of_a_bucket_are_copied_many_at_once(raw, monkeypatch):
+    """So that a thousand files take the store's latency not a thousand times."""
+    for number in range(2 * AT_ONCE):
+        put(f"{raw}/date={DAY}/{number:02}.parquet", parquet([{"k": str(number)}]))
+    together, usual = threading.Barrier(AT_ONCE), stored_files.StoredFile.open
+
+    def with_others(file, **how):
+        together.wait(30)
+        return usual(file, **how)
+
+    monkeypatch.setattr(stored_files.StoredFile, "open", with_others)
+    assert rows_of(reading(raw)) == [{"k": str(number)} for number in range(2 * AT_ONCE)]
 
 
 def test_csv_and_json_files_of_a_bucket_get_the_declared_types(raw):
