@@ -9,6 +9,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+ASKED = {"transfer-encoding", "content-length", "expect"}  # what the proxy says itself of the body
 HOP = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
 
@@ -61,9 +62,10 @@ class KillingProxy:
                 at_its_end = proxy._counted()
                 if at_its_end and not proxy._served:
                     return self.kill()
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = b"".join(self.body())
+                headers = {name: value for name, value in self.headers.items() if name.lower() not in ASKED}
                 connection = http.client.HTTPConnection(proxy.behind, timeout=30)
-                connection.request(self.command, self.path, body, dict(self.headers))
+                connection.request(self.command, self.path, body, headers)
                 answer = connection.getresponse()
                 data = answer.read()
                 connection.close()
@@ -80,6 +82,17 @@ class KillingProxy:
                 self.end_headers()
                 self.wfile.write(data)
                 return None
+
+            def body(self):
+                """As Arrow sends it, too: in pieces, of which each says its length in a line of its own."""
+                if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+                    yield self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                    return
+                while size := int(self.rfile.readline().partition(b";")[0], 16):
+                    yield self.rfile.read(size)
+                    self.rfile.readline()
+                while self.rfile.readline().strip():
+                    pass
 
             do_PUT = do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815
 

@@ -2,9 +2,7 @@
 
 import dataclasses
 import itertools
-import multiprocessing
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -16,19 +14,17 @@ from jobs.tables.leases import leased
 from jobs.tables.publishing import publish
 from jobs.tables.summaries import summarize
 from tests.jobs.tables import test_publishing as days
-from tests.support.killing_proxy import KillingProxy
+from tests.support.killed_processes import behind_a_proxy
 from tidegate import Output
 
 DAY = days.FIRST
 ROOT = Path(__file__).parents[3]
-BEAT, EXPIRES = 0.2, 1.0  # s; of tests
+BEAT, EXPIRES = 0.1, 0.4  # s; nobody else is there who could take a lock
 
 
-def run_of(table, run_id, flights, environment=None):
-    """Publish the day. environment: in a process of its own."""
-    if environment is not None:
-        os.environ.update(environment)
-        object_lock.BEAT, object_lock.EXPIRES = BEAT, EXPIRES
+def run_of(table, run_id, flights):
+    """Publish the day with its summary."""
+    object_lock.BEAT, object_lock.EXPIRES = BEAT, EXPIRES
     days.TABLE = table
     with leased(table, DAY, run_id, wait=20) as lease:
         publish(days.run(run_id, DAY, flights), lease)
@@ -41,30 +37,15 @@ def of(table):
 
 @pytest.fixture
 def killed(s3, tmp_path, monkeypatch):
-    """Runs such a process behind a proxy, which kills it at a request, or loses the answer. Returns whether it sent so
+    """Runs `run_of` in a process that is killed at a request, or whose answer is lost. Returns whether it sent so
     many.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(object_lock, "BEAT", BEAT)
     monkeypatch.setattr(object_lock, "EXPIRES", EXPIRES)
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
-    with KillingProxy.running(s3.url) as proxy:
-        environment = s3.environment(AWS_ENDPOINT_URL=proxy.url)
-
-        def run(table, run_id, flights, *, at, served=None):
-            process = processes.Process(target=run_of, args=(table, run_id, flights, environment))
-            if served is None:
-                proxy.lose_answer_of(at)
-            else:
-                proxy.kill_at(at, served=served)
-            process.start()
-            proxy.victim = process.pid
-            process.join(60)
-            assert process.exitcode == (0 if served is None or not proxy.reached else -signal.SIGKILL)
-            return proxy.reached
-
-        yield run
+    with behind_a_proxy(s3, preload=__name__) as run:
+        yield lambda *arguments, **how: run(run_of, *arguments, **how)
 
 
 def flights_of(table):

@@ -1,0 +1,136 @@
+"""A run killed at any request of its ledger to an object store loses no stored answer."""
+
+import itertools
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.declare.ledger_settings import Ttl
+from jobs.ledger.compaction import compact
+from jobs.ledger.erasure import forget
+from jobs.ledger.keys import key_text
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.selection import select
+from jobs.ledger.writer import LedgerWriter
+from jobs.run.by_row import begin_deciding, decided
+from jobs.run.hits import folder_of, register_run, unregister_run, with_index
+from tests.support.killed_processes import behind_a_proxy
+
+ROOT = Path(__file__).parents[3]
+FIRST, KEYS = [f"k{number}" for number in range(3)], [f"k{number}" for number in range(11)]
+TEXTS = [key_text((key,)) for key in KEYS]
+GONE = TEXTS[:2]
+AT_ONCE = timedelta(0)
+CLUTTER = '[]"'
+
+
+def plan_of(root, run_id):
+    return LedgerPlan(root, "score", "f" * 16, run_id, Ttl(), flush_rows=2, flush_seconds=60)
+
+
+def answers_in(root):
+    """The response of each key that needs no call."""
+    found = select(folder_of(plan_of(root, "")), pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
+    return dict(zip(found["key"].to_pylist(), found["response"].to_pylist(), strict=True))
+
+
+def ask(root, run_id, keys, told):
+    """What a run does with its ledger: it asks what is not known, two keys at a time, and waits until both are stored.
+    told: a file for the keys that are.
+    """
+    plan = plan_of(root, run_id)
+    begin_deciding(plan)
+    register_run(plan)
+    folder = folder_of(plan)
+    found = select(folder, pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
+    known = set(found["key"].to_pylist())
+    with_index(plan, found)
+    decided(plan, np.arange(len(keys)), "string")
+    missing = [key for key in keys if key_text((key,)) not in known]
+    writer = LedgerWriter(folder, run_id, "0-0", flush_rows=2, flush_seconds=60)
+    for pair in (missing[start : start + 2] for start in range(0, len(missing), 2)):
+        for key in pair:
+            ticket = writer.put((key,), "ok", f'"{key} by {run_id}"'.encode(), time.time_ns() // 1000)
+        writer.wait(ticket)
+        with told.open("a") as file:
+            file.writelines(f"{key_text((key,))} {run_id}\n" for key in pair)
+    writer.close()
+    unregister_run(plan)
+
+
+def told_in(told):
+    """The response of each key whose answer was told to be stored."""
+    lines = told.read_text().splitlines() if told.exists() else []
+    return {key: f'"{key.strip(CLUTTER)} by {run}"' for key, run in (line.rsplit(" ", 1) for line in lines)}
+
+
+@pytest.fixture
+def killed(s3, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with behind_a_proxy(s3, preload=__name__) as run:
+        yield run
+
+
+EVERY = int(os.environ.get("EVERY_REQUEST", "1"))
+at_each_request = pytest.mark.parametrize("served", [False, True])
+
+
+@pytest.mark.proof
+@at_each_request
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_run_killed_at_any_request_of_its_ledger_loses_no_answer_and_the_next_asks_the_rest(
+    killed, s3, tmp_path, served, compacted
+):
+    for at in itertools.count(1, EVERY):
+        root, told = f"{s3.bucket}/{at}", tmp_path / f"told-{at}"
+        ask(root, "old", FIRST, told)
+        if compacted:
+            compact(folder_of(plan_of(root, "")), grace=AT_ONCE)
+        if not killed(ask, root, "killed", KEYS, told, at=at, served=served):
+            break
+        stored = answers_in(root)
+        assert stored.items() >= told_in(told).items()
+        ask(root, "next", KEYS, told)
+        assert answers_in(root).items() >= stored.items()
+        assert answers_in(root).keys() == set(TEXTS)
+        assert answers_in(root).items() >= told_in(told).items()
+    print(f"killed at {len(range(1, at, EVERY))} of {at - 1} requests")
+    assert at > 12
+
+
+@pytest.mark.proof
+@at_each_request
+@pytest.mark.parametrize("work", ["compact", "forget"])
+def test_a_compaction_and_a_forgetting_killed_at_any_request_lose_no_answer_and_the_same_again_ends_them(
+    killed, s3, tmp_path, served, work
+):
+    kept = set(TEXTS) - set(GONE) if work == "forget" else set(TEXTS)
+    for at in itertools.count(1, EVERY):
+        root, told = f"{s3.bucket}/{at}", tmp_path / f"told-{at}"
+        ask(root, "old", FIRST, told)
+        compact(folder_of(plan_of(root, "")), grace=AT_ONCE)
+        ask(root, "new", KEYS, told)
+        if not killed(WORKS[work], root, at=at, served=served):
+            break
+        assert answers_in(root).keys() >= kept
+        WORKS[work](root)
+        assert answers_in(root) == {key: response for key, response in told_in(told).items() if key in kept}
+    print(f"killed at {len(range(1, at, EVERY))} of {at - 1} requests")
+    assert at > 10
+
+
+def compact_all(root):
+    compact(folder_of(plan_of(root, "")), grace=AT_ONCE)
+
+
+def forget_some(root):
+    forget(folder_of(plan_of(root, "")), GONE)
+
+
+WORKS = {"compact": compact_all, "forget": forget_some}
