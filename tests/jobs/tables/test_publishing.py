@@ -232,6 +232,7 @@ def test_a_new_column_joins_the_table_and_is_null_before():
     assert rows == {1: None, 2: None, 3: None, 4: 5.0}
 
 
+@EVERYWHERE
 def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes():
     publishing.publish(run("a"))
     text = {"temp_c": pa.array(["cold"], pa.string())}
@@ -241,6 +242,7 @@ def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes()
     assert audited() == [("a", 1), ("a", 2), ("a", 3)]
 
 
+@EVERYWHERE
 def test_a_column_that_is_no_longer_written_stays_and_is_null():
     returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
     publishing.publish(run("a", FIRST, [1], answers=wind([1]), returns=returns))
@@ -259,6 +261,7 @@ def test_a_run_that_loaded_the_table_before_another_published_the_same_day_is_re
     assert published(FIRST) == [1, 2]
 
 
+@EVERYWHERE
 def test_a_day_that_was_published_meanwhile_is_no_conflict_for_another_day():
     publishing.publish(run("z", "2013-01-09", [9]))
     loaded = DeltaTable(TABLE)
