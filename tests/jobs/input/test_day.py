@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from jobs.errors import DeclarationError
-from jobs.input.day import of_files
+from jobs.input.day import BYTES_PER_BATCH, UNBOUNDED, of_files
 from jobs.run.day import run_day
 from jobs.tables.publishing import publish
 from jobs.task.output_files import RESULT, TaskFiles
@@ -52,6 +52,7 @@ class LengthOf:
 
 def day_of(folder, *tables, **options):
     """Of a file each."""
+    folder.mkdir(exist_ok=True)
     files = [folder / f"part-{number}.parquet" for number in range(len(tables))]
     for file, columns in zip(files, tables, strict=True):
         pq.write_table(pa.table(columns), file, **options)
@@ -101,6 +102,18 @@ def test_the_types_that_a_day_publishes_are_told_without_spark(spark, tmp_path, 
     files = TaskFiles.of(str(tmp_path / "run"), read.schema, ())
     (written,) = files.taken(read.mapInArrow(files.written, RESULT))
     assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written.path)).fields
+
+
+@pytest.mark.spark
+def test_spark_bounds_the_bytes_of_a_batch_where_rows_are_wide(spark, tmp_path):
+    texts = ["".join(chr(33 + (row * place) % 89) for place in range(10_000)) for row in range(20)]
+    narrow, wide = day_of(tmp_path / "narrow", {"id": [1]}), day_of(tmp_path / "wide", {"id": [1]}, {"text": texts})
+    spark.conf.unset(BYTES_PER_BATCH)
+    usual = spark.conf.get(BYTES_PER_BATCH)
+    for day, bound in ((narrow, str(UNBOUNDED)), (wide, usual), (narrow, str(UNBOUNDED))):
+        assert day.read(spark).mapInArrow(lambda rows: rows, day.spark_types()).count() == day.rows
+        assert spark.conf.get(BYTES_PER_BATCH) == bound
+    spark.conf.unset(BYTES_PER_BATCH)
 
 
 @pytest.mark.spark
