@@ -68,9 +68,7 @@ def find_changes(
     """
     comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
     if comparison.published is not None:
-        with contextlib.suppress(
-            pa.ArrowException
-        ):  # types that Arrow does not compare: no row is known to be unchanged
+        with contextlib.suppress(pa.ArrowException):  # of values that do not compare: all count as new
             return comparison.changes()
     return comparison.all_new()
 

@@ -59,7 +59,7 @@ def write(keys):
 
 def ended(started):
     with started as process:
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     return output.splitlines()[-1]
 
@@ -80,7 +80,7 @@ def test_changed_rows_killed_at_half_are_asked_once_and_a_run_without_a_change_a
     write(rows)
     service.answer = slowly
     with start() as first:
-        wait_for(lambda: len(service.log) > ROWS + CHANGED // 2, seconds=90)
+        wait_for(lambda: len(service.log) > ROWS + CHANGED // 2, seconds=240)
         os.kill(first.pid, signal.SIGKILL)
     assert DeltaTable(table).version() == before.version()
     kept = ROWS - GONE - CHANGED
