@@ -94,11 +94,11 @@ class InputDay:
         columns that this file lacks.
 
         Spark measures a batch for Python after each row, in all columns: a fifth of its work. It need not where rows
-        are narrow, because a batch also has a bound in rows.
+        are narrow on average, because a batch also has a bound in rows.
         """
         if self.row_bytes <= NARROW:
             spark.conf.set(BYTES_PER_BATCH, UNBOUNDED)
-        else:
+        elif spark.conf.get(BYTES_PER_BATCH, None) == str(UNBOUNDED):  # of an earlier day of this session
             spark.conf.unset(BYTES_PER_BATCH)
         types = self.spark_types()
         reader = spark.read if types is None else spark.read.schema(types)
