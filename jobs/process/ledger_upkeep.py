@@ -1,0 +1,44 @@
+"""Compacts the ledger of a stream as it goes: each batch adds parts, and look-ups read whole what is not compacted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from jobs.ledger.compaction import compact
+from jobs.run.hits import folder_of
+from jobs.run.options import RunOptions, ledger_of
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+BATCHES = 100  # of two parts or more each; a look-up reads a hundred parts in a tenth of a second
+SHARE = 0.05  # of the time, at most: a compaction writes all answers anew
+GRACE = timedelta(hours=2)  # for other runs that listed the parts before; a stream writes many thousands a day
+
+
+class LedgerUpkeep:
+    """Compacts the ledgers of an enrichment after every hundred batches, or later where that would take more than a
+    twentieth of the time.
+    """
+
+    def __init__(self, enrichment: Enrichment, *, clock: Callable[[], float] = time.monotonic) -> None:
+        plans = [ledger_of(enrichment, lookup, "compaction", RunOptions()) for lookup in enrichment.lookups]
+        self._folders = [folder_of(plan) for plan in plans if plan is not None]
+        self._clock = clock
+        self._batches = 0
+        self._not_before = clock()
+
+    def batch_ended(self) -> None:
+        """Compact if it is time. Raises LedgerError if the ledger cannot be read or written; no answer is lost then."""
+        self._batches += 1
+        began = self._clock()
+        if self._batches < BATCHES or began < self._not_before:
+            return
+        for folder in self._folders:
+            if not folder.is_empty():
+                compact(folder, grace=GRACE)
+        ended = self._clock()
+        self._batches, self._not_before = 0, ended + (ended - began) / SHARE

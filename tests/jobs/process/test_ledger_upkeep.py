@@ -1,0 +1,70 @@
+"""A stream compacts its ledger as it goes, and spends little of its time on it."""
+
+import pytest
+
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.generations import contents
+from jobs.process.ledger_upkeep import BATCHES, LedgerUpkeep
+from jobs.run.hits import folder_of
+from jobs.run.options import RunOptions, ledger_of
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
+
+
+class Twice:
+    async def async_invoke(self, keys):
+        return [{"twice": 2 * keys["k"]}]
+
+
+class Clock:
+    """So much later, in seconds, after each look at it."""
+
+    def __init__(self, step):
+        self.step, self.now = step, 0.0
+
+    def __call__(self):
+        self.now += self.step
+        return self.now - self.step
+
+
+@pytest.fixture
+def stream(tmp_path):
+    twice = AsyncFunctionLookup(
+        name="twice", function=Twice, keys={"k": "k"}, returns="twice BIGINT", timeout=1.0, max_concurrency=1
+    )
+    return Enrichment(
+        name="doubled",
+        input=Input(path="raw"),
+        lookups=[twice],
+        output=Output(path=str(tmp_path / "published")),
+        ledger=Ledger(str(tmp_path / "ledger")),
+    )
+
+
+def batches_until_compacted(stream, upkeep, at_most, before_each=lambda _number: None):
+    """How many batches, of a part each, until none is left."""
+    folder = folder_of(ledger_of(stream, stream.lookups[0], "r", RunOptions()))
+    for number in range(1, at_most + 1):
+        run = f"b{len(folder.parts())}"
+        folder.write_part(run, "0-0-0", [StoredAnswer(run, "ok", b"{}", number, run)])
+        before_each(number)
+        upkeep.batch_ended()
+        if not contents(folder).parts:
+            return number
+    return None
+
+
+def test_a_stream_compacts_its_ledger_after_a_hundred_batches_and_again(stream):
+    upkeep = LedgerUpkeep(stream, clock=Clock(0.001))
+    assert batches_until_compacted(stream, upkeep, 2 * BATCHES) == BATCHES
+    assert batches_until_compacted(stream, upkeep, 2 * BATCHES) == BATCHES
+
+
+def test_a_stream_whose_ledger_takes_long_to_compact_does_so_for_at_most_a_twentieth_of_the_time(stream):
+    upkeep = LedgerUpkeep(stream, clock=(clock := Clock(10.0)))  # between two batches
+
+    def last_is_slow(number):
+        clock.step = 200.0 if number == BATCHES else 10.0
+
+    assert batches_until_compacted(stream, upkeep, 2 * BATCHES, last_is_slow) == BATCHES
+    clock.step = 10.0
+    assert 10.0 * batches_until_compacted(stream, upkeep, 10 * BATCHES) + 200.0 >= 200.0 / 0.05
