@@ -72,10 +72,10 @@ class WatchedConnection(ResponseHandler):
         self._unasked = b""  # the first bytes that arrived without an open request
         self._keys: list[Key] = []
         self._poll: select.poll | None = None
-        self._released_at = 0.0  # by the monotonic clock
+        self._asked_at = self._released_at = 0.0  # by the monotonic clock
         self._judging: asyncio.TimerHandle | None = None
         self._judged: Callable[[], None] | None = None  # called once it is retired and judged
-        self._read_since = 0  # bytes since it was retired
+        self._read_since = 0  # bytes since the last request, or since it was retired
         self.in_doubt = False
 
     # -- in use --------------------------------------------------------------------------------------------------------
@@ -109,6 +109,7 @@ class WatchedConnection(ResponseHandler):
     def begins(self) -> None:
         """Note a request on it."""
         self._requests += 1
+        self._asked_at, self._read_since = self._clock(), 0
 
     def brought(self, keys: Sequence[Key]) -> None:
         """Note that it brought the answers of these keys."""
@@ -190,20 +191,22 @@ class WatchedConnection(ResponseHandler):
     def watch(self, judged: Callable[[], None]) -> None:
         """Read until it was quiet for long enough, then close it and call `judged`, possibly at once.
 
-        The answer of an abandoned call is awaited too.
+        The answer of an abandoned call is awaited too, unless the connection is silent since the request: a response
+        too many would have come as its answer.
         """
         self._judged = judged
-        self._read_since = 0
+        silent, self._read_since = self._read_since == 0, 0
         if not self._keys or self.in_doubt or not self.is_connected():
             self.end_watch()
             return
-        self._watch_on(self._patience())
+        self._watch_on(self._patience(silent=silent))
 
-    def _patience(self) -> float:
-        """The remaining wait in s."""
-        if self._is_owed_nothing():
-            return max(0.0, self._released_at + self._quiet() - self._clock())
-        return QUIET_AT_MOST
+    def _patience(self, *, silent: bool) -> float:
+        """The remaining wait in s. silent: nothing came since the last request."""
+        if not silent and not self._is_owed_nothing():
+            return QUIET_AT_MOST
+        since = self._released_at if self._is_owed_nothing() else self._asked_at
+        return max(0.0, since + self._quiet() - self._clock())
 
     def _watch_on(self, seconds: float | None = None) -> None:
         """Restart the wait after new data, or at the start of `watch`."""

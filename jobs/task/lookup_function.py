@@ -244,6 +244,11 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if self._table is not None:
             self._table.drop(keys)
 
+    @property
+    def calls_of_a_row(self) -> int:
+        """The most calls in flight that one row can have."""
+        return 1 if self._hedging is None else 2
+
     def _has_slot(self, second_calls: int) -> bool:
         """Whether one more call may run, besides those of rows and so many second ones."""
         operator = self.statistics()

@@ -73,10 +73,12 @@ class Chain:
         """Per lookup: the highest number of calls in flight from now on, without further rows."""
         before, found = 0, []
         behind = [*map(len, self.links), 0]
-        for operator, caller, waiting in zip(self.operators, self.callers, behind, strict=True):
+        for operator, caller, function, waiting in zip(
+            self.operators, self.callers, self.functions, behind, strict=True
+        ):
             figures = operator.statistics()
             leaving = caller.leaving() if isinstance(caller, Requesting) else 0
-            found.append(before + figures.outstanding + leaving)
+            found.append(function.calls_of_a_row * (before + figures.outstanding) + leaving)
             before += figures.queued + waiting
         return found
 
@@ -85,12 +87,14 @@ class Chain:
         full operator hides how many rows wait.
         """
         found: dict[str, int] = {}
-        for operator, caller, lease, share in zip(self.operators, self.callers, self.leases, shares, strict=True):
+        for operator, caller, function, lease, share in zip(
+            self.operators, self.callers, self.functions, self.leases, shares, strict=True
+        ):
             if lease is not None:
                 leaving = caller.leaving() if isinstance(caller, Requesting) else 0
                 figures = operator.statistics()
                 hides_rows = figures.queued >= figures.capacity and figures.outstanding >= figures.concurrency
-                could = share if hides_rows else min(share, figures.outstanding + leaving)
+                could = share if hides_rows else min(share, function.calls_of_a_row * figures.outstanding + leaving)
                 found[lease.service] = found.get(lease.service, 0) + could
         return found
 

@@ -153,7 +153,7 @@ def test_a_run_that_lost_against_another_takes_its_letters_back(monkeypatch):
     publishing.publish(written("a", OK, LATE))
     loser = written("b", OK, BROKEN)
 
-    def lost(*_):
+    def lost(*_, **__):
         raise PublishConflict("another run published the day meanwhile")
 
     monkeypatch.setattr(publishing, "replace_day", lost)
@@ -165,7 +165,7 @@ def test_a_run_that_lost_against_another_takes_its_letters_back(monkeypatch):
 def test_a_crash_before_the_commit_leaves_letters_that_the_next_run_takes_out(monkeypatch):
     publishing.publish(written("a", OK, LATE))
 
-    def killed(*_):
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     crashing = written("b", OK, BROKEN)

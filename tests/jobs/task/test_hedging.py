@@ -2,19 +2,26 @@
 
 import asyncio
 import random
+from collections import Counter
+from dataclasses import replace
 
 import pytest
+from aiohttp import web
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
-from jobs.clients import request_counter
+from jobs.clients import connections, request_counter
 from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import DeclarationError
 from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.task.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup_state import LookupState, Row
+from jobs.task.operators import Surroundings, chain
+from jobs.task.plan import PartitionPlan
 from jobs.task.progress import AttemptCounts
+from tests.jobs.task.test_runner import batches, collected
+from tests.jobs.task.test_runner import plan as task_plan
 from tidegate import Batch, Cache, HttpLookup, Price, Retry, Service
 
 
@@ -183,3 +190,53 @@ def test_a_lookup_that_hedges_nothing_has_the_fingerprint_it_had():
 def test_a_lookup_whose_calls_may_not_be_repeated_is_not_hedged(fields, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         declared(**fields)
+
+
+class Hanging(Calls):
+    """A client that never answers."""
+
+    def __init__(self):
+        super().__init__(lambda _key: [3600.0])
+
+
+def test_a_task_keeps_a_call_for_the_second_one_of_each_row():
+    lookup = declared(4)
+    plan = PartitionPlan(lookups=(lookup,), shares=((4,),), mode="unordered", layout=None, progress=None)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        task = Surroundings(
+            plan=plan, share=[4], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
+            attempts=AttemptCounts(), client_for=lambda _lookup, _share: Hanging(),
+        )  # fmt: skip
+        made = chain(task, lambda _: None)
+        (operator,) = made.operators
+        await operator.open()
+        for key in range(2):
+            await operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+        await asyncio.sleep(0.01)
+        kept = made.outstanding()
+        await operator.close()
+        return kept
+
+    request_counter.begin()
+    assert run_virtual(main) == [4]
+
+
+@pytest.mark.process
+def test_a_task_does_not_wait_for_a_silent_call_that_a_second_one_has_overtaken(service, monkeypatch):
+    monkeypatch.setattr(connections, "QUIET_AT_MOST", 600.0)  # as long as a connection may be watched
+    asked = Counter()
+
+    async def answer(request):
+        key = request.path.rpartition("/")[2]
+        asked[key] += 1
+        await asyncio.sleep(600.0 if key == "99" and asked[key] == 1 else 0.01)
+        return web.json_response({"x": 1.0})
+
+    service.answer = answer
+    lookup = replace(declared(), service=Service(name="s", url=service.url, max_concurrency=4), name="first")
+    request_counter.begin()
+    rows = collected(task_plan(lookup), batches(100)).to_pylist()
+    assert [row["_first_status"] for row in rows] == ["ok"] * 100
+    assert asked == Counter({str(key): 1 for key in range(100)}) + Counter({"99": 1})
