@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
 from jobs.input.stream_files import query_id
-from jobs.process.ledger_upkeep import LedgerUpkeep
 from jobs.process.publish_decision import Quality, held_back_by, kept
+from jobs.process.stream_compaction import StreamCompaction
 from jobs.run.day import run_input
 from jobs.run.delta_source import DeltaSource
 from jobs.run.preflight import check_input
@@ -59,7 +59,7 @@ class MicroBatches:
         self._wait, self._published = wait, published
         self.source = source_of(enrichment, checkpoint)
         self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
-        self._upkeep = LedgerUpkeep(enrichment)
+        self._compaction = StreamCompaction(enrichment)
         self._began = False  # only the first batch of a process may be one that Spark does again
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
@@ -72,7 +72,7 @@ class MicroBatches:
             else:
                 self._do(batch)
             self._began = True
-            self._upkeep.batch_ended()
+            self._compaction.batch_ended()
         except Exception as error:
             self.error = error
             raise

@@ -19,7 +19,7 @@ SHARE = 0.05  # of the time, at most: a compaction writes all answers anew
 GRACE = timedelta(hours=2)  # for other runs that listed the parts before; a stream writes many thousands a day
 
 
-class LedgerUpkeep:
+class StreamCompaction:
     """Compacts the ledgers of an enrichment after every hundred batches, or later where that would take more than a
     twentieth of the time.
     """

@@ -4,7 +4,7 @@ import pytest
 
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.generations import contents
-from jobs.process.ledger_upkeep import BATCHES, LedgerUpkeep
+from jobs.process.stream_compaction import BATCHES, StreamCompaction
 from jobs.run.hits import folder_of
 from jobs.run.options import RunOptions, ledger_of
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
@@ -40,31 +40,31 @@ def stream(tmp_path):
     )
 
 
-def batches_until_compacted(stream, upkeep, at_most, before_each=lambda _number: None):
+def batches_until_compacted(stream, compaction, at_most, before_each=lambda _number: None):
     """How many batches, of a part each, until none is left."""
     folder = folder_of(ledger_of(stream, stream.lookups[0], "r", RunOptions()))
     for number in range(1, at_most + 1):
         run = f"b{len(folder.parts())}"
         folder.write_part(run, "0-0-0", [StoredAnswer(run, "ok", b"{}", number, run)])
         before_each(number)
-        upkeep.batch_ended()
+        compaction.batch_ended()
         if not contents(folder).parts:
             return number
     return None
 
 
 def test_a_stream_compacts_its_ledger_after_a_hundred_batches_and_again(stream):
-    upkeep = LedgerUpkeep(stream, clock=Clock(0.001))
-    assert batches_until_compacted(stream, upkeep, 2 * BATCHES) == BATCHES
-    assert batches_until_compacted(stream, upkeep, 2 * BATCHES) == BATCHES
+    compaction = StreamCompaction(stream, clock=Clock(0.001))
+    assert batches_until_compacted(stream, compaction, 2 * BATCHES) == BATCHES
+    assert batches_until_compacted(stream, compaction, 2 * BATCHES) == BATCHES
 
 
 def test_a_stream_whose_ledger_takes_long_to_compact_does_so_for_at_most_a_twentieth_of_the_time(stream):
-    upkeep = LedgerUpkeep(stream, clock=(clock := Clock(10.0)))  # between two batches
+    compaction = StreamCompaction(stream, clock=(clock := Clock(10.0)))  # between two batches
 
     def last_is_slow(number):
         clock.step = 200.0 if number == BATCHES else 10.0
 
-    assert batches_until_compacted(stream, upkeep, 2 * BATCHES, last_is_slow) == BATCHES
+    assert batches_until_compacted(stream, compaction, 2 * BATCHES, last_is_slow) == BATCHES
     clock.step = 10.0
-    assert 10.0 * batches_until_compacted(stream, upkeep, 10 * BATCHES) + 200.0 >= 200.0 / 0.05
+    assert 10.0 * batches_until_compacted(stream, compaction, 10 * BATCHES) + 200.0 >= 200.0 / 0.05
