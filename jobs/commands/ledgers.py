@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
-from jobs.ledger.requests import request_fingerprint
-from jobs.ledger.store import LedgerFolder
+from jobs.ledger.declared_folder import declared_folder
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
+    from jobs.ledger.store import LedgerFolder
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,9 @@ def kept_by(enrichments: Iterable[tuple[str, Enrichment]]) -> list[Kept]:
     """The ledgers of these enrichments (module:name, enrichment), folder by folder."""
     found: dict[LedgerFolder, tuple[Lookup, list[tuple[str, Enrichment]]]] = {}
     for reference, enrichment in enrichments:
-        for lookup in enrichment.lookups if enrichment.ledger else ():
-            assert enrichment.ledger is not None
-            folder = LedgerFolder(enrichment.ledger.path, lookup.name, request_fingerprint(lookup))
-            found.setdefault(folder, (lookup, []))[1].append((reference, enrichment))
+        for lookup in enrichment.lookups:
+            if (folder := declared_folder(enrichment, lookup)) is not None:
+                found.setdefault(folder, (lookup, []))[1].append((reference, enrichment))
     return [Kept(lookup, folder, tuple(read_by)) for folder, (lookup, read_by) in found.items()]
 
 

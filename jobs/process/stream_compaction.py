@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jobs.ledger.compaction import compact
-from jobs.run.hits import folder_of
-from jobs.run.options import RunOptions, ledger_of
+from jobs.ledger.declared_folder import declared_folder
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -25,8 +24,8 @@ class StreamCompaction:
     """
 
     def __init__(self, enrichment: Enrichment, *, clock: Callable[[], float] = time.monotonic) -> None:
-        plans = [ledger_of(enrichment, lookup, "compaction", RunOptions()) for lookup in enrichment.lookups]
-        self._folders = [folder_of(plan) for plan in plans if plan is not None]
+        folders = [declared_folder(enrichment, lookup) for lookup in enrichment.lookups]
+        self._folders = [folder for folder in folders if folder is not None]
         self._clock = clock
         self._batches = 0
         self._not_before = clock()

@@ -16,9 +16,8 @@ from jobs.declare.enrichment import written_columns
 from jobs.declare.fingerprint import fields
 from jobs.input.row_comparison import Flags, ParquetRows
 from jobs.ledger.answers import ANSWERS
+from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.expired_marks import expired_marks
-from jobs.ledger.requests import request_fingerprint
-from jobs.ledger.store import LedgerFolder
 from jobs.run.key_columns import key_texts
 from jobs.storage.stored_files import parquet_source
 from jobs.tables import run_records
@@ -84,9 +83,9 @@ class PublishedRows(ParquetRows):
     def _marked(self, enrichment: Enrichment, lookup: Lookup, answered_at: object) -> Flags:
         """The rows whose answer was declared expired in the ledger since it came."""
         found = np.zeros(self.num_rows, np.bool_)
-        if enrichment.ledger is None:
+        if (folder := declared_folder(enrichment, lookup)) is None:
             return found
-        marks = expired_marks(LedgerFolder(enrichment.ledger.path, lookup.name, request_fingerprint(lookup)))
+        marks = expired_marks(folder)
         if not marks.num_rows:
             return found
         last = marks.group_by("key").aggregate([("answered_at", "max")])
