@@ -45,8 +45,7 @@ class DeltaSource:
 
     def batch(self, number: int) -> Batch:
         before = self._last_before(number)
-        last = max(map(version_of, files_of_batch(self._checkpoint, number)), default=before)
-        last = max(before, last)
+        last = max([before, *map(version_of, files_of_batch(self._checkpoint, number))])
         self._done = number, last
         table = self._opened(last)
         self._require_same_table(table)
@@ -86,7 +85,7 @@ def _named(enrichment: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _DeltaBatch:
-    """The versions of `table` after `before` up to its own; all its rows where there is none before."""
+    """The versions of `table` after `before` up to its own; all its rows if `before` is NONE_BEFORE."""
 
     enrichment: Enrichment
     table: DeltaInput

@@ -73,28 +73,28 @@ class Chain:
         """Per lookup: the highest number of calls in flight from now on, without further rows."""
         before, found = 0, []
         behind = [*map(len, self.links), 0]
-        for operator, caller, function, waiting in zip(
-            self.operators, self.callers, self.functions, behind, strict=True
-        ):
+        for place, (operator, waiting) in enumerate(zip(self.operators, behind, strict=True)):
             figures = operator.statistics()
-            leaving = caller.leaving() if isinstance(caller, Requesting) else 0
-            found.append(function.calls_of_a_row * (before + figures.outstanding) + leaving)
+            found.append(self._calls(place, before + figures.outstanding))
             before += figures.queued + waiting
         return found
+
+    def _calls(self, place: int, rows: int) -> int:
+        """The most calls in flight at one lookup for these rows, and the requests that are being cancelled."""
+        caller = self.callers[place]
+        leaving = caller.leaving() if isinstance(caller, Requesting) else 0
+        return self.functions[place].calls_of_a_row * rows + leaving
 
     def wants(self, shares: Sequence[int]) -> dict[str, int]:
         """For each service with leased limits: the possible calls in flight within these shares, all of them where a
         full operator hides how many rows wait.
         """
         found: dict[str, int] = {}
-        for operator, caller, function, lease, share in zip(
-            self.operators, self.callers, self.functions, self.leases, shares, strict=True
-        ):
+        for place, (operator, lease, share) in enumerate(zip(self.operators, self.leases, shares, strict=True)):
             if lease is not None:
-                leaving = caller.leaving() if isinstance(caller, Requesting) else 0
                 figures = operator.statistics()
                 hides_rows = figures.queued >= figures.capacity and figures.outstanding >= figures.concurrency
-                could = share if hides_rows else min(share, function.calls_of_a_row * figures.outstanding + leaving)
+                could = share if hides_rows else min(share, self._calls(place, figures.outstanding))
                 found[lease.service] = found.get(lease.service, 0) + could
         return found
 
