@@ -30,15 +30,20 @@ except ValueError as error:
 """
 
 
-def test_a_run_is_of_the_hour_before_also_when_the_clock_is_put_back(tmp_path):
+def printed_by(script, home, beginnings):
+    """The lines with these beginnings that the script prints in Airflow's environment."""
     if not (BIN / "airflow").exists():
         pytest.skip("there is no .venv-airflow here: make airflow, make test and make proof set it up")
     path = str(ROOT / "orchestration" / "airflow")
     done = subprocess.run(
-        [BIN / "python", "-c", SCRIPT], env={**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": path},
+        [BIN / "python", "-c", script], env={**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": path},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("run ", "refused "))]
+    return [line for line in done.stdout.splitlines() if line.startswith(beginnings)]
+
+
+def test_a_run_is_of_the_hour_before_also_when_the_clock_is_put_back(tmp_path):
+    lines = printed_by(SCRIPT, tmp_path, ("run ", "refused "))
     assert lines[:3] == [
         "run 2026-10-25T00:05 2026-10-24T23Z", "run 2026-10-25T01:05 2026-10-25T00Z",
         "run 2026-10-25T02:05 2026-10-25T01Z",
@@ -68,12 +73,5 @@ for every, cron in (("hour", "5 * * * *"), ("hour", "0 * * * *"), ("day", "15 2 
 
 @pytest.mark.proof
 def test_airflow_asks_for_the_declared_days_and_hours_and_no_others(tmp_path):
-    if not (BIN / "airflow").exists():
-        pytest.skip("there is no .venv-airflow here: make airflow, make test and make proof set it up")
-    path = str(ROOT / "orchestration" / "airflow")
-    done = subprocess.run(
-        [BIN / "python", "-c", RUNS], env={**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": path},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    runs = [line for line in done.stdout.splitlines() if line.startswith("runs")]
+    runs = printed_by(RUNS, tmp_path, "runs")
     assert runs == ["runs 48 2026-01-09T23Z 2026-01-11T22Z"] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
