@@ -7,7 +7,7 @@ so that their answers are past the `ttl` in the end; then some others change the
 
 first      all rows but those that are published already
 changed    0.1 % changed, 0.5 % past their ttl
-unchanged  the same once more
+unchanged  the same input again
 
 CPU is of all processes of a run, without the service.
 """
@@ -77,7 +77,7 @@ class Service(asyncio.Protocol):
 
 
 async def serve() -> None:
-    ended = asyncio.Event()  # its standard input closes with whoever started it
+    ended = asyncio.Event()  # set when the process that started this one closes its standard input
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), ended.set)
     server = await loop.create_server(Service, "127.0.0.1", 0, backlog=4096)

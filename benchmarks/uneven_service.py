@@ -49,7 +49,7 @@ def application(mean: float, slow_share: float, slow: float) -> web.Application:
 
 
 async def main(mean: float, slow_share: float, slow: float) -> None:
-    ended = asyncio.Event()  # its standard input closes with whoever started it
+    ended = asyncio.Event()  # set when the process that started this one closes its standard input
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
     runner = web.AppRunner(application(mean, slow_share, slow), access_log=None, handler_cancellation=True)
     await runner.setup()

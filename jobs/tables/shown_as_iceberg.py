@@ -92,7 +92,7 @@ def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
             _refuse_other_days(table, declared, where)
             _add_columns(table.transaction(), columns)  # never committed
         else:
-            catalog.load_namespace_properties(_in_catalog(name).rpartition(".")[0])  # fails where there is none
+            catalog.load_namespace_properties(_in_catalog(name).rpartition(".")[0])  # fails for a missing namespace
     except DeclarationError:
         raise
     except NoSuchNamespaceError as error:
@@ -114,7 +114,7 @@ def _in_catalog(name: str) -> str:
 
 
 def _opened(declared: DeclaredFacts, published: DeltaTable) -> Table:
-    """The Iceberg table, made empty if there is none."""
+    """The Iceberg table; an empty one is made if it is missing."""
     catalog, name = _catalog(declared.iceberg), _in_catalog(declared.iceberg)
     try:
         table = catalog.load_table(name)

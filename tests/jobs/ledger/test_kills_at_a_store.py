@@ -64,7 +64,7 @@ def ask(root, run_id, keys, told):
 
 
 def told_in(told):
-    """The response of each key whose answer was told to be stored."""
+    """The response of each key that the writer reported as stored."""
     lines = told.read_text().splitlines() if told.exists() else []
     return {key: f'"{key.strip(CLUTTER)} by {run}"' for key, run in (line.rsplit(" ", 1) for line in lines)}
 
