@@ -16,6 +16,7 @@ from jobs.ledger.keys import key_text
 from jobs.storage.stored_files import parquet_source
 from jobs.storage.urls import below
 from jobs.tables.delta_log import table_at
+from jobs.tables.published_files import facts_by_day
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -51,10 +52,8 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
     table = enrichment.output.path
     opened = table_at(table)
     if opened is not None:
-        actions = pa.table(opened.get_add_actions(flatten=True))
-        days = actions[f"partition.{enrichment.input.partition}"].to_pylist()
-        for path, day in zip(actions["path"].to_pylist(), days, strict=True):
-            yield str(day), below(table, unquote(path))
+        for day, path in facts_by_day(opened, enrichment.input.partition, "path"):
+            yield day, below(table, unquote(path))
 
 
 def runs_in_table(enrichment: Enrichment) -> set[tuple[str, str]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -53,7 +55,13 @@ def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
     """The files of each day."""
     root = declared.table if is_url(declared.table) else str(Path(declared.table).resolve())
     days: dict[str, set[PublishedFile]] = {}
-    for file in pa.table(published.get_add_actions(flatten=True)).to_pylist():
-        found = PublishedFile(below(root, unquote(file["path"])), file["size_bytes"], file["num_records"])
-        days.setdefault(str(file[f"partition.{declared.partition}"]), set()).add(found)
+    for day, path, size, rows in facts_by_day(published, declared.partition, "path", "size_bytes", "num_records"):
+        days.setdefault(day, set()).add(PublishedFile(below(root, unquote(path)), size, rows))
     return {day: frozenset(files) for day, files in days.items()}
+
+
+def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tuple[Any, ...]]:
+    """The day of each file of a table, and these facts of it, as Delta calls them."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    days = map(str, actions[f"partition.{partition}"].to_pylist())
+    return zip(days, *(actions[name].to_pylist() for name in names), strict=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote
 
-import pyarrow as pa
-
 from jobs.schema import DayRecord
 from jobs.storage.urls import plain
 from jobs.tables import run_records
 from jobs.tables.delta_log import table_at
+from jobs.tables.published_files import facts_by_day
 
 
 def last_published(enrichment: str, day: str, *, table: str = "") -> DayRecord | None:
@@ -33,8 +32,5 @@ def _runs_seen(record: DayRecord) -> set[str]:
     """The runs whose files are in the table of a record, of its day."""
     declared = record.facts.declared
     table = table_at(declared.table)
-    if table is None:
-        return set()
-    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    of_day = [file["path"] for file in files if str(file[f"partition.{declared.partition}"]) == record.facts.day]
-    return {Path(unquote(path)).parent.name for path in of_day}
+    files = [] if table is None else facts_by_day(table, declared.partition, "path")
+    return {Path(unquote(path)).parent.name for day, path in files if day == record.facts.day}

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.schema import DayRecord
+from jobs.schema import INPUT_DAY, DayRecord
 from jobs.tables import run_records
 from jobs.tables.leases import at_work
 from orchestration.dagster.assets import metadata
@@ -160,12 +160,15 @@ def reported(
 
 def _made_of_day(declared: Declared, publication: Publication) -> Iterator[dg.AssetMaterialization]:
     """The windows and summaries that were made of the day since it was published."""
-    from jobs.tables import summaries, window_tables
+    from jobs.tables import derived_tables, summaries, window_tables
 
     enrichment, day = declared.enrichment, publication.day
-    times = {one.name: window_tables.made_at(enrichment, one, day) for one in enrichment.windows}
-    times |= {one.name: summaries.made_at(enrichment, one, day) for one in enrichment.summaries}
-    for name, made in times.items():
+    tables = {one.name: (window_tables.table_of(enrichment, one), INPUT_DAY) for one in enrichment.windows}
+    tables |= {
+        one.name: (summaries.table_of(enrichment, one), enrichment.input.partition) for one in enrichment.summaries
+    }
+    for name, (table, column) in tables.items():
+        made = derived_tables.made_at(table, column, day)
         if made is not None and made >= publication.at:
             yield dg.AssetMaterialization(declared.beside(name), partition=day)
 
