@@ -19,7 +19,6 @@ class CompactedLookup:
     lookup: str
     folder: str
     done: Compacted
-    runs_removed: int  # runs that were killed days ago and left their folders
 
 
 def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
@@ -27,8 +26,9 @@ def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
 
     Answers beyond their time to live stay, because remap and replay use them. Raises LedgerError.
     """
-    return [
-        CompactedLookup(one.lookup.name, one.folder.path, compact_folder(one.folder), remove_abandoned(one.folder))
-        for one in ledgers
-        if not one.folder.is_empty()
-    ]
+    done = []
+    for one in ledgers:
+        if not one.folder.is_empty():
+            done.append(CompactedLookup(one.lookup.name, one.folder.path, compact_folder(one.folder)))
+            remove_abandoned(one.folder)  # runs that were killed days ago
+    return done

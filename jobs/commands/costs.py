@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
 from jobs.errors import DeclarationError
 from jobs.schema import Billed, DayRecord
 from jobs.tables import run_records
+from jobs.tables.day_so_far import billed_together
 
 FOCUS = (
     "BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd", "ChargeCategory", "ServiceName",
@@ -61,13 +63,7 @@ class MonthlyCosts:
 
     def by_lookup(self) -> list[Charge]:
         """One charge for the whole month of each lookup, the service's charges together."""
-        found: dict[tuple[str, ...], Charge] = {}
-        for charge in self.charges:
-            key = (charge.service, charge.enrichment, charge.lookup, charge.billed.unit, charge.billed.currency)
-            before = found.get(key)
-            billed = charge.billed if before is None else _sum(before.billed, charge.billed)
-            found[key] = Charge(self.first, charge.service, charge.enrichment, charge.lookup, billed)
-        return [found[key] for key in sorted(found)]
+        return _together(replace(charge, day=self.first) for charge in self.charges)
 
     def focus_csv(self) -> str:
         """All charges, a line per day and lookup, in columns of FOCUS."""
@@ -102,38 +98,26 @@ def costs_of(month: str, enrichment: str | None = None) -> MonthlyCosts:
     names = [enrichment] if enrichment else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
     records = [record for name in names for record in run_records.load(name)]
     unwritten = [run for name in names for run in run_records.unwritten(name)]
-    return MonthlyCosts(
-        first,
-        tuple(_charges(record for record in records if record.facts.started_at.startswith(month))),
-        sum(run.started_at.startswith(month) for run in unwritten),
-    )
+    charges = (one for record in records if record.facts.started_at.startswith(month) for one in _charges(record))
+    return MonthlyCosts(first, tuple(_together(charges)), sum(run.started_at.startswith(month) for run in unwritten))
 
 
-def _charges(records: Iterable[DayRecord]) -> list[Charge]:
-    found: dict[tuple[str, ...], Charge] = {}
-    for record in records:
-        declared, day = record.facts.declared, record.facts.started_at[:10]
-        services = {lookup.name: lookup.service for lookup in declared.lookups}
-        for lookup in record.figures.lookups:
-            if (billed := lookup.billed) is None:
-                continue
-            service = services[lookup.name]
-            key = (day, service, declared.enrichment, lookup.name, billed.unit, billed.currency)
-            if key in found:
-                billed = _sum(found[key].billed, billed)
-            found[key] = Charge(dt.date.fromisoformat(day), service, declared.enrichment, lookup.name, billed)
+def _charges(record: DayRecord) -> Iterator[Charge]:
+    declared, day = record.facts.declared, dt.date.fromisoformat(record.facts.started_at[:10])
+    services = {lookup.name: lookup.service for lookup in declared.lookups}
+    for lookup in record.figures.lookups:
+        if lookup.billed is not None:
+            yield Charge(day, services[lookup.name], declared.enrichment, lookup.name, lookup.billed)
+
+
+def _together(charges: Iterable[Charge]) -> list[Charge]:
+    """One for each day, service, enrichment, lookup, unit and currency, in this order."""
+    found: dict[tuple[Any, ...], Charge] = {}
+    for one in charges:
+        key = (one.day, one.service, one.enrichment, one.lookup, one.billed.unit, one.billed.currency)
+        before = found.get(key)
+        found[key] = one if before is None else replace(one, billed=billed_together(before.billed, one.billed))
     return [found[key] for key in sorted(found)]
-
-
-def _sum(one: Billed, other: Billed) -> Billed:
-    return Billed(
-        one.units + other.units,
-        one.lost + other.lost,
-        one.unit,
-        f"{Decimal(one.cost) + Decimal(other.cost):f}",
-        one.currency,
-        f"{Decimal(one.saved) + Decimal(other.saved):f}",
-    )
 
 
 def _instant(day: dt.date) -> str:

@@ -46,8 +46,11 @@ def _requests(before: RequestMetrics | None, now: RequestMetrics | None) -> Requ
 
 
 def _billed(before: Billed | None, now: Billed | None) -> Billed | None:
-    if before is None or now is None:
-        return now or before
+    return billed_together(before, now) if before and now else now or before
+
+
+def billed_together(before: Billed, now: Billed) -> Billed:
+    """The sum of two bills of one unit and currency."""
     cost, saved = Decimal(before.cost) + Decimal(now.cost), Decimal(before.saved) + Decimal(now.saved)
     return replace(now, **_sums(before, now), cost=f"{cost:f}", saved=f"{saved:f}")
 
