@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -118,20 +118,15 @@ class _Overheard:
         self.of: dict[str, list[Exchange]] = {}  # by the key's repr: a part may be a list
 
     def client_for(self, lookup: Lookup, share: int) -> Client:
-        return cast("Client", _OverheardCaller(client_for(lookup, share), self.of))
+        client = client_for(lookup, share)
+        ask = client.call
 
+        async def call(key: Key) -> Any | None:
+            token = EXCHANGES.set(self.of.setdefault(repr(key), []))
+            try:
+                return await ask(key)
+            finally:
+                EXCHANGES.reset(token)
 
-class _OverheardCaller:
-    def __init__(self, caller: Client, of: dict[str, list[Exchange]]) -> None:
-        self._caller = caller
-        self._of = of
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._caller, name)
-
-    async def call(self, key: Key) -> Any | None:
-        token = EXCHANGES.set(self._of.setdefault(repr(key), []))
-        try:
-            return await self._caller.call(key)
-        finally:
-            EXCHANGES.reset(token)
+        client.call = call  # type: ignore[method-assign]
+        return client
