@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,41 +22,30 @@ from demo import object_store
 from demo.story import Story, heading
 from demo.surroundings import CALLS, DATA, FAULT_SHARES, describe, forget_answers, prepare
 from demo.weather_service import running
+from jobs.process.spark_submit import java_missing
 
 DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
-
-
-class NotReady(Exception):  # noqa: N818  # a state of this machine
-    """The demo lacks a requirement; the message names the cure."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo. Exit status: 0 if all days are published, 1 if one is not, 130 after Ctrl-C."""
     options = _options(arguments)
-    if os.environ.get(object_store.VARIABLE):
-        return _on_store(sys.argv[1:] if arguments is None else arguments)
     days = [day.isoformat() for day in options.days]
-    print("Tidegate demo: real days of New York flights, weather over HTTP, planes from a database\n", flush=True)
     try:
+        if os.environ.get(object_store.VARIABLE):
+            return object_store.run_on_store(sys.argv[1:] if arguments is None else arguments)
+        print("Tidegate demo: real days of New York flights, weather over HTTP, planes from a database\n", flush=True)
         _step(1, "environment", check_environment)
         _step(2, "data", lambda: f"{prepare(options.days)}{forget_answers()}")
         with running(DATA / "demo", CALLS, faults=FAULT_SHARES) as service:
             print(f"{heading(2, '')}{describe(service.url)}", flush=True)
             return Story(days, service, options.stop_service_at).reported()
-    except (NotReady, ValueError, RuntimeError) as missing:
+    except (ValueError, RuntimeError) as missing:
         print(f"\nNOT STARTED: {missing}")
         return 1
     except KeyboardInterrupt:
         print("\n\nStopped by you. Safe: no partial day is published.   Next: `make demo` again.")
         return 130
-
-
-def _on_store(arguments: Sequence[str]) -> int:
-    try:
-        return object_store.run_on_store(arguments)
-    except RuntimeError as missing:
-        print(f"NOT STARTED: {missing}")
-        return 1
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -85,18 +71,10 @@ def _step(number: int, title: str, work: Callable[[], str]) -> None:
 
 
 def check_environment() -> str:
-    """Raise NotReady if Java is missing or too old."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(f"{home}/bin/java" if home else "java")
-    if java is None:
-        raise NotReady("Spark needs Java 17 or newer, which is missing: install it, or set JAVA_HOME.")
-    message = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-    version = re.search(r'version "(\d+)', message)
-    if version is None or int(version[1]) < 17:
-        raise NotReady(
-            f"Spark needs Java 17 or newer; {java} says: {message.strip().splitlines()[0] if message else 'nothing'}."
-        )
-    return f"Python {sys.version_info.major}.{sys.version_info.minor}, Java {version[1]}, {Path(sys.prefix).name} ready"
+    """Raise RuntimeError if Java is missing or too old."""
+    if missing := java_missing():
+        raise RuntimeError(missing)
+    return f"Python {sys.version_info.major}.{sys.version_info.minor}, Java and {Path(sys.prefix).name} ready"
 
 
 if __name__ == "__main__":

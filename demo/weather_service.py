@@ -35,7 +35,6 @@ import pyarrow.parquet as pq
 from aiohttp import web
 
 from demo.calls import Call, Outcome, Tally, read
-from demo.data import replacing
 from demo.draws import Fault, Faults, latency
 
 MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d):[0-5]\d:[0-5]\dZ", re.ASCII)
@@ -129,7 +128,7 @@ def _nested(
 
 
 # -- the program -------------------------------------------------------------------------------------------------------
-async def _serve_until_stopped(server: Server, port: int, port_file: Path | None, *, lifeline: bool) -> None:
+async def _serve_until_stopped(server: Server, port: int, *, lifeline: bool) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -145,11 +144,7 @@ async def _serve_until_stopped(server: Server, port: int, port_file: Path | None
             if error.errno != errno.EADDRINUSE:
                 raise
             raise OSError(f"port {port} is taken; choose another, or 0 for a free one") from None
-        port = runner.addresses[0][1]
-        if port_file is not None:
-            with replacing(port_file) as unfinished:
-                unfinished.write_text(f"{port}\n")
-        print(f"weather service on http://127.0.0.1:{port}", flush=True)
+        print(f"weather service on http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
         await stopped.wait()
     finally:
         await runner.cleanup()
@@ -161,7 +156,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Real weather over HTTP, slow and faulty as real services are.",
     )
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one (default)")
-    parser.add_argument("--port-file", type=Path, help="where to write the port once it is ready")
     parser.add_argument("--data", type=Path, default=Path("data/demo"), help="folder of weather.parquet")
     parser.add_argument("--log", type=Path, default=Path("data/demo/weather_calls.jsonl"), help="is appended to")
     parser.add_argument(
@@ -186,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.log.parent.mkdir(parents=True, exist_ok=True)
         with options.log.open("a", buffering=1) as log:
             server = Server(answers, log, seed=options.seed, scale=options.scale, faults=faults)
-            asyncio.run(_serve_until_stopped(server, options.port, options.port_file, lifeline=options.lifeline))
+            asyncio.run(_serve_until_stopped(server, options.port, lifeline=options.lifeline))
     except (OSError, ValueError) as wrong:
         print(f"weather service: {wrong}", file=sys.stderr)
         return 2
