@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from data_quality.catalogue import CheckSpec, checks
-from data_quality.findings import Finding
-from data_quality.judging import Judging, QualityResult
+from data_quality.judging import Judging, QualityResult, verdict_of
 from data_quality.written_day import Stored, WrittenDay
-from jobs.schema import DayFacts, DayMetrics, Verdict
+from jobs.schema import DayFacts, DayMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,23 +32,8 @@ def check(
     batch = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored)
     judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
     findings = judging.findings()
-    return QualityResult(tuple(_verdict(spec, findings[spec.name]) for spec in specs), judging.pictures)
+    return QualityResult(tuple(verdict_of(spec, findings[spec.name]) for spec in specs), judging.pictures)
 
 
 def _is_of_a_day(spec: CheckSpec) -> bool:
     return spec.check is not None and spec.check.whole_day
-
-
-def _verdict(spec: CheckSpec, found: Finding) -> Verdict:
-    if found.success is None:
-        return Verdict(spec.name, "not_run", spec.severity, found.sentence)
-    return Verdict(
-        check=spec.name,
-        status="passed" if found.success else "failed",
-        severity=spec.severity,
-        sentence=found.sentence,
-        unexpected_count=found.unexpected_count,
-        element_count=found.element_count,
-        expected=found.expected,
-        evidence=found.evidence,
-    )

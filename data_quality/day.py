@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from data_quality.catalogue import CheckSpec, checks
-from data_quality.findings import plain
-from data_quality.judging import LONGEST, Judging, QualityResult
+from data_quality.findings import Finding, plain
+from data_quality.judging import LONGEST, Judging, QualityResult, verdict_of
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
 from data_quality.written_day import Stored, WrittenDay
 from jobs import schema
@@ -85,18 +86,7 @@ def _verdict(spec: CheckSpec, result: Any) -> Verdict:
     found = result.result
     if "sentence" not in found:
         return _verdict_of_a_stock_expectation(spec, result)
-    if found["success"] is None:
-        return Verdict(spec.name, "not_run", spec.severity, found["sentence"])
-    return Verdict(
-        check=spec.name,
-        status="passed" if result.success else "failed",
-        severity=spec.severity,
-        sentence=found["sentence"],
-        unexpected_count=found["unexpected_count"],
-        element_count=found["element_count"],
-        expected=found["expected"],
-        evidence=tuple(found["evidence"]),
-    )
+    return verdict_of(spec, Finding(**{field.name: found[field.name] for field in fields(Finding)}))
 
 
 def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from data_quality.catalogue import CheckSpec
 from data_quality.check import Check
 from data_quality.findings import Finding
 from data_quality.report.pictures import Pictures
@@ -30,6 +31,19 @@ class QualityResult:
 
     verdicts: tuple[Verdict, ...]
     pictures: dict[str, Any] = field(default_factory=dict)
+
+
+def verdict_of(spec: CheckSpec, found: Finding) -> Verdict:
+    return Verdict(
+        spec.name,
+        "not_run" if found.success is None else "passed" if found.success else "failed",
+        spec.severity,
+        found.sentence,
+        found.unexpected_count,
+        found.element_count,
+        found.expected,
+        tuple(found.evidence),
+    )
 
 
 class Judging:
