@@ -6,11 +6,11 @@ import argparse
 import sys
 
 from jobs.declare.calendar import is_day, require_day
-from tidegate.commands.command import RIGHT, WRONG, Command
+from tidegate.commands.command import RIGHT, WRONG, Command, add_package
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--package", default="enrichments", help="holds the declarations (enrichments)")
+    add_package(parser)
     parser.add_argument("--day", help="of the input, as 2013-01-10; by default the last one there is")
 
 

@@ -33,6 +33,10 @@ class Command:
     needs: tuple[str, ...] = ()
 
 
+def no_arguments(_parser: argparse.ArgumentParser) -> None:
+    """Of a command that takes none."""
+
+
 def add_enrichment(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names an enrichment; read it with `named`."""
     parser.add_argument("enrichment", metavar="ENRICHMENT", help="its name, the name of its file, or module:name")

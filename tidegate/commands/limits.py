@@ -8,13 +8,9 @@ import os
 from jobs.declare.budgets import MONEY, PARTS
 from jobs.errors import DeclarationError
 from jobs.limits.store_url import LIMITS_URL
-from tidegate.commands.command import RIGHT, Command
+from tidegate.commands.command import RIGHT, Command, no_arguments
 
 HEADINGS = ("service", "limit", "run", "holds", "due", "wants", "ends in")
-
-
-def _add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
 
 
 def _run(_options: argparse.Namespace) -> int:
@@ -52,4 +48,4 @@ def _shown(limit: str, amount: int) -> str:
     return f"{amount / PARTS:,.2f}" if limit.startswith(MONEY) else f"{amount:,}"
 
 
-COMMAND = Command("limits", "who holds how much of each limit over runs, and who waits", _add_arguments, _run)
+COMMAND = Command("limits", "who holds how much of each limit over runs, and who waits", no_arguments, _run)

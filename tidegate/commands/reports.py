@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tidegate.commands.command import Command
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+from tidegate.commands.command import Command, no_arguments
 
 
 def _run(_: argparse.Namespace) -> int:
@@ -17,4 +13,4 @@ def _run(_: argparse.Namespace) -> int:
     return report_server.main()
 
 
-COMMAND = Command("reports", "serve reports and Spark's logs to this machine's browser", _add_arguments, _run)
+COMMAND = Command("reports", "serve reports and Spark's logs to this machine's browser", no_arguments, _run)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tidegate.commands.command import Command
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+from tidegate.commands.command import Command, no_arguments
 
 
 def _run(_: argparse.Namespace) -> int:
@@ -18,5 +14,5 @@ def _run(_: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "ui", "Dagster and the reports for the workspace.yaml here, until Ctrl-C", _add_arguments, _run, needs=("dagster",)
+    "ui", "Dagster and the reports for the workspace.yaml here, until Ctrl-C", no_arguments, _run, needs=("dagster",)
 )
