@@ -21,7 +21,6 @@ def places_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
 
 
 def answers_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
-    """A number for the answer: the status and the columns."""
     names = [schema.published_status(lookup.name), *(column for column, _ in lookup.returns)]
     return _of_rows(digest([array_of(table[name]) for name in names]), table)
 

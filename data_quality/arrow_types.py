@@ -18,5 +18,4 @@ def spark_name(kind: pa.DataType) -> str:
 
 
 def declared_name(ddl: str) -> str:
-    """Spark's name of a declared type such as ARRAY<DOUBLE>."""
     return re.sub(r"[\s`]", "", ddl).lower()

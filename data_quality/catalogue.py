@@ -25,7 +25,6 @@ class CheckSpec:
 
     @property
     def lookup(self) -> str | None:
-        """None for a check of the whole row."""
         return self.check.lookup.name if isinstance(self.check, LookupCheck) else None
 
     @property

@@ -76,13 +76,10 @@ class Check(ABC):
         return {*self.needs, *identity_columns(self.declared, self.declared.row_id), *SOURCE_IDENTITY}
 
     def faults(self, rows: TaskRows, at_fault: Flags, columns: Iterable[str], more: More = nothing_more) -> Faults:
-        """The rows at fault, with their identity columns and `columns` as evidence."""
         return rows.faults(at_fault, [*identity_columns(self.declared, rows.names), *columns], more)
 
 
 class LookupCheck(Check):
-    """One check of one lookup."""
-
     def __init__(self, declared: DeclaredFacts, lookup: LookupFacts) -> None:
         super().__init__(declared)
         self.lookup = lookup
@@ -109,7 +106,6 @@ class LookupCheck(Check):
 
 
 def outcomes(rows: TaskRows, lookup: LookupFacts) -> Counter[str | None]:
-    """Rows by their outcome."""
     column = schema.status(lookup.name)
     return rows.once(("outcomes", lookup.name), lambda: Counter(rows.counts_of(column)))
 

@@ -39,7 +39,6 @@ def check(
 
 
 def judge(day: WrittenDay) -> QualityResult:
-    """Judge any table with the audit columns."""
     specs = checks(day.declared)
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     with quiet():

@@ -20,5 +20,4 @@ class DayName:
         return cls(dt.date.fromisoformat(day[:10]), day[10:]) if day[0].isdigit() else None
 
     def earlier(self, days: int) -> str:
-        """The name of the day, or of the same hour, so many days before."""
         return f"{self.date - dt.timedelta(days=days)}{self.hour}"

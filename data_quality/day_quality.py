@@ -15,9 +15,7 @@ REPORTS = Path("data/reports")
 
 @dataclass(frozen=True)
 class DayQuality:
-    """Tidegate's checks. checks: module:function that judges the written files of a day. batch_checks: the same for a
-    micro-batch.
-    """
+    """Tidegate's checks: module:function that judges the files of a day, and one for those of a micro-batch."""
 
     checks: str = CHECKS
     batch_checks: str = BATCH_CHECKS

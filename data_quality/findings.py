@@ -47,9 +47,7 @@ class Finding:
 
 
 def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[str]:
-    """The columns that identify a row in evidence: the declared row_id if the files have it, else source file and
-    row.
-    """
+    """The columns that identify a row in evidence: the declared row_id if all are there, else source file and row."""
     declared_id = [name for name in declared.row_id if name in names]
     identity = declared_id if declared.row_id and len(declared_id) == len(declared.row_id) else list(SOURCE_IDENTITY)
     return [*identity, *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity)]

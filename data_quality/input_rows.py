@@ -30,9 +30,7 @@ def path_of(uri: str) -> str:
 
 
 class InputRows:
-    """Arrow reads the files that it reads like Spark; Spark reads the rest: nested columns of old layouts, shifted
-    dates.
-    """
+    """Arrow reads what it reads like Spark; Spark the rest: nested columns of old layouts, shifted dates."""
 
     def __init__(self, spark: SparkSession | None, facts: DayFacts) -> None:
         self._spark, self._facts = spark, facts
@@ -40,7 +38,6 @@ class InputRows:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """The number of rows of each file, by its path."""
         return {path: pq.read_metadata(path).num_rows for path in self._paths}
 
     @property
@@ -127,7 +124,6 @@ def _beside(rows: TaskRows, source: InputRows) -> Iterator[tuple[Places, pa.Tabl
 
 
 def by_file(rows: TaskRows) -> dict[str | None, Places]:
-    """The places of the rows of each input file, by the path in the rows."""
 
     def made() -> dict[str | None, Places]:
         column = rows.column(SOURCE_FILE)

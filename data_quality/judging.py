@@ -27,8 +27,6 @@ Sees = Check | Pictures
 
 @dataclass(frozen=True)
 class QualityResult:
-    """The verdicts on a day, and the counts for its report."""
-
     verdicts: tuple[Verdict, ...]
     pictures: dict[str, Any] = field(default_factory=dict)
 
@@ -47,8 +45,6 @@ def verdict_of(spec: CheckSpec, found: Finding) -> Verdict:
 
 
 class Judging:
-    """The checks of one day, and the charts of its report."""
-
     def __init__(self, checks: Sequence[Check], day: WrittenDay) -> None:
         self._checks, self._day = checks, day
         self.pictures: dict[str, Any] = {}
@@ -74,7 +70,6 @@ class Judging:
         return found | {name: Finding.not_run(why) for name, why in refused.items()}
 
     def _seen(self, pool: Executor, reads: Iterable[Callable[[], TaskRows]], by: Sequence[Sees]) -> list[list[Any]]:
-        """What each of these made of the rows of each of these readings."""
 
         def of_rows(read: Callable[[], TaskRows]) -> list[Any]:
             rows = read()
@@ -89,7 +84,6 @@ class Judging:
         return finding if isinstance(finding, Finding) else Finding.not_run(_message(finding))
 
     def _why_not(self, check: Check) -> str | None:
-        """Why a check cannot run, or None."""
         missing = self._day.output.missing(check.needs)
         error = None if missing else _guarded(partial(check.prepare, self._day))
         return missing or (None if error is None else _message(error))

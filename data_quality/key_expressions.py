@@ -25,7 +25,6 @@ _FLEETING = re.compile(
 
 
 def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
-    """The parts of a key with repeatable expressions, and these expressions."""
     return [(part, text) for part, text in lookup.keys if not _FLEETING.search(text)]
 
 

@@ -50,7 +50,6 @@ class Faults:
 
 
 def _sortable(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A sort key that puts nulls first."""
     return tuple((part is not None, part if part is not None else 0) for part in key)
 
 
@@ -59,9 +58,7 @@ def nothing_more(_row: int) -> dict[str, Any]:
 
 
 class TaskRows:
-    """The rows of one task, or a part of them. In a column read as numbers, null is NaN, so that every comparison with
-    it is false.
-    """
+    """The rows of one task, or a part of them. As a number null is NaN, so that every comparison with it is false."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.unify_dictionaries().combine_chunks()
@@ -85,9 +82,7 @@ class TaskRows:
         return array_of(self.table[name])
 
     def numbers(self, name: str) -> Floats:
-        """A column as floats, exact for integers up to 2**53; null becomes NaN, and NaN infinity, as in Spark's sort
-        order.
-        """
+        """A column as floats, exact for integers up to 2**53; null becomes NaN, and NaN infinity, as Spark sorts."""
 
         def made() -> Floats:
             column = self.column(name)
@@ -111,7 +106,6 @@ class TaskRows:
         return found
 
     def counts_of(self, name: str) -> dict[Any, int]:
-        """The number of rows of each value of a column."""
         return {one["values"]: one["counts"] for one in self.column(name).value_counts().to_pylist()}
 
     def calls(self, lookup: str) -> Calls:
@@ -133,7 +127,6 @@ class TaskRows:
 
 
 def whole_number(value: float) -> int | None:
-    """The number for evidence."""
     return None if np.isnan(value) else int(value)
 
 
@@ -181,17 +174,14 @@ class Calls:
 
     @cached_property
     def firsts(self) -> Places:
-        """The place of each row's first attempt; for a row without attempts, that of the next one."""
         return np.cumsum(self.counts) - self.counts
 
     @cached_property
     def begun(self) -> Floats:
-        """The start of each row's first attempt."""
         return self._of_rows(self.starts, self.firsts)
 
     @cached_property
     def ended(self) -> Floats:
-        """The end of each row's last attempt."""
         return self._of_rows(self.ends, self.firsts + self.counts - 1)
 
     def _of_rows(self, values: Floats, places: Places) -> Floats:
@@ -290,7 +280,6 @@ class RunOutput:
         return len(self._tasks)
 
     def parts(self) -> Iterator[Callable[[], TaskRows]]:
-        """Functions that each read a part of a task with all columns."""
         for task in self._tasks:
             for part in task.parts():
                 yield partial(part.read, self._dictionaries)

@@ -1,6 +1,4 @@
-"""Imports Great Expectations without the plotting and statistics modules of a few expectations, which are half of its
-import time, and without its messages.
-"""
+"""Imports Great Expectations without its messages, and without plotting and statistics: half of its import time."""
 
 from __future__ import annotations
 

@@ -66,7 +66,6 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
     def _prescriptive_renderer(
         cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
     ) -> list[Any]:
-        """The check's promise in place of its arguments."""
         shown = configuration or result.expectation_config
         styling = (runtime_configuration or {}).get("styling", {})
         template = {"template": "$text", "params": {"text": shown.description or shown.type}, "styling": styling}
@@ -98,7 +97,6 @@ def _expectation_of(spec: CheckSpec, judge: str) -> Any:
 
 
 def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
-    """The user's expectation, or the reason why it cannot run."""
     kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
     if kind is None:
         return f"Great Expectations has no {wanted.type}"
@@ -109,7 +107,6 @@ def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
 
 
 def _run(expectations: list[Any], frame: DataFrame) -> dict[str, Any]:
-    """One validation in a context of its own."""
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     source = context.data_sources.add_spark("spark", persist=False)

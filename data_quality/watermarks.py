@@ -28,8 +28,6 @@ NONE_LOST = Lost(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 @dataclass(frozen=True)
 class TrueMarks:
-    """The true segment and lateness of each row."""
-
     segment: Places
     late: Flags
     gaps: int  # places where an input_seq is missing
@@ -49,9 +47,7 @@ def event_times_ms(table: pa.Table, column: str) -> Places:
 
 
 def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST) -> TrueMarks:
-    """A watermark of largest - bound - 1 follows every record that raises the largest event time. A duplicated row
-    counts once.
-    """
+    """A watermark follows every record that raises the largest event time. A duplicated row counts once."""
     seq = np.concatenate([np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64), lost.places])
     times = np.concatenate([event_times_ms(rows.table, declared.column), lost.times_ms])
     order = np.argsort(seq, kind="stable")

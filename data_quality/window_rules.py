@@ -48,7 +48,6 @@ class Windows:
 
 
 def dropped_rows(arrived: Arrived, window: WindowFacts) -> Flags:
-    """Which rows every window was closed to as they arrived."""
     if window.kind == "session":
         dropped = np.zeros(len(arrived.times), np.bool_)
         _sessions(arrived, window, dropped)
@@ -58,7 +57,6 @@ def dropped_rows(arrived: Arrived, window: WindowFacts) -> Flags:
 
 
 def windows_of(arrived: Arrived, window: WindowFacts) -> Windows:
-    """The table of windows that the rows make."""
     if window.kind == "session":
         return _sessions(arrived, window, np.zeros(len(arrived.times), np.bool_))
     if window.panes == "all":

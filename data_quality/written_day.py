@@ -27,8 +27,6 @@ Stored = Callable[[str], pa.Table | None]
 
 @dataclass(frozen=True)
 class WrittenDay:
-    """The output and input of a run, and further facts of the day."""
-
     spark: SparkSession  # evaluates key expressions and the user's expectations
     facts: DayFacts
     output: RunOutput
@@ -44,7 +42,6 @@ class WrittenDay:
 
     @classmethod
     def of_table(cls, spark: SparkSession, facts: DayFacts, table: pa.Table, **more: Any) -> WrittenDay:
-        """The day of any table with the audit columns and its rows in the order of writing."""
         return cls.of(spark, facts, RunOutput.of_table(facts.declared, table), **more)
 
     @classmethod
@@ -58,7 +55,6 @@ class WrittenDay:
 
     @cached_property
     def lost(self) -> dict[int, Lost]:
-        """The lost rows by task, for a day with an event time."""
         assert self.declared.event_time is not None
         return lost_rows.find(self.output, self.input, self.declared.event_time)
 

@@ -81,7 +81,6 @@ def airflow_environment(home: Path, port: str) -> dict[str, str]:
 
 
 def prepare_airflow(settings: Mapping[str, str], package: str = "enrichments") -> None:
-    """Make Airflow's folder: the plugin, the manifest, a DAG file, the database and the pool."""
     home = Path(settings["AIRFLOW_HOME"])
     written = home / "manifest.json"
     copy_plugin(home / "plugins")

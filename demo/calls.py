@@ -35,15 +35,12 @@ class Call:
 
 
 def read(log: Path) -> tuple[Call, ...]:
-    """The finished calls in the order of their ends."""
     with log.open() as lines:
         return tuple(Call(**json.loads(line)) for line in lines if line.endswith("\n"))
 
 
 @dataclass
 class Tally:
-    """Counts of finished calls."""
-
     calls: int = 0
     highest_in_flight: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)

@@ -19,7 +19,6 @@ LOOK_EVERY = 0.01  # s
 
 
 def calls_during(service: WeatherService, work: Callable[[], object]) -> tuple[Call, ...]:
-    """The calls that ended at the service while `work` ran, from the service's log."""
     before = len(service.calls())
     work()
     return service.calls()[before:]

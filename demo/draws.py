@@ -30,7 +30,6 @@ LOG_LATENCY = lognormal(LATENCY_MEAN_S, LATENCY_P99_S)
 
 
 def latency(seed: int, key: str) -> float:
-    """The latency of this key in seconds."""
     return math.exp(LOG_LATENCY.inv_cdf(_uniform(seed, "latency", key)))
 
 
@@ -60,7 +59,6 @@ class Faults:
         return cls(**shares)
 
     def draw(self, seed: int, key: str, attempt: int) -> Fault | None:
-        """The fault of this attempt (from 1) of this key, if any."""
         left = _uniform(seed, "fault", key, attempt)
         for fault in FAULTS:
             left -= getattr(self, fault)

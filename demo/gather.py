@@ -26,7 +26,6 @@ TRIES = 1 + weather.retry.retries
 
 
 def keys(day: str) -> list[tuple[str, str]]:
-    """The day's distinct keys, in the order of its rows."""
     table = pq.ParquetFile(next(Path(flights.input.folder(day)).glob("*.parquet"))).read()
     moments = pc.strftime(table["scheduled_departure"].cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
     return list(dict.fromkeys(zip(table["origin"].to_pylist(), moments.to_pylist(), strict=True)))

@@ -29,8 +29,6 @@ def record_of(outcome: Outcome, enrichment: str) -> DayRecord | None:
 
 
 class Nights:
-    """Runs the days, one after the other, until one fails."""
-
     def __init__(self, enrichment: str, environment: Mapping[str, str]) -> None:
         home = dagster_home()
         self._enrichment = enrichment

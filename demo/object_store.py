@@ -35,9 +35,7 @@ def run_on_store(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def s3_server(output: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[str]:
-    """The address of a server on loopback, which runs as long as the context. output: takes its log, with a line for
-    each request. Raises RuntimeError if it does not start.
-    """
+    """The address of a server, for the block. output: takes its log. Raises RuntimeError if it does not start."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

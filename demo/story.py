@@ -30,8 +30,6 @@ def heading(number: int, title: str) -> str:
 
 
 class Story:
-    """The steps of the demo in order. `reported` prints them and returns the exit status."""
-
     def __init__(self, days: Sequence[str], service: WeatherService, stop_service_at: float | None) -> None:
         self._days = days
         self._service = service
@@ -43,7 +41,6 @@ class Story:
         self._counted: list[str] = []  # sentences with counts of the service
 
     def reported(self) -> int:
-        """Run all steps and print them: 0 if every day is published, else 1."""
         nightly = [day for day in self._days if day != self._crash]
         if not (self._undisturbed(nightly) and self._killed_and_again() and self._rerun()):
             return 1
@@ -56,7 +53,6 @@ class Story:
         return 0
 
     def _run(self, title: str, days: Sequence[str]) -> bool:
-        """Run these days; if one is not published, print that and return False."""
         self._watch.heading = title
         outcomes = self._nights.run(days, self._watch)
         self._watch.end()
@@ -80,7 +76,6 @@ class Story:
         return all(published)
 
     def _killed_and_again(self) -> bool:
-        """The day killed in the middle and started again, and the same done to a hand-written gather."""
         day = self._crash
         if day is None:
             return True
@@ -107,7 +102,6 @@ class Story:
         return True
 
     def _rerun(self) -> bool:
-        """Run a finished day once more; the table keeps showing the run with calls."""
         if self._crash is None:
             return True
         day = self._days[0]
@@ -122,7 +116,6 @@ class Story:
 
 
 def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -> str:
-    """What happened, what is safe and the next step, in place of a traceback."""
     if outcomes and not outcomes[-1].success:
         failed = outcomes[-1]
         day, reason = failed.day, failed.reason.removeprefix("Not published: ")

@@ -32,7 +32,6 @@ def prepare(days: Sequence[date] | None) -> str:
 
 
 def answers_kept() -> int:
-    """The number of answers in the ledger."""
     dataset = ds.dataset([str(part) for part in LEDGER.rglob("*.parquet")], format="parquet")
     return int(dataset.count_rows(filter=ds.field("outcome").isin(["ok", "miss"])))
 
@@ -47,7 +46,6 @@ def forget_answers() -> str:
 
 
 def environment(weather_url: str) -> dict[str, str]:
-    """The environment variables of enrichments/flights.py, and Spark options for small days."""
     return {
         "WEATHER_URL": weather_url,
         "PLANES_URL": f"sqlite+aiosqlite:///{PLANES}",
@@ -56,7 +54,6 @@ def environment(weather_url: str) -> dict[str, str]:
 
 
 def describe(weather_url: str) -> str:
-    """The services in a line: address, latencies as drawn, faults, rows."""
     with closing(sqlite3.connect(PLANES)) as database:
         planes = database.execute("SELECT count(*) FROM planes").fetchone()[0]
     p50, p99, faults = 1e3 * math.exp(LOG_LATENCY.median), 1e3 * LATENCY_P99_S, sum(astuple(Faults()))

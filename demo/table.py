@@ -72,12 +72,10 @@ def requests_at_service(calls: Sequence[Call]) -> str:
 
 
 def asked_twice(calls: Sequence[Call]) -> str:
-    """The cost of a crash: the calls of the killed run and of the next one, and how many were repeated."""
     return f"{requests_at_service(calls)}; asked twice: {Tally.of(calls).asked_twice:,}"
 
 
 def counted_by_us(records: Iterable[DayRecord]) -> Counter[str]:
-    """Attempts at the weather service by key, from the audit columns of the written files."""
     attempts = schema.attempts("weather")
     counts: Counter[str] = Counter()
     for record in records:
@@ -94,7 +92,6 @@ def _moment(moment: datetime) -> str:
 
 
 def agreement(calls: Iterable[Call], audited: Counter[str]) -> str:
-    """Compares the number of calls per key in the service's log and in the audit columns."""
     theirs = Counter(call.key for call in calls)
     different = [key for key in sorted(theirs | audited) if theirs[key] != audited[key]]
     if not different:

@@ -56,7 +56,6 @@ class Database:
         return sa.text(f"SELECT {self.pause}, name FROM three_ways WHERE id = :id")  # noqa: S608  # ours
 
     def engine(self, connections: int = 1) -> sa.Engine:
-        """A pool of so many open connections."""
         engine = sa.create_engine(self._url(0), pool_size=connections, isolation_level="AUTOCOMMIT")
         _with_pause(engine)
         for one in [engine.connect() for _ in range(connections)]:
@@ -64,7 +63,6 @@ class Database:
         return engine
 
     async def async_engine(self, connections: int) -> AsyncEngine:
-        """The same with the asynchronous driver."""
         engine = create_async_engine(self._url(1), pool_size=connections, isolation_level="AUTOCOMMIT")
         _with_pause(engine.sync_engine)
         for one in [await engine.connect() for _ in range(connections)]:
@@ -76,7 +74,6 @@ class Database:
         return url.set(drivername=f"{url.get_backend_name()}+{self.drivers[driver]}")
 
     def fill(self, names: Sequence[str]) -> None:
-        """Make the table three_ways with these names, numbered from 0."""
         with self.engine().begin() as connection:
             connection.exec_driver_sql(CREATE)
             connection.execute(sa.delete(NAMES))
@@ -118,12 +115,10 @@ class Way:
 
     @property
     def most_in_flight(self) -> int:
-        """At one moment."""
         return max(in_flight(self.calls, start) for start, _ in self.calls)
 
 
 def in_flight(calls: Calls, moment: float) -> int:
-    """Calls under way."""
     return sum(start <= moment < end for start, end in calls)
 
 
@@ -155,8 +150,6 @@ def _name_of(engine: sa.Engine, database: Database, record: int, calls: Calls) -
 
 
 class NameLookup(AsyncFunction[int, str]):
-    """The lookup as an asynchronous function, with so many connections."""
-
     def __init__(self, database: Database, connections: int, calls: Calls) -> None:
         self._database, self._connections, self._calls = database, connections, calls
         self._engine: AsyncEngine
@@ -200,7 +193,6 @@ def pictures(ways: Sequence[Way], columns: int = COLUMNS) -> Iterator[str]:
 
 
 def compare(database: Database, records: int = RECORDS, at_once: int = AT_ONCE) -> list[Way]:
-    """The three ways, one after the other."""
     return [
         one_by_one(database, records),
         by_threads(database, records, at_once),
@@ -209,7 +201,6 @@ def compare(database: Database, records: int = RECORDS, at_once: int = AT_ONCE) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the comparison on each database that there is."""
     parser = argparse.ArgumentParser(prog="three_ways", description="A lookup for each record, three ways.")
     parser.add_argument("--postgres", metavar="URL", help="a PostgreSQL to ask too; the table three_ways is made there")
     options = parser.parse_args(arguments)

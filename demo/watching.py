@@ -58,7 +58,6 @@ class Watch:
         return float(self._progress["rows"] / max(self._progress["rows_total"], 1))
 
     def end(self) -> None:
-        """Print the final line of the day."""
         if self._day:
             line = f"{self._line()}   {self.note}".rstrip()
             print(f"\r\x1b[K{line}" if self._moves else line, flush=True)

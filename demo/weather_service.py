@@ -113,7 +113,6 @@ def _refusal(status: int, reason: str, *, headers: Mapping[str, str] | None = No
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:
-    """The answers by origin and hour, from the folder's weather.parquet."""
     table = pq.ParquetFile(folder / "weather.parquet").read()
     hours = pc.strftime(table["hour"].cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
     rows = table.set_column(table.schema.get_field_index("hour"), "hour", hours).to_pylist()
@@ -225,11 +224,9 @@ class WeatherService:
         return self._end(signal.SIGKILL)
 
     def calls(self) -> tuple[Call, ...]:
-        """The finished calls in its log, of all its starts."""
         return read(self.log_path) if self.log_path.exists() else ()
 
     def stats(self) -> dict[str, Any]:
-        """The counts of /_stats since its last start."""
         with urllib.request.urlopen(f"{self.url}/_stats", timeout=10) as response:  # noqa: S310 - our own address
             return cast("dict[str, Any]", json.load(response))
 

@@ -53,15 +53,12 @@ ITS_WINDOWS = (
 
 @dataclass(frozen=True)
 class Results:
-    """What Tidegate makes of the events, as the lines of the source."""
-
     trace: list[tuple[str, ...]]
     windows: list[str]
     dropped: list[str]
 
 
 def results(spark: SparkSession, folder: Path) -> Results:
-    """The events through the windows of a day: keyed, and all together."""
     day = _day(spark, folder)
     keyed, together = day.windows(BY_ACTION.facts()), day.windows(ALL.facts())
     dropped = day.write_windowless(ALL.facts(), folder / "dropped.parquet")
@@ -124,7 +121,6 @@ def _extent(row: Row) -> str:
 
 
 def shown(own: Results) -> Iterable[str]:
-    """The lines of the demo: the source's on the left, ours on the right."""
     yield "Nine events in their order of arrival; event3 is late. Windows of 5 s, allowed lateness 0."
     yield "The source's watermark is the largest event time so far, ours that minus 1 ms, as of Flink's own generators:"
     yield "nothing at or before the watermark follows. Both close a window after the same event."
@@ -144,7 +140,6 @@ def _beside(its: Sequence[tuple[str, ...]], own: Sequence[tuple[str, ...]]) -> I
 
 
 def main() -> None:
-    """Print both, side by side."""
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-") as folder,
         quiet_session("windows of nine events", "make the windows") as spark,

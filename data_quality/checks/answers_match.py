@@ -1,6 +1,4 @@
-"""Follows an answer back to the service: the key that the declaration gives for the row, the answer of that key, and
-its time.
-"""
+"""Follows an answer back: the key that the declaration gives for the row, the answer of that key, and its time."""
 
 from __future__ import annotations
 
@@ -31,8 +29,6 @@ _ROW_EXPECTED = (
 
 @dataclass(frozen=True)
 class Answers:
-    """Of some rows."""
-
     rows: int
     answered: int
     contradicted: Faults  # by the row's own columns about its answer
@@ -183,7 +179,6 @@ class AnswersMatch(LookupCheck):
         return Finding(True, text, 0, count, expected)
 
     def _named(self, unlike: Numbers, count: int, expected: str, day: WrittenDay) -> Finding:
-        """The rows whose answer differs from the stored one; without a stored one, from most of their group."""
         seen: Counter[tuple[int, int]] = Counter()
         for read in day.output.parts():
             task = read()
@@ -205,7 +200,6 @@ class AnswersMatch(LookupCheck):
         return Finding(False, text, found.count, count, expected).with_evidence(found.evidence)
 
     def _wrong_answers(self, seen: Counter[tuple[int, int]]) -> set[tuple[int, int]]:
-        """The wrong answers of places with several answers or a wrong one."""
         groups: dict[int, dict[int, int]] = {}
         for (place, answer), times in seen.items():
             groups.setdefault(place, {})[answer] = times
@@ -229,7 +223,6 @@ def _within(facts: DayFacts) -> tuple[float, float]:
 
 
 def _together(findings: list[Finding]) -> Finding:
-    """Combines several findings about the same rows: red if one is."""
     red = [one for one in findings if one.success is False]
     if not red:
         return findings[0]

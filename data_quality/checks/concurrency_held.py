@@ -25,8 +25,6 @@ from jobs.schema import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, Day
 
 @dataclass(frozen=True)
 class Peak:
-    """The highest number of calls in flight of one task."""
-
     task: int
     over: int  # the highest excess over the task's share at that moment; 0 or less: none
     most: int  # highest number in flight
@@ -53,7 +51,6 @@ class ConcurrencyHeld(LookupCheck):
 
     @property
     def number(self) -> int:
-        """Of the lookup."""
         return [one.name for one in self.declared.lookups].index(self.lookup.name)
 
     def of_rows(self, rows: TaskRows, day: WrittenDay) -> Peak | None:
@@ -91,7 +88,6 @@ class ConcurrencyHeld(LookupCheck):
         return Faults(len(late), found.rows)
 
     def _allowed_over_time(self, facts: DayFacts, task: int) -> tuple[Places, Places]:
-        """The task's share of attempts, from which edge on."""
         steps = sorted(self._steps(facts, task), key=lambda step: step[0])
         return np.array([edge for edge, _ in steps], np.int64), np.array([calls for _, calls in steps], np.int64)
 
@@ -154,7 +150,6 @@ class ConcurrencyHeld(LookupCheck):
         return Finding(False, text, len(over), len(most_at_once), expected)
 
     def _largest(self, facts: DayFacts) -> dict[int, int]:
-        """The largest share that each task ever had."""
         largest = dict(enumerate(facts.shares[self.number]))
         for given in facts.shares_given:
             largest[given.task] = max(given.shares[self.number], largest.get(given.task, 0))

@@ -25,8 +25,6 @@ Part = TypeVar("Part", bound=Marked)
 
 
 class EventTimeCheck(Check):
-    """A check of a declaration with an event time."""
-
     whole_tasks = True
 
     @property

@@ -59,7 +59,6 @@ class EveryRowOnce(Check):
         return self._named(day)
 
     def _named(self, day: WrittenDay) -> Finding:
-        """The rows that do not occur exactly once."""
         places = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in day.output.columns.names]
         written = _gathered(day, places)
         counted: Counter[str] = Counter()
@@ -107,7 +106,6 @@ def _gathered(day: WrittenDay, places: list[str]) -> dict[str, Floats]:
 
 
 def _are_all(runs: list[Runs], count: int) -> bool:
-    """Whether these runs contain each row number below `count` once."""
     if not count:
         return not runs
     firsts = np.sort(np.concatenate([one.firsts for one in runs] or [np.zeros(0, np.int64)]))

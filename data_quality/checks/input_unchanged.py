@@ -26,7 +26,6 @@ class InputUnchanged(Check):
     needs = SOURCE_IDENTITY
 
     def prepare(self, day: WrittenDay) -> None:
-        """Find the columns to compare: in the input, in the files."""
         there = {field.name.lower(): field for field in day.output.columns}
         self._columns: list[tuple[str, str]] = []
         self._differs: list[str] = []

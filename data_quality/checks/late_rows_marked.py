@@ -15,8 +15,6 @@ from jobs.schema import LATE
 
 @dataclass(frozen=True)
 class LateRows:
-    """The late and wrongly marked rows of one task."""
-
     rows: int
     marked: int
     gaps: int

@@ -17,8 +17,6 @@ from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SEGMENT
 
 @dataclass(frozen=True)
 class Order:
-    """The result of one task."""
-
     rows: int
     inverted: int
     claimed: int  # rows whose output_seq differs from the files

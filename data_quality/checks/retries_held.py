@@ -50,7 +50,6 @@ class RetriesHeld(LookupCheck):
         return wrong
 
     def _pauses_us(self) -> list[int]:
-        """The declared pause after each attempt that a retry may follow."""
         lookup = self.lookup
         return [
             int(min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**attempt) * 1_000_000)

@@ -17,8 +17,6 @@ _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", 
 
 
 class ToleranceCheck(LookupCheck):
-    """Compares the share of rows with one of `outcomes` with a tolerance."""
-
     outcomes: ClassVar[tuple[str, ...]]
 
     @property

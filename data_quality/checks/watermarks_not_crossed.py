@@ -18,8 +18,6 @@ from jobs.schema import OUTPUT_SEQ, SEGMENT
 
 @dataclass(frozen=True)
 class Segments:
-    """The result of one task."""
-
     rows: int
     last: int
     gaps: int

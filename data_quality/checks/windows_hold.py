@@ -51,8 +51,6 @@ class Part:
 
 
 class WindowsHold(Check):
-    """One check of one table of windows."""
-
     name = "windows_hold"
     whole_day = True
     red_when = (
@@ -165,7 +163,6 @@ def _identity(places: Places, numbers: Places) -> Places:
 
 
 def _listed(made: WrittenWindows, day: WrittenDay) -> Places:
-    """What names the rows that are listed as in no window."""
     places = {path: place for place, path in enumerate(day.input.counts)}
     found = [np.zeros(0, np.int64)]
     for file in made.dropped_files:

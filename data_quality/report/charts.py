@@ -22,7 +22,6 @@ Figure = dict[str, Any]  # data and layout for Plotly; legend: name, colour and 
 
 
 def outcomes_of_a_day(figures: DayMetrics) -> Figure:
-    """One bar per lookup, stacked by outcome."""
     names = [lookup.name for lookup in figures.lookups]
     present = [outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for lookup in figures.lookups)]
     bars = [
@@ -70,7 +69,6 @@ def _latency(figures: LookupMetrics, picture: dict[str, Any]) -> Figure:
 
 
 def _mark(value: float, text: str, line: int, span: tuple[float, float]) -> dict[str, Any]:
-    """A vertical line over the bars, with its label above them on a separate line."""
     at = math.log10(value)
     place = (at - span[0]) / (span[1] - span[0])
     style = {"color": _INK, "width": 1.5, "dash": "dot"}

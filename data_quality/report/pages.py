@@ -124,7 +124,6 @@ def require(folder: Path) -> None:
 
 @functools.cache
 def _pages() -> jinja2.Environment:
-    """The templates, each compiled once."""
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, "templates"),
         autoescape=True,
@@ -135,7 +134,6 @@ def _pages() -> jinja2.Environment:
 
 
 def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) -> dict[str, Any]:
-    """The data of every day's page, with files or without."""
     day = days[place]
     run_id = day.unwritten.run_id if day.unwritten else day.record.facts.run_id if day.record else ""
     log = f"../../../runs/{enrichment}/{day.day}/{run_id}.spark.log"
@@ -202,9 +200,7 @@ def _weekday(day: str) -> str:
 
 
 def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Days in order under their month, hours under their day: the heading, and the name and short label of each.
-    Partitions with names have no heading.
-    """
+    """Days under their month, hours under their day, names without a heading: the heading, name and label of each."""
     read = [(day, DayName.read(day)) for day in days]
     groups = [("", [(day, day) for day, name in read if name is None])]
     named = [(day, name) for day, name in read if name is not None]
@@ -230,7 +226,6 @@ def state(record: DayRecord) -> str:
 
 
 def headline(record: DayRecord) -> str:
-    """The result of the checks in a few words."""
     count = len(record.verdicts)
     passed = sum(verdict.status == "passed" for verdict in record.verdicts)
     stops = sum(verdict.holds_back for verdict in record.verdicts)
@@ -245,7 +240,6 @@ def headline(record: DayRecord) -> str:
 
 
 def reason(record: DayRecord) -> str:
-    """One sentence: the reason for the day's state."""
     if record.reason:
         return record.reason
     stops = [verdict for verdict in record.verdicts if verdict.holds_back]
@@ -262,7 +256,6 @@ def reason(record: DayRecord) -> str:
 
 
 def readers_see(days: list[Day], place: int) -> str:
-    """The version of this day that readers of the table see."""
     day = days[place]
     if day.is_published:
         assert day.record is not None
@@ -276,7 +269,6 @@ def readers_see(days: list[Day], place: int) -> str:
 
 
 def minute(time: str) -> str:
-    """An ISO time for display; a dash if unknown."""
     return "–" if not time else f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -308,7 +300,6 @@ def _copy_plotly(folder: Path) -> None:
 
 
 def _replace(target: Path, text: str) -> None:
-    """Replace a page atomically."""
     draft = target.with_suffix(".draft")
     draft.write_text(text, encoding="utf-8")
     draft.replace(target)

@@ -64,7 +64,6 @@ class Pictures:
         return Counter({(slot + first - SLOTS, _KNOWN[outcome], step): count for slot, outcome, step, count in cells})
 
     def drawn(self, parts: list[dict[str, Cells]]) -> dict[str, Any]:
-        """Combines the results of all tasks."""
         cells: dict[str, Cells] = {}
         for part in parts:
             for name, found in part.items():
@@ -82,7 +81,6 @@ def _width_s(facts: DayFacts) -> int:
 
 
 def _span_s(facts: DayFacts) -> tuple[float, float]:
-    """Start and end of the run, in s since the epoch."""
     began = dt.datetime.fromisoformat(facts.started_at)
     ended = dt.datetime.fromisoformat(facts.finished_at) if facts.finished_at else began
     return began.timestamp(), ended.timestamp()
@@ -120,7 +118,6 @@ def _edge_ms(step: int) -> float:
 
 
 def _percentile(classes: Counter[int], part: float) -> float | None:
-    """The upper edge of the class that contains this percentile."""
     wanted, seen = math.ceil(part * classes.total()), 0
     for step in sorted(classes):
         seen += classes[step]

@@ -71,7 +71,6 @@ def _noting(enrichment: Enrichment, wrong: list[str]) -> Iterator[None]:
 
 
 def _lost(enrichment: Enrichment) -> Iterator[str]:
-    """Contradictions between the run records and the table, and torn records."""
     from jobs.tables.shown_days import lost_days  # imports deltalake, which declarations do not need
     from jobs.tables.shown_elsewhere import lagging
 

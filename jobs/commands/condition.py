@@ -70,9 +70,7 @@ class Condition:
 
 
 def columns_of(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | None:
-    """A stored answer in the columns declared now; None for a record without an answer, and for one that does not
-    fit.
-    """
+    """A stored answer in the columns declared now; None for a record without one, and for one that does not fit."""
     if stored.response is None or stored.outcome != "ok":
         return None
     try:

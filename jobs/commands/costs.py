@@ -50,11 +50,9 @@ class MonthlyCosts:
 
     @property
     def end(self) -> dt.date:
-        """The first day after it."""
         return (self.first + dt.timedelta(days=31)).replace(day=1)
 
     def totals(self) -> dict[str, Decimal]:
-        """By currency."""
         found: dict[str, Decimal] = {}
         for charge in self.charges:
             currency = charge.billed.currency
@@ -66,7 +64,6 @@ class MonthlyCosts:
         return _together(replace(charge, day=self.first) for charge in self.charges)
 
     def focus_csv(self) -> str:
-        """All charges, a line per day and lookup, in columns of FOCUS."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(FOCUS)

@@ -32,9 +32,7 @@ def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str
 
 
 def require_end(enrichment: Enrichment, day: str, name: str) -> None:
-    """Raise DeclarationError unless it is a day, an hour of an enrichment by hours, or one of its names. name: the
-    option's.
-    """
+    """Raise DeclarationError unless it is a day, an hour where these count, or a declared name. name: the option's."""
     every = enrichment.input.every
     if not (every == "hour" and is_day(day, "hour")):
         require_day(day, name, "day" if isinstance(every, str) else every)

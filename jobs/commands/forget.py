@@ -46,8 +46,6 @@ NOT_COVERED = (
 
 @dataclass(frozen=True)
 class Table:
-    """The removals from the tables of one enrichment."""
-
     enrichment: str
     rows: int
     days: tuple[str, ...]

@@ -36,7 +36,6 @@ class KeyTraces:
     reported: set[tuple[str, str]] = field(default_factory=set)
 
     def may_be_named(self, day: str, run_id: str) -> bool:
-        """Whether texts of this run may name a row with one of the keys."""
         return day in self.days or (day, run_id) not in self.reported
 
 
@@ -56,7 +55,6 @@ def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
 
 
 def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[str]]:
-    """Day and id of each published run -> its published files."""
     files: dict[str, list[str]] = {}
     for day, file in files_of_days(enrichment):
         files.setdefault(day, []).append(file)

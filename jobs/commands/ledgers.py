@@ -25,7 +25,6 @@ class Kept:
 
     @property
     def hidden(self) -> bool:
-        """Whether the folder has hashed keys."""
         return any(self.lookup.reads(enrichment.pii) for _, enrichment in self.read_by)
 
 
@@ -40,7 +39,6 @@ def kept_by(enrichments: Iterable[tuple[str, Enrichment]]) -> list[Kept]:
 
 
 def without_ledger(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Enrichment]:
-    """The enrichments with a lookup of this name but no ledger."""
     return [
         enrichment
         for _, enrichment in enrichments

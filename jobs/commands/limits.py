@@ -37,8 +37,6 @@ class Holder:
 
 @dataclass(frozen=True)
 class Pause:
-    """A paused service: the remaining seconds, and the reason."""
-
     service: str
     seconds: float
     reason: str

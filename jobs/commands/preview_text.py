@@ -23,9 +23,7 @@ def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str
 
 
 def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: bool = False) -> Iterator[str]:
-    """The lines of one row. together: requests have keys of several rows. hidden: the keys are personal, so neither
-    they nor requests and responses are shown.
-    """
+    """The lines of one row. together: requests have keys of several rows. hidden: show nothing that has the keys."""
     keys = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items())
     latency = "" if row.latency_ms is None else f"  {row.latency_ms:,.0f} ms"
     attempts = f"  {counted(row.attempts, 'attempt')}" if row.attempts else ""
@@ -63,7 +61,6 @@ def shown(value: Any) -> str:
 
 
 def side_by_side(left: str, right: str, width: int) -> Iterator[str]:
-    """Two texts in two columns, each broken where it must be."""
     column = max(20, (width - 9) // 2)
     lines = [_broken(left, column), _broken(right, column)]
     for number in range(max(map(len, lines))):
@@ -76,7 +73,6 @@ def _broken(text: str, width: int) -> list[str]:
 
 
 def summary(rows: Iterable[PreviewRow]) -> str:
-    """One line with the numbers of rows by outcome and of requests, and the latency."""
     rows = list(rows)
     outcomes = Counter(row.status for row in rows)
     message = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())

@@ -68,12 +68,10 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
 
 
 def expire(kept: Kept, matched: Matched) -> int:
-    """Expire the answers found, so that runs call for their keys again. Returns the number of keys."""
     return mark_expired(kept.folder, matched.keys)
 
 
 def _answers(kept: Kept, since: int, until: int) -> Iterator[pa.Table]:
-    """All stored answers, in batches."""
     for _ in range(TRIES):
         try:
             for table in _tables(kept):

@@ -32,9 +32,7 @@ NOT_ANSWERED = ("not_asked",)
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
-    """The published days, or hours, from `first` to `last`, both included; by default to the newest. By names only
-    the first.
-    """
+    """The published days, or hours, from `first` to `last`, by default the newest; of names only the first."""
     table = table_at(enrichment.output.path)
     partitions = [] if table is None else table.partitions()
     days = {str(partition[enrichment.input.partition]) for partition in partitions}
@@ -64,7 +62,6 @@ def loses_no_answer(record: DayRecord) -> str:
 
 
 def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
-    """Why the day must not replace the published one, whose answers are no longer stored; empty if it may."""
     if before is None:
         return ""
     for lookup in now.figures.lookups:

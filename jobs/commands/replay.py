@@ -109,9 +109,7 @@ def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> 
 
 
 def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
-    """A clause if the ledger lacks answers of the run; else empty. Refreshed answers do not count, because any run of
-    the day calls for them.
-    """
+    """A clause if the ledger lacks answers of the run; else empty. Any run asks the refreshed ones: they count not."""
     keys = _answered(enrichment, run, kept.lookup)
     known = select(kept.folder, pa.array(sorted(keys), pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER)
     missing = len(keys) - known.answers.num_rows - len(known.refreshed)
@@ -158,9 +156,7 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
 
 @dataclass(frozen=True)
 class _AskedAgain:
-    """The calls of interrupted runs of a day since its letters were written, whose answers are only in the ledger. Runs
-    of other days do not count.
-    """
+    """The calls of interrupted runs of the day since its letters were written: their answers are in the ledger only."""
 
     since: int  # µs since the epoch
     runs: frozenset[str]

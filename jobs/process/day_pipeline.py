@@ -91,8 +91,6 @@ class DayPipeline:
 
 
 class _Run:
-    """One run of several days, or of one."""
-
     def __init__(self, pipeline: DayPipeline, days: Sequence[str], options: DayOptions, run_id: str) -> None:
         self._pipeline = pipeline
         self._name = pipeline.enrichment.name
@@ -120,9 +118,7 @@ class _Run:
                 yield from refused
 
     def _lease(self, held: contextlib.ExitStack) -> list[DayOutcome]:
-        """Take every day that no other run has, for as long as the run lasts: its Spark holds them too. Returns what
-        came of the others.
-        """
+        """Take every day that no other run has, until the end of the run. Returns what came of the others."""
         refused = []
         until = time.monotonic() + self._pipeline.wait
         for day, run_id in self._ids.items():
@@ -213,7 +209,6 @@ class _Run:
             yield DayStage(day, self._ids[day], "progress", progress)
 
     def _last_event(self, day: str) -> dict[str, Any]:
-        """What the Spark program said last of the day; nothing before it has said anything."""
         with contextlib.suppress(OSError, ValueError):
             return dict(json.loads(run_records.progress_file(self._name, day).read_text()))
         return {}
@@ -236,7 +231,6 @@ class _Run:
         return DayStage(day, self._ids[day], "deciding", {"record": record, "held_back": held_back})
 
     def _decided(self, record: DayRecord) -> DayOutcome:
-        """Publish the day or hold it back; from then on Spark may begin the next one."""
         day, keep = record.facts.day, self._pipeline.quality.keep
         if refused := self._options.accept(record) if self._options.accept else "":
             record = run_records.hold_back(kept(record, keep), refused)

@@ -31,7 +31,6 @@ def package(target: Path, packages: Iterable[str] = ()) -> Path:
 
 
 def _files(name: str) -> list[tuple[str, Path]]:
-    """Path in the zip and file on disk of everything in a package, or of a single module."""
     found = None if "." in name else importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise DeclarationError(f"{name!r} is no package or module that can be imported here; name a top-level one.")

@@ -46,7 +46,6 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _stop(child: subprocess.Popen[bytes], grace: float) -> None:
-    """SIGTERM to the command's group, SIGKILL when it has not ended after `grace` seconds."""
     _signal_group(child.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace
     while child.poll() is None:

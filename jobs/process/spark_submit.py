@@ -117,7 +117,6 @@ class SparkSubmit:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the program is a client of Spark Connect."""
         return self.master.startswith(REMOTE)
 
     def _environment(self, log: Path) -> dict[str, str]:
@@ -185,9 +184,7 @@ def spark_submit_from_environment() -> SparkSubmit:
 
 
 def ended(code: int, log: Path) -> ProgramResult:
-    """What came of a program that ended before its last word: the reason is the last line of its log, where it is its
-    own.
-    """
+    """How a program ended before its last word: the reason is the last line of its log, where that is its own."""
     if code in OWN_WORDS:
         return ProgramResult(code, _why_not_started(log) or _last_line(log))
     return ProgramResult(code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}")

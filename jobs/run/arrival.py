@@ -66,7 +66,6 @@ def path_of(uri: str) -> str:
 
 
 def _event_times(written: Sequence[str], event_time: str) -> Iterator[tuple[str, Millis, Millis]]:
-    """Source file, row numbers and event times, some rows at a time."""
     for name in written:
         columns = [schema.SOURCE_FILE, schema.SOURCE_ROW, event_time]
         with pq.ParquetFile(name, read_dictionary=[schema.SOURCE_FILE]) as file:

@@ -18,8 +18,6 @@ RESERVED_FOR = 30.0  # s for the next attempt of a task whose connection ended
 
 @dataclass(eq=False)
 class _Part:
-    """What an attempt has, per lookup, or what is reserved for the next attempt of a task."""
-
     task: int
     has: list[int]
     wants: Sequence[int] = ()
@@ -111,9 +109,7 @@ class CallShares:
                 self._release(part, max((one.since for one in self.given if one.task == part.task), default=0))
 
     def to_ask(self) -> list[str]:
-        """The attempts that could use what has become free since the last time, those with the least first; no more of
-        them than there are free calls.
-        """
+        """The attempts that could use what is free since the last time, the least first; no more than free calls."""
         if not self._more_is_free:
             return []
         self._more_is_free = False

@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 
 def cap_of(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
-    """The run's cap, divided over its tasks; None without a cap."""
     if options.max_cost is not None:
         return cap_on_cost(lookups, options.max_cost, tasks)
     return None if options.max_calls is None else cap_on_calls(lookups, options.max_calls, tasks)
 
 
 def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
-    """A cap on the attempts of a run, divided over the tasks."""
     parts = tuple(map(float, even_shares(most, tasks)))
     message = f"max_calls {most:,}"
     return CallCap(message if min(parts) else _too_little(message, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))

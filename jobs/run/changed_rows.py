@@ -175,7 +175,6 @@ class Comparison:
         return ChangedRows(chosen(self.input_day, wanted, self.folder), counted, by_file)
 
     def _differences(self) -> Iterator[Flags]:
-        """For each column of the input, now or when it was published, which pairs of rows differ in it."""
         assert self.published is not None
         of_input = rows_of(self.input_day)
         fields = {field.name.lower(): field for field in self.published.input_columns(self.enrichment)}

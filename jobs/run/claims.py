@@ -102,9 +102,7 @@ class _Place:
         return {run: claims.get(run, set()) for run in alive}
 
     def _leave(self, runs: set[str]) -> None:
-        """Leave these runs the keys that they call by row, unless their time to live is 0, so that the answers are
-        useless.
-        """
+        """Leave these runs the keys that they call by row, unless a time to live of 0 makes the answers useless."""
         self.left = np.zeros(len(self.rows), np.bool_)
         for run in runs if "ok" in self.lasting else ():
             if run not in self.listed:
@@ -265,7 +263,6 @@ class Claims:
         folder_of(plan).delete(self._file(plan, share))
 
     def finished(self, batch: pa.RecordBatch) -> None:
-        """Release the claims of finished shares: these rows have left, and their answers are stored."""
         shares = _shares_of(batch[self._text]).tolist()
         through = []
         with self._changed:

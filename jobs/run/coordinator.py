@@ -47,8 +47,6 @@ _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
 @dataclass
 class _Frame:
-    """An enriched DataFrame and its tasks."""
-
     once: bool
     shares: CallShares | None  # None: each task keeps what it has
     progress: int | None  # number of its listener
@@ -61,8 +59,6 @@ class _Frame:
 
 @dataclass(eq=False)
 class _Task:
-    """One attempt of a task."""
-
     connection: Connection[_Task]
     frame: _Frame
     name: str
@@ -201,7 +197,6 @@ class DriverCoordinator:
             self._send(task, SPENT)
 
     def _answer(self, task: _Task, message: dict[str, Any]) -> None:
-        """Answer a heartbeat with the task's limits."""
         share: list[int] = []
         if task.frame.shares is not None:
             keeps, wants = [*map(int, message["keeps"])], [*map(int, message["wants"])]
@@ -217,7 +212,6 @@ class DriverCoordinator:
         self._ask_for_more(task.frame)
 
     def _ask_for_more(self, frame: _Frame) -> None:
-        """Have the tasks ask that could use what is free."""
         for name in frame.shares.to_ask() if frame.shares is not None else ():
             if name in frame.tasks:
                 self._send(frame.tasks[name], ASK)
@@ -269,7 +263,6 @@ class DriverCoordinator:
         self._cancel(failed.stage, f"{BudgetExhausted.__module__}.{error}: {message}\n")
 
     def _leave(self, task: _Task) -> None:
-        """The task's connection is closed."""
         frame = task.frame
         del frame.tasks[task.name]
         if task.ended_at is not None:  # otherwise it may have running calls until its leases end

@@ -126,7 +126,6 @@ def run_input(
 
 
 def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: RequestMetricsCollector) -> DayFacts:
-    """Prefetch keys, then enrich and write the rows. Returns the complete facts."""
     from jobs.run.enrich import write_out
     from jobs.run.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
@@ -145,7 +144,6 @@ def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: Re
 
 
 def _counted(plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, rows_in: int, job_s: float) -> DayRecord:
-    """The day with its metrics, counted from files, requests and ledger."""
     from jobs.run import metrics
 
     figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s)
@@ -168,9 +166,7 @@ def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> st
 
 
 def _import_meanwhile(checks: str | None) -> None:
-    """Import the checks while Spark works: Great Expectations takes longer than all that the checks do on a small day.
-    An import error is raised where the checks are used.
-    """
+    """Import the checks while Spark works, as that takes long. An error is raised where the checks are used."""
     module = (checks or "").partition(":")[0]
     if module and module not in sys.modules:
         threading.Thread(target=_import, args=(module,), name="tidegate-checks", daemon=True).start()

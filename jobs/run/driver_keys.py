@@ -1,6 +1,4 @@
-"""The keys of a day of few rows, found in the driver: read by Arrow where a key is made of plain columns, else
-collected by one Spark job without a shuffle.
-"""
+"""The keys of a day of few rows, found in the driver: by Arrow where they are plain columns, else by one Spark job."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ _LOCATION = {TASK: T.IntegerType(), SOURCE_FILE: T.StringType(), SOURCE_ROW: T.L
 
 @dataclass(frozen=True)
 class KeyRows:
-    """The key of each row that has one. rows: the columns `names`, and where the row is: _LOCATION, or FILE and ROW of
-    `day`.
-    """
+    """The keys of the rows that have one. rows: `names`, and where each row is: _LOCATION, or FILE and ROW of `day`."""
 
     prepared: DataFrame
     names: tuple[str, ...]

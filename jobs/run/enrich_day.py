@@ -63,9 +63,7 @@ def run_id_of(run_id: str, day: str) -> str:
 
 
 def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, bool]:
-    """Run a day and report its end in the terminal and in the day's file. Returns its exit status, and whether to
-    continue with later days.
-    """
+    """Run a day and report its end. Returns its exit status, and whether to continue with later days."""
     reports: list[Report] = [terminal]
     try:
         enrichment = load(options.enrichment)
@@ -120,15 +118,12 @@ def _spark_started_meanwhile(name: str) -> Iterator[None]:
 
 
 def with_log(reason: str) -> str:
-    """Add the path of the log, which has Spark's traces."""
     log = os.environ.get(LOG_VARIABLE)
     return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
 
 
 def _decision(enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Wait until the parent process has published the day or held it back, because later checks compare with published
-    days. Returns the day's state.
-    """
+    """Wait until the parent process has decided about the day, with which later checks compare. Returns its state."""
     while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
         sleep(LOOK_EVERY)  # when the starter ends, this program is ended too: jobs/process/process_guard.py
     return "" if record is None else record.state
@@ -166,9 +161,7 @@ def _all_of(reports: list[Report]) -> Report:
 
 
 def progress_to(path: Path) -> Report:
-    """Write the last event, without long fields, to a file for observers. An event that follows progress contains it,
-    because an observer may not have read the file in between.
-    """
+    """Write the last event, without long fields, to a file. It contains the progress before it, which may be unread."""
     progress: dict[str, Any] = {}
 
     def report(event: dict[str, Any]) -> None:

@@ -80,7 +80,6 @@ class Estimate(Facts):
     changes: tuple[tuple[str, int], ...] = ()  # new, changed, expired, gone and kept rows of a table without days
 
     def render(self) -> str:
-        """For the terminal."""
         first, last = self.days[0], self.days[-1]
         span = first if first == last else f"{first} .. {last}"
         count = counted(len(self.days), "day")
@@ -220,7 +219,6 @@ def _reported(price: PriceFacts | None) -> str:
 
 
 def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:
-    """Per lookup: the last run that made calls."""
     found: dict[str, LookupMetrics] = {}
     for record in sorted(run_records.load(enrichment.name), key=lambda record: record.facts.started_at):
         found |= {one.name: one for one in record.figures.lookups if one.calls and one.rows_called}

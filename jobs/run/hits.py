@@ -53,13 +53,11 @@ class Hits:
 
     @functools.cached_property
     def missing(self) -> pa.Table:
-        """The keys of `keys.wanted` that need a call."""
         known = self.answers["key"].combine_chunks()
         return self.keys.wanted.filter(pc.invert(pc.is_in(self.keys.wanted[TEXT], value_set=known)))
 
     @property
     def repeated(self) -> pa.Table:
-        """The keys of `missing` that occur in several rows."""
         return self.missing.filter(pc.greater(self.missing[ROWS], 1))
 
 
@@ -86,9 +84,7 @@ def _known(lookup: Lookup, plan: LedgerPlan, wanted: pa.Table, clock: Callable[[
 
 
 def with_own_answers(hits: Hits) -> pa.Table:
-    """`hits.answers`, what others have stored since, and what this run has: all holds to the end of this run, whatever
-    its time to live is.
-    """
+    """What is stored now, what this run has, and `hits.answers`: all holds to the end of this run, whatever its age."""
     assert hits.plan is not None
     folder = folder_of(hits.plan)
     own = without_expired(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))

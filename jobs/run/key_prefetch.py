@@ -48,7 +48,6 @@ class First:
 
     @property
     def message(self) -> str:
-        """The text for the run's record."""
         rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
         return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
 
@@ -59,7 +58,6 @@ class First:
 
 
 def types_of(types: StructType, names: Sequence[str]) -> str:
-    """The types of a key's columns, as text."""
     return ", ".join(types[name].dataType.simpleString() for name in names)
 
 
@@ -135,9 +133,7 @@ def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan | None:
 
 
 def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
-    """All keys, each in the partition of the row that will show its call: so the calls of a task stay within its
-    share of calls in flight also where the audit shows them.
-    """
+    """All keys, each in the partition of the row that will show its call, so that both count in one task's share."""
     types = {name: one.frame.schema[name].dataType for one in first.values() for name in one.hits.names}
     frames = []
     for place, one in first.items():
@@ -151,7 +147,6 @@ def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
 
 
 def _by_task(frame: DataFrame, tasks: int) -> DataFrame:
-    """Every row in the partition that its TASK numbers."""
     if tasks == 1:  # a small day, where a shuffle takes as long as all else that Spark does
         return frame.coalesce(1)
     if hasattr(frame, "repartitionById"):
@@ -169,7 +164,6 @@ def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
 
 
 def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile | None:
-    """Write the outcomes of the keys where every task can read them."""
     if not own.num_rows:
         return None
     name = lookup.name
@@ -198,7 +192,6 @@ def _with_answers(hits: Hits, own: pa.Table) -> LedgerPlan:
 
 
 def _left(plan: PartitionPlan, places: Sequence[int], asked: pa.Table) -> CallCap | None:
-    """The remaining budget of each task after the prefetch."""
     if plan.cap is None:
         return None
     left = list(plan.cap.parts)

@@ -47,7 +47,6 @@ class TaskLoad:
 
 
 def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
-    """The metrics with each lookup's limiting factor and its numbers."""
     lookups = []
     for lookup in figures.lookups:
         throttled, down, adapted = (

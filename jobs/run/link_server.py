@@ -83,7 +83,6 @@ class LinkServer(Generic[Sender]):
         threading.Thread(target=self._serve, name="driver-coordinator", daemon=True).start()
 
     def accept(self, connection: Connection[Sender], sender: Sender) -> None:
-        """Keep the connection, as this sender's."""
         del self._unaccepted[connection]
         connection.sender = sender
 

@@ -79,7 +79,6 @@ class _Keys:
 
     @classmethod
     def together(cls, parts: Iterable[_Keys]) -> int:
-        """The number of distinct hashes."""
         whole = cls()
         for part in parts:
             whole.add(part.once())
@@ -88,8 +87,6 @@ class _Keys:
 
 @dataclass
 class _LookupCounts:
-    """The counts of one lookup in a file. Times in µs since the epoch."""
-
     outcomes: Counter[str | None] = field(default_factory=Counter)
     sources: Counter[str | None] = field(default_factory=Counter)
     answered: int = 0  # by calls of their own
@@ -159,7 +156,6 @@ def _columns(declared: DeclaredFacts) -> list[str]:
 
 
 def _hashes(keys: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.uint64]:
-    """The different hashes of the keys of these rows."""
     found = keys.combine_chunks().filter(wanted)
     if not len(found):
         return np.empty(0, np.uint64)

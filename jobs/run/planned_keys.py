@@ -41,9 +41,7 @@ class PlannedKeys:
     spark: Callable[[], SparkSession]
 
     def of(self, number: int, *, has_ledger: bool) -> pa.Table:
-        """TEXT, ROWS and CALLS of each key of the lookup in this place of the declaration. A day asks a key once, or
-        for every row; a ledger answers the days after.
-        """
+        """TEXT, ROWS and CALLS of each key of this lookup. A day asks a key once, or by row; a ledger later days."""
         lookup = self.enrichment.lookups[number]
         by_day = self._by_arrow(lookup)
         if by_day is None:

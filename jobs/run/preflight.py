@@ -150,7 +150,6 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
 
 
 def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
-    """The declared references to input columns, with their places."""
     for lookup in enrichment.lookups:
         for name, expression in lookup.keys.items():
             for column in sorted(columns_in(f"keys.{name}", expression)):

@@ -50,7 +50,6 @@ class RunProgress:
         self._thread.join()
 
     def load(self) -> TaskLoad:
-        """The reported time use of the tasks."""
         with self._changing:
             return TaskLoad.of(vars(task) for task in [*self._before, *self._tasks.values()])
 

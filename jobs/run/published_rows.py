@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedRows(ParquetRows):
-    """The published rows of one run, whose answers depend on what is declared now. record: of the run, which a kill
-    after its commit leaves as written.
-    """
+    """The published rows of one run. record: of the run, which a kill after its commit leaves as written."""
 
     record: DayRecord
 
@@ -55,7 +53,6 @@ class PublishedRows(ParquetRows):
         return self.record.state == "published" and _but_ttl(now) == _but_ttl(before)
 
     def input_columns(self, enrichment: Enrichment) -> pa.Schema:
-        """The columns that the files have of the input, as of now or as it was."""
         made = {enrichment.input.partition.lower()}
         made |= {name.lower() for lookup in enrichment.lookups for name in written_columns(lookup)}
         found = {field.name.lower(): field for file in self.files for field in pq.read_schema(parquet_source(file))}
@@ -81,7 +78,6 @@ class PublishedRows(ParquetRows):
         return found
 
     def _marked(self, enrichment: Enrichment, lookup: Lookup, answered_at: object) -> Flags:
-        """The rows whose answer was declared expired in the ledger since it came."""
         found = np.zeros(self.num_rows, np.bool_)
         if (folder := declared_folder(enrichment, lookup)) is None:
             return found

@@ -42,6 +42,5 @@ class PublishedSources:
 
 
 def sources(file: str) -> frozenset[str]:
-    """The input files of the rows of a file."""
     column = pq.read_table(file, columns=[SOURCE_FILE], read_dictionary=[SOURCE_FILE], partitioning=None)[SOURCE_FILE]
     return frozenset(path_of(uri) for uri in pc.unique(column).to_pylist() if uri is not None)

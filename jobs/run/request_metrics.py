@@ -19,8 +19,6 @@ from jobs.task.output_files import TaskResult
 
 
 class RequestMetricsCollector:
-    """Collects the requests of a run's tasks, those of the key prefetch and those of the rows."""
-
     def __init__(self) -> None:
         self._results: list[TaskResult] = []
 
@@ -65,7 +63,6 @@ def _with_requests(
 def _billed(
     facts: LookupFacts, lookup: LookupMetrics, requests: RequestMetrics, counts: list[RequestCounts]
 ) -> Billed | None:
-    """The bill of sent requests, each at the price of its day."""
     if lookup.billed is None:
         return None
     unit = facts.prices[0].unit

@@ -1,6 +1,4 @@
-"""What a run asks of its Spark: settings, slots, partitions. A session of Spark Connect has no SparkContext, so there
-the server says them, by its settings or by a small job.
-"""
+"""What a run asks of its Spark: settings, slots, partitions; over Spark Connect by settings or by a small job."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ LOOPBACK = "127.0.0.1"
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 

@@ -35,9 +35,7 @@ def sentence_of(error: Exception) -> str:
 
 
 def root_cause(error: Exception) -> str:
-    """The innermost cause in one line, because only the last cause of a Java error is informative; Spark includes a
-    task's traceback.
-    """
+    """The innermost cause in one line: only the last one of a Java error says something."""
     raised = re.search(r"^Traceback .*\n(?:[ \t].*\n)*(\S.*)", str(error), re.MULTILINE)
     if raised is not None:
         return raised[1]

@@ -67,7 +67,6 @@ def keep_tasks(spark: SparkSession) -> None:
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was given."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()  # noqa: SLF001  # else there is no JVM yet that could say

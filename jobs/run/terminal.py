@@ -13,7 +13,6 @@ EVERY = 5.0  # s between progress lines where the output is no terminal
 
 
 def progress_line(event: Mapping[str, Any]) -> str:
-    """One progress event: rows or keys, rate, calls in flight, latency, failures so far, time left."""
     done, total, unit = event["rows"], event.get("rows_total"), event.get("unit", "rows")
     parts = [f"{done:,} of {total:,} {unit} ({done / total:.0%})" if total else f"{done:,} {unit}"]
     for key, text in (
@@ -31,7 +30,6 @@ def progress_line(event: Mapping[str, Any]) -> str:
 
 
 def limit_line(lookup: dict[str, Any]) -> str:
-    """What limited a lookup's calls, with the numbers behind it."""
     in_use = lookup["limit_s"] / lookup["wall_s"]
     closed = lookup["throttled_s"] + lookup["down_s"]
     gate = f", gate closed {closed:.1f} s" if closed else ""
@@ -39,8 +37,6 @@ def limit_line(lookup: dict[str, Any]) -> str:
 
 
 class Terminal:
-    """A reporter that writes to stderr."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last = 0.0

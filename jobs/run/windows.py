@@ -85,7 +85,6 @@ class WindowedDay:
         return self.folder / SCRATCH
 
     def write(self, window: WindowFacts) -> WrittenWindows:
-        """Write one table of windows, and the rows that are in none of them."""
         total = sum(int((one.times >= NEVER).sum()) for one in self.arrival)
         no_time = sum(int((one.times == NEVER).sum()) for one in self.arrival)
         folder = self.folder / window.name
@@ -105,7 +104,6 @@ class WindowedDay:
         )
 
     def windows(self, window: WindowFacts) -> DataFrame:
-        """The table of windows."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         event_time = F.col(f"`{self.declared.event_time.column}`")  # type: ignore[union-attr]  # there is one
         timed = self.rows.withColumn(TIME, F.unix_millis(event_time.cast("timestamp"))).where(F.col(TIME).isNotNull())
@@ -169,7 +167,6 @@ class WindowedDay:
         return timed.sparkSession.read.schema(kinds).parquet(self._path_of_sessions(window)).where(~F.col(DROPPED))
 
     def _dropped_by_sessions(self, window: WindowFacts) -> list[Flags]:
-        """Of each file of the input, the rows that the sessions dropped."""
         dropped = {one.file: np.zeros(len(one.times), np.bool_) for one in self.arrival}
         rows = ds.dataset(self._path_of_sessions(window), format="parquet")
         for batch in rows.to_batches(columns=[*schema.SOURCE_IDENTITY], filter=ds.field(DROPPED)):
@@ -182,9 +179,7 @@ class WindowedDay:
 
 
 def marks_of(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
-    """The rows of which a watermark decides anything, for tumbling or sliding windows: whether a window of theirs is
-    closed to them, or with all panes, has fired before.
-    """
+    """The rows to which a window of theirs is closed or, with all panes, has fired before. Of fixed windows only."""
     parts = []
     for place, one in enumerate(arrival):
         last = starts_of(window, one.times)
@@ -203,7 +198,6 @@ def marks_of(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
 
 
 def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
-    """A row per window, or per firing."""
     if window.panes == "last":
         return aggregated(inside, window, partition)
     if window.kind == "session":
@@ -230,9 +224,7 @@ def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
 
 
 def aggregated(rows: DataFrame, window: WindowFacts, partition: str, more: Sequence[str] = ()) -> DataFrame:
-    """The declared aggregates of each window. rows: with its start and end, in ms; more: columns that tell firings of
-    one window apart.
-    """
+    """The declared aggregates of each window of `rows`. more: columns that tell firings of one window apart."""
     keys = "".join(f"`{name}`, " for name in window.key)
     others = "".join(f", {name}" for name in more)
     local_start = f"from_utc_timestamp(timestamp_millis({START}), '{window.zone}')"

@@ -79,8 +79,6 @@ def stored_answers(
 
 @dataclass(frozen=True)
 class Written:
-    """The answers of one lookup in the files of a run."""
-
     lookup: Lookup
     plan: LedgerPlan
     facts: DayFacts
@@ -183,9 +181,7 @@ class Pairs:
         return pairs[first], found.filter(pa.array(first))
 
     def missing(self, *, compacted: Callable[[], bool]) -> tuple[Ints, list[str]]:
-        """The pairs without an answer, each with NONE or GONE. compacted: since the run began, older answers may be
-        gone where there are newer ones.
-        """
+        """The pairs without an answer, each with NONE or GONE. compacted: since the run began."""
         pairs: Ints = np.flatnonzero(~self._seen)
         if not len(pairs):
             return pairs, []
@@ -202,8 +198,6 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Mapped:
-    """What tasks make of stored responses."""
-
     lookup: Lookup
     parts: tuple[str, ...]
     called: tuple[str, ...]

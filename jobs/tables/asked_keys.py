@@ -36,9 +36,7 @@ class KeysOf:
 
 
 def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
-    """The days of the published table with a row of one of these keys. A day whose files have no keys, from an older
-    version, is included.
-    """
+    """The published days with a row of one of these keys, or with files of an older version, which name no keys."""
     return sorted({day for day, file in files_of_days(enrichment) if asks(file, keys)})
 
 
@@ -48,7 +46,6 @@ def asks(file: str, keys: KeysOf) -> bool:
 
 
 def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
-    """The days with the places of their published files."""
     table = enrichment.output.path
     opened = table_at(table)
     if opened is not None:
@@ -80,9 +77,7 @@ def names_keys(file: str, lookup: str) -> bool:
 
 
 def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
-    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: their order, if the keys
-    have exactly these.
-    """
+    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: in order, if they fit."""
     own = [field.name for field in keys.type]
     order = parts if sorted(parts) == sorted(own) else own
     return [

@@ -35,9 +35,7 @@ def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:
-    """Row identity and audit columns in the files' spelling, because Arrow is case-sensitive and declarations are
-    not.
-    """
+    """Row identity and audit columns in the files' spelling: Arrow heeds case, and declarations do not."""
     by_lower_name = {name.lower(): name for name in written.names}
     wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]
     for lookup in facts.declared.lookups:

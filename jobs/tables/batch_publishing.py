@@ -49,7 +49,6 @@ class MicroBatch:
 
 
 def is_published(table: str, batch: MicroBatch) -> bool:
-    """Whether the table has the batch."""
     there = table_at(table)
     return there is not None and _has(there, batch)
 

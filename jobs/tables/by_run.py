@@ -46,14 +46,11 @@ def remove(table: str, facts: DayFacts) -> DeltaTable | None:
 
 
 def keep_only(table: str, facts: DayFacts) -> None:
-    """Remove the rows of all other runs of this run's day, because it is published now."""
     _delete(opened(table), facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
 def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
-    """Remove all rows except those of these days and runs. A crashed publication leaves others until its day is
-    published. Do not call it during a publication.
-    """
+    """Remove all rows but those of these days and runs, as after a crash. Not to be called during a publication."""
     there = opened(table)
     if there is not None:
         for found in there.partitions():

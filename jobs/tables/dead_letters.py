@@ -46,7 +46,6 @@ def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:
-    """The letters of a published day, possibly none."""
     found = table_at(table_of(table))
     if found is None:
         return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
@@ -65,7 +64,6 @@ def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
 
 
 def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
-    """Row identity, key, status, error and attempts of the dead letters, in this order."""
     by_lower_name = {name.lower(): name for name in dataset.schema.names}
     name = lookup.name
     identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]  # declarations ignore case

@@ -56,9 +56,7 @@ def deliver(facts: DayFacts) -> DayFacts:
 
 @contextlib.contextmanager
 def at_hand(facts: DayFacts) -> Iterator[DayFacts]:
-    """The facts of a published run with files that Spark can read while the body runs: in the work folder. Raises
-    OSError.
-    """
+    """The facts of a published run with files in the work folder, which Spark can read meanwhile. Raises OSError."""
     table = facts.declared.table
     if not is_url(table):
         yield facts

@@ -48,8 +48,6 @@ class Lease(Protocol):
 
 @dataclass(frozen=True)
 class FileLease:
-    """A lease of a table in a folder."""
-
     path: Path
     day: str
     run_id: str
@@ -104,7 +102,6 @@ def at_work(table: str) -> dict[str, str]:
 
 
 def last_runs(table: str) -> dict[str, str]:
-    """The current or last run of each day of the table: day -> run id."""
     if is_url(table):
         return store_leases.last_runs(table)
     return {path.stem: _run_of(path) for path in Path(table, FOLDER).glob("*.json")}

@@ -64,7 +64,6 @@ def _run_of(folder: str) -> set[str]:
 
 
 def _copies(table: str) -> dict[str, list[ListedObject]]:
-    """The files of each run on the object store of the table. Raises TidegateError."""
     found: dict[str, list[ListedObject]] = {}
     if is_url(table):
         with storing(table):
@@ -103,9 +102,7 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
-    """Remove a run's folder; True if it had rows that were never published. before: s since the epoch, the age
-    limit.
-    """
+    """Remove a run's folder; True if it had rows that were never published. before: the age limit, s."""
     with storing(str(folder)):  # a failed listing must not count as empty
         files = {path: path.stat().st_mtime for path in _files(folder)}
     if any(path.resolve() in needed for path in files):

@@ -27,7 +27,6 @@ class PublishedFile:
 
     @property
     def run(self) -> str:
-        """The run that wrote it."""
         return PurePosixPath(self.place).parent.name
 
 
@@ -40,9 +39,7 @@ def state_of(published: DeltaTable) -> str:
 
 
 def changed_since(state: str, published: DeltaTable, declared: DeclaredFacts) -> Days:
-    """The files of the days that changed since a state: none for a day that is gone. All days for a state that is
-    unknown, or too old to be read.
-    """
+    """The files of each day that changed since a state: none if it is gone. All days for a state that is not known."""
     now, before = days_of(published, declared), Days()
     known, _, version = state.partition("@")
     if known == str(published.metadata().id) and int(version) <= published.version():
@@ -52,7 +49,6 @@ def changed_since(state: str, published: DeltaTable, declared: DeclaredFacts) ->
 
 
 def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
-    """The files of each day."""
     root = declared.table if is_url(declared.table) else str(Path(declared.table).resolve())
     days: dict[str, set[PublishedFile]] = {}
     for day, path, size, rows in facts_by_day(published, declared.partition, "path", "size_bytes", "num_records"):

@@ -29,7 +29,6 @@ def last_published(enrichment: str, day: str, *, table: str = "") -> DayRecord |
 
 
 def _runs_seen(record: DayRecord) -> set[str]:
-    """The runs whose files are in the table of a record, of its day."""
     declared = record.facts.declared
     table = table_at(declared.table)
     files = [] if table is None else facts_by_day(table, declared.partition, "path")

@@ -63,9 +63,7 @@ def storing(table: str) -> Iterator[None]:
 
 
 def delta_errors(error: Exception) -> str:
-    """The message of an error of Delta or its SQL, without colours, line breaks, full stop, traceback and the request
-    to report a bug.
-    """
+    """The message of an error of Delta or its SQL in one line, without colours, traceback and request to report it."""
     if ANSWER.search(str(error)):  # of an object store
         return error_text(error)
     message = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)

@@ -37,7 +37,6 @@ def spark_log(enrichment: str, day: str, run_id: str) -> Path:
 
 
 def spark_logs(enrichment: str) -> list[tuple[str, str, Path]]:
-    """Day, run id and path of every Spark log."""
     found = sorted((ROOT / enrichment).glob("*/*.spark.log"))
     return [(path.parent.name, path.name.removesuffix(".spark.log"), path) for path in found]
 
@@ -70,9 +69,7 @@ def path_of(record: DayRecord) -> Path:
 
 
 def save(record: DayRecord) -> DayRecord:
-    """Save the record in place of an earlier one of the run, durably; of a table on an object store there too, once it
-    is decided whether readers get the day.
-    """
+    """Save the record in place of an earlier one of the run, durably; once it is decided, at the table's store too."""
     facts = record.facts
     path = path_of(record)
     durable.write(path, record.to_json().encode())
@@ -101,7 +98,6 @@ def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
 
 
 def torn(enrichment: str) -> list[Path]:
-    """The files of empty or torn records."""
     records = [path for path in _files(enrichment) if durable.is_there(path) and _read(path) is None]
     ends = [path for path in _ends(enrichment) if durable.is_there(path) and _read(path, UnwrittenRun) is None]
     return sorted([*records, *ends])
@@ -137,12 +133,10 @@ def _read(path: Path, kind: type[DayRecord | UnwrittenRun] = DayRecord) -> DayRe
 
 
 def of_run(enrichment: str, day: str, run_id: str) -> DayRecord | None:
-    """The record of one run of a day, or None."""
     return _read(folder(enrichment, day) / f"{run_id}.json")
 
 
 def latest(enrichment: str) -> list[DayRecord]:
-    """The last record of every day, by day."""
     return list({record.facts.day: record for record in load(enrichment)}.values())
 
 
@@ -152,9 +146,7 @@ def hold_back(record: DayRecord, reason: str) -> DayRecord:
 
 
 def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
-    """Save the end of a run without files, in place of an earlier record of it; of a table on an object store there
-    too.
-    """
+    """Save the end of a run without files in place of an earlier record of it, at the table's store too."""
     path = folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}"
     durable.write(path, run.to_json().encode())
     record_copies.send(table, ROOT / run.enrichment, path)

@@ -114,7 +114,6 @@ def _in_catalog(name: str) -> str:
 
 
 def _opened(declared: DeclaredFacts, published: DeltaTable) -> Table:
-    """The Iceberg table; an empty one is made if it is missing."""
     catalog, name = _catalog(declared.iceberg), _in_catalog(declared.iceberg)
     try:
         table = catalog.load_table(name)
@@ -156,9 +155,7 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
 
 
 def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
-    """Name the audit columns of the files as columns that were dropped: pyiceberg reads no file with a column that has
-    no number.
-    """
+    """Name the files' audit columns as dropped ones: pyiceberg reads no file with a column that has no number."""
     for file in {file.run: file for file in files}.values():  # the files of a run are alike
         known = {name for column in change.table_metadata.name_mapping() or () for name in column.names}
         others = [column for column in pq.read_schema(parquet_source(file.place)) if column.name not in known]
@@ -171,7 +168,6 @@ def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
 
 
 def _replace_days(change: Transaction, table: Table, declared: DeclaredFacts, changed: Days) -> None:
-    """One snapshot in which these days have these files."""
     kind = change.table_metadata.schema().find_field(declared.partition).field_type
     old: list[DataFile] = []
     new: list[DataFile] = []

@@ -43,7 +43,6 @@ def _empty_entries(table: str) -> set[int]:
 
 
 def _published(enrichment: Enrichment) -> dict[str, DayRecord]:
-    """The last published record of each day of the table, by day."""
     last: dict[str, DayRecord] = {}
     found = [record for record in run_records.load(enrichment.name) if record.state == "published"]
     for record in sorted(found, key=lambda record: (record.published_at or "", record.published_version or 0)):

@@ -9,7 +9,6 @@ from jobs.tables.summary_sql import rows_of
 
 
 def table_of(enrichment: Enrichment, summary: Summary) -> str:
-    """The path of the summary, beside its source table."""
     return beside(enrichment.output.path, summary.name)
 
 

@@ -84,9 +84,7 @@ def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: s
 
 
 def _with_day(rows: pa.Table, enrichment: Enrichment, day: str) -> pa.Table:
-    """Add the day's column. Raises ValueError if a column of that name has another value, or if there is no other
-    column.
-    """
+    """Add the day's column. Raises ValueError if one of its name has another value, or if there is no other."""
     others = [number for number, name in enumerate(rows.column_names) if not _is_day(name, enrichment)]
     if not others:
         raise ValueError(f"it gives no column besides {enrichment.input.partition!r}")

@@ -34,14 +34,12 @@ def check_types(enrichment: Enrichment, day: InputDay) -> None:
 
 
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
-    """The columns that the lookups add to the published table."""
     for lookup in enrichment.lookups:
         yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
         yield from (pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name))
 
 
 def _published_types(enrichment: Enrichment) -> dict[str, Any]:
-    """Delta's types of the table's columns by name; empty without a table."""
     path = enrichment.output.path
     table = table_at(path)
     if table is None:

@@ -24,7 +24,6 @@ def table_of(enrichment: Enrichment, window: Window) -> str:
 
 
 def dropped_table_of(enrichment: Enrichment, window: Window) -> str:
-    """Where the rows are that are in no window."""
     return f"{table_of(enrichment, window)}{DROPPED}"
 
 
@@ -49,7 +48,6 @@ def publish_windows(enrichment: Enrichment, window: Window, record: DayRecord) -
 
 
 def _replace(target: str, files: Sequence[str], day: str, *, by: list[str]) -> None:
-    """Replace what the table has of this day of the input. by: its partition columns, the day last."""
     files = [file for file in files if pq.read_metadata(parquet_source(file)).num_rows]
     if not files:
         derived_tables.replace_day(target, None, day, by=by)

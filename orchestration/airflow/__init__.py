@@ -1,6 +1,4 @@
-"""Airflow: one file, which goes into Airflow's folder of plugins. It and this one import Airflow and the standard
-library only: Tidegate is not installed where Airflow is.
-"""
+"""Airflow: a file for its folder of plugins. Like this one it imports only Airflow and the standard library."""
 
 import shutil
 from pathlib import Path

@@ -146,7 +146,6 @@ class TidegateDay(BaseOperator):
             process.kill()
 
     def _command(self, params: Mapping[str, Any], day: str) -> list[str]:
-        """What is run for the day: a run, a replay, a remap, or a refresh of answers."""
         mode = params.get("mode") or "nightly"
         if mode not in self.enrichment["modes"]:
             raise AirflowFailException(f"mode is {mode!r}; it must be one of: {', '.join(self.enrichment['modes'])}.")
@@ -255,15 +254,12 @@ class Crashes:
 
     @property
     def is_last(self) -> bool:
-        """Whether this try, if it crashed, is the last one."""
         return self._before + 1 >= self.MOST
 
 
 @deadline_reference
 class PublishBy(BaseDeadlineReference):
-    """publish_by on the day after the partition's. None where that has passed when the run is made, as for a
-    backfill: nobody waits for that day.
-    """
+    """publish_by on the day after the partition's; None where it has passed when the run is made, as for a backfill."""
 
     required_kwargs = frozenset({"dag_id", "run_id"})
 
@@ -335,7 +331,6 @@ def dags_of(
 
 
 def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
-    """What is declared of an enrichment, as its DAG has it."""
     deadline = None
     if on_late is not None and entry["publish_by"] is not None:
         deadline = DeadlineAlert(PublishBy(entry["publish_by"], entry["zone"]), dt.timedelta(0), on_late)
@@ -393,7 +388,6 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
 
 
 def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
-    """The form of a run that is started by hand."""
     text = ["null", "string"]
     return {
         "mode": Param("nightly", "How the day is run.", enum=entry["modes"]),
@@ -411,7 +405,6 @@ def at_time(day: dt.date, time: str, zone: str) -> dt.datetime:
 
 
 def _sentence(result: Mapping[str, Any]) -> str:
-    """How a day ended, for people."""
     figures, reason = result.get("figures"), result["reason"]
     if not reason and figures:
         reason = f"{figures['rows']:,} rows, {figures['calls']:,} calls; version {figures['version']}."

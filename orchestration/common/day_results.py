@@ -39,7 +39,6 @@ def state_of(outcome: DayOutcome) -> str:
 
 
 def result_of(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
-    """The state, reason, figures and links of a day, for an orchestrator."""
     state = state_of(outcome)
     has_page = state != NOT_STARTED
     warnings = [*outcome.warnings, *(f"{summary} is not made: {why}." for summary, why in outcome.unmade)]
@@ -61,9 +60,7 @@ def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[st
 
 
 def figures(record: DayRecord) -> dict[str, Any]:
-    """Counts of a day that was written. cost: currency -> money, of lookups with a price. changes: of the rows, of a
-    table without days that asks changed rows only; else None.
-    """
+    """Counts of a written day. cost: by currency. changes: of the rows, where only changed ones are asked."""
     lookups = record.figures.lookups
     cost: defaultdict[str, Decimal] = defaultdict(Decimal)
     for lookup in lookups:

@@ -10,16 +10,13 @@ AGAIN_AFTER = dt.timedelta(minutes=15)  # from the end of the run that was stopp
 
 
 def has_day(enrichment: Enrichment, day: str) -> bool:
-    """Whether the day is one of those that the enrichment declares."""
     first, *end = (begin_of(one, enrichment.zone) for one in (enrichment.start, enrichment.end) if one is not None)
     begin = begin_of(day, enrichment.zone)
     return first <= begin and all(begin < one for one in end)
 
 
 def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
-    """publish_by on the day after, in UTC; None if the enrichment declares none. A time that the change to summer time
-    leaves out is an hour later.
-    """
+    """publish_by on the day after, in UTC; None if none is declared. A time that summer time skips is an hour later."""
     if enrichment.publish_by is None:
         return None
     after = dt.date.fromisoformat(day) + dt.timedelta(days=1)

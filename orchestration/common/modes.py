@@ -45,7 +45,6 @@ BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 
 
 def acceptance(mode: Mode) -> Accept | None:
-    """The condition for publishing a day besides its checks, or None."""
     if mode is not REMAP:
         return None
     from jobs.commands.remap import loses_no_answer

@@ -22,7 +22,6 @@ def run_again(enrichment: Enrichment) -> str:
 
 
 def after(enrichment: Enrichment, day: str, state: str) -> str:
-    """The next step for a day whose run wrote no files, by the state in which the run ended."""
     if state == NOT_STARTED:
         return f"Wait for that run, or cancel it; then {run_again(enrichment)}"
     if state != RunStopped.state:

@@ -76,9 +76,7 @@ class Declared:
 
     @property
     def days(self) -> dg.TimeWindowPartitionsDefinition | dg.StaticPartitionsDefinition:
-        """One partition per day of its time zone, or per hour of UTC; those of an enrichment without an end go on. Or
-        one per name.
-        """
+        """One partition per day of its time zone, per hour of UTC, or per name; without an end they go on."""
         start, end, zone = self.enrichment.start, self.enrichment.end, self.enrichment.zone
         every = self.enrichment.input.every
         if not isinstance(every, str):

@@ -49,7 +49,6 @@ def run_days(
 
 
 def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:
-    """Reason and next step of a run that failed; empty for one that did not."""
     for event in result.all_events:
         if event.is_step_failure:
             failure = event.step_failure_data

@@ -32,9 +32,7 @@ def day_job(declared: Declared) -> Job:
 
 
 def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefinition:
-    """Asks for yesterday, the hour before, or all named partitions, at the times of `cron`, in the enrichment's time
-    zone.
-    """
+    """Asks for yesterday, the hour before, or all named partitions at the times of `cron`, in the time zone."""
     every = declared.enrichment.input.every
     asked = {"day": "yesterday", "hour": "the hour before"}.get(str(every), "all its partitions")
 

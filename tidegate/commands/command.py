@@ -60,9 +60,7 @@ def add_days(parser: argparse.ArgumentParser) -> None:
 
 
 def days_of(options: argparse.Namespace, enrichment: Enrichment) -> list[str]:
-    """The days of the options, in order; of an enrichment by hours its hours, by names by default all of them. Raises
-    DeclarationError without a day, and for an invalid range.
-    """
+    """The days, hours or names that the options ask for. Raises DeclarationError for none and a wrong range."""
     if options.day is not None:
         if options.first is not None or options.last is not None:
             raise DeclarationError("--day gives one day, --from and --to several: write one or the other.")

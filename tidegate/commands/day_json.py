@@ -29,9 +29,7 @@ def tell_as_asked(options: argparse.Namespace, pipeline: DayPipeline, events: It
 
 
 def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
-    """Print an object for each finished day, and all else to stderr. Returns the status of the first day that is not
-    published.
-    """
+    """Print an object for each finished day, all else to stderr. Returns the status of the first one not published."""
     stages = Stages(in_place=False)
     status = 0
     for event in events:
@@ -48,7 +46,6 @@ def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
 
 
 def tell_unchanged(enrichment: str, day: str, reason: str) -> int:
-    """Print the object of a day without work. Returns the exit status."""
     print(json.dumps(result(enrichment, day, UNCHANGED, reason)), flush=True)
     return EXIT_CODES[UNCHANGED]
 

@@ -41,7 +41,6 @@ def pipeline_of(options: argparse.Namespace) -> DayPipeline:
 
 
 def pipeline(reference: str, enrichment: Enrichment, *, wait: float) -> DayPipeline:
-    """The pipeline of an enrichment, with the rules of the nightly job."""
     return DayPipeline(
         reference=reference,
         enrichment=enrichment,
@@ -58,9 +57,7 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
 
 
 def tell(events: Iterable[DayEvent]) -> int:
-    """Print the progress, and a line for each finished day. Returns the exit status of the first day that is not
-    published.
-    """
+    """Print the progress, and a line per finished day. Returns the exit status of the first one not published."""
     stages = Stages(in_place=sys.stderr.isatty())
     status = RIGHT
     for event in events:
@@ -86,7 +83,6 @@ def warn(day: str, *sentences: str) -> None:
 
 
 def line(outcome: DayOutcome) -> str:
-    """One line about a finished day."""
     if outcome.record is None:
         message = outcome.reason
     else:

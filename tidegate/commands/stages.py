@@ -26,7 +26,6 @@ class Stages:
         self._printed = 0.0  # s, monotonic
 
     def show(self, event: DayStage) -> None:
-        """Print the stage of a day if it is new."""
         message = stage_line(event)
         if not message:
             return
@@ -40,7 +39,6 @@ class Stages:
             self._stage, self._printed = stage, time.monotonic()
 
     def clear(self) -> None:
-        """Clear the updated line, before a permanent one."""
         if self._in_place:
             print(CLEAR, end="", file=sys.stderr, flush=True)
 

@@ -124,7 +124,6 @@ def _delete(
 
 
 def verdicts_of(declared: Declared, record: DayRecord) -> Iterator[Verdict]:
-    """One for every declared check."""
     verdicts = {verdict.check: verdict for verdict in record.verdicts}
     for check in catalogue.checks(declared.facts):
         yield verdicts.get(check.name) or Verdict(check.name, "not_run", check.severity, "Not run.")
@@ -142,7 +141,6 @@ def _metadata(verdict: Verdict, report: str) -> dict[str, Any]:
 
 
 def evidence_table(verdict: Verdict) -> str:
-    """The first rows at fault as a Markdown table."""
     columns = list(dict.fromkeys(name for row in verdict.evidence for name in row))
     lines = [columns, ["---"] * len(columns)]
     lines += [[_cell(row.get(name)) for name in columns] for row in verdict.evidence[:EVIDENCE_ROWS]]

@@ -23,7 +23,6 @@ def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableS
 
 
 def added(declared: Declared) -> list[tuple[str, str]]:
-    """What the enrichment adds to its input: name and type of each column."""
     columns: list[tuple[str, str]] = []
     for lookup in declared.enrichment.lookups:
         columns += [(column.name, column.spark_type) for column in lookup.columns]

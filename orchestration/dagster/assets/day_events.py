@@ -21,8 +21,6 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 @dataclass(frozen=True)
 class DayEvents:
-    """The events of one run of one day."""
-
     declared: Declared
     day: str
     run_id: str

@@ -244,9 +244,7 @@ class DaysRun:
         self._warn(outcome)
 
     def _materialized(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
-        """The materialization of a published day, then its check results: Dagster takes them for those of the last
-        materialization that it has.
-        """
+        """The materialization of a published day, then its check results: Dagster takes them for those of it."""
         day = record.facts.day
         self._tally.published.append(day)
         values = self._events(day).published(record, figures)
@@ -280,7 +278,6 @@ class DaysRun:
         self._warn(outcome)
 
     def _advised(self, outcome: DayOutcome) -> DayOutcome:
-        """The outcome of a day that was not written, with what comes next."""
         if outcome.crashed and self._context.retry_number == 0:
             return replace(outcome, state=CRASHED, next_step="Nothing: it is retried automatically once.")
         return replace(outcome, next_step=after(self._declared.enrichment, outcome.day, outcome.state))

@@ -12,8 +12,6 @@ NAMED = 3  # days that are not published, in the reason of a run of several
 
 @dataclass(frozen=True)
 class Red:
-    """Why a day is not published, and what to do."""
-
     reason: str
     next_step: str
 

@@ -168,7 +168,6 @@ def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
 
 
 def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
-    """A small table for readers, made from the published day."""
 
     @day_asset(
         declared,

@@ -29,7 +29,6 @@ def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:
 
 
 def shown(declared: Declared) -> dict[str, str]:
-    """Where the published table is shown besides."""
     output = declared.enrichment.output
     return {name: place for name, place in (("iceberg", output.iceberg), ("parquet", output.parquet)) if place}
 
@@ -84,7 +83,6 @@ def _days(since: str, until: str) -> float:
 
 
 def _declaration(declared: DeclaredFacts) -> str:
-    """Which answers are asked for, and the fingerprint of all that is declared."""
     versions = ", ".join(f"{lookup.name} v{lookup.version}" for lookup in declared.lookups)
     return f"{versions} ({declared.fingerprint})"
 
@@ -153,7 +151,6 @@ def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
 
 
 def readers_see(declared: DeclaredFacts, day: str) -> str:
-    """What a reader of the published table finds of the day at this moment."""
     from jobs.tables.delta_log import table_at
 
     try:

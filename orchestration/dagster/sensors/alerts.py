@@ -161,7 +161,6 @@ def _missed(
 
 
 def _over(cause: str, by_name: dict[str, Declared], reported: AlertCursor) -> Iterator[Message]:
-    """All days of the cause are published since, or their enrichment is no more."""
     one = reported.open[cause]
     days = [(by_name[name], day) for name, day in one.days if name in by_name]
     published = [max(published_times(declared, day), default=None) for declared, day in days]
@@ -223,7 +222,6 @@ def post(webhook: str, message: Message) -> None:
 
 
 def _at(webhook: str) -> str:
-    """The host, where the address has one."""
     with suppress(ValueError):
         if host := urlsplit(webhook).hostname:
             return f" at {host}"

@@ -35,7 +35,6 @@ def identity(pid: int) -> str:
 
 
 def sign(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Note at the run that it lives in this process."""
     instance.add_run_tags(run.run_id, {STARTED_BY: identity(os.getpid())})
 
 

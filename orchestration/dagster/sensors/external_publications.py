@@ -84,9 +84,7 @@ def news(
 
 
 def publications(path: str, after: int) -> tuple[list[Publication], int]:
-    """The days that were published after this version, oldest first, as far back as the table's history goes; and its
-    last version.
-    """
+    """The days published after this version, oldest first, as far as the history goes; and the last version."""
     from deltalake import DeltaTable
 
     from jobs.tables.delta_log import table_at
@@ -159,7 +157,6 @@ def reported(
 
 
 def _made_of_day(declared: Declared, publication: Publication) -> Iterator[dg.AssetMaterialization]:
-    """The windows and summaries that were made of the day since it was published."""
     from jobs.tables import derived_tables, summaries, window_tables
 
     enrichment, day = declared.enrichment, publication.day
@@ -179,7 +176,6 @@ def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
 
 
 def _is_reported(instance: dg.DagsterInstance, declared: Declared, publication: Publication, record: DayRecord) -> bool:
-    """Whether Dagster has the version, and the results of its checks for it."""
     if _reported_version(instance, declared, publication.day) < publication.version:
         return False
     names = {result.check_name for result in check_results(declared, record, "")}

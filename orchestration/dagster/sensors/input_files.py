@@ -20,8 +20,6 @@ QUIET = 120.0  # s; files younger than that may still be written
 
 @dataclass(frozen=True)
 class DayFiles:
-    """The input files of one day, as the file system tells."""
-
     files: int
     bytes: int
     newest: float  # s since the epoch
@@ -32,7 +30,6 @@ class DayFiles:
 
 
 def files_of(declared: Declared, day: str) -> DayFiles | None:
-    """None while there are none."""
     found = files_in(declared.enrichment.input, day)
     if not found:
         return None

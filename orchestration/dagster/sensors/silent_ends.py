@@ -66,7 +66,6 @@ def _is_before(word: StatusEvent, record: RunRecord) -> bool:
 
 
 def _is_started_again(run: dg.DagsterRun) -> bool:
-    """Whether Dagster starts the run once more."""
     return run.tags.get(WILL_RETRY_TAG) == "true"
 
 

@@ -95,7 +95,6 @@ def _again(instance: dg.DagsterInstance, declared: Declared, now: dt.datetime) -
 def _refreshes(
     instance: dg.DagsterInstance, all_declared: Sequence[Declared], now: dt.datetime
 ) -> Sequence[dg.DagsterRun]:
-    """The last runs of the job that marks answers."""
     of_job = RunsFilter(
         job_name=shared_name(all_declared, REFRESH), statuses=[DagsterRunStatus.SUCCESS], updated_after=now - LOOK_BACK
     )
