@@ -15,8 +15,6 @@ from jobs.schema import DeclaredFacts, ExpectationFacts, Severity
 
 @dataclass(frozen=True)
 class CheckSpec:
-    """One check of a declaration: either `check`, one of Tidegate's, or `expectation`, the user's."""
-
     name: str
     severity: Severity
     description: str

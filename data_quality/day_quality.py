@@ -15,8 +15,6 @@ REPORTS = Path("data/reports")
 
 @dataclass(frozen=True)
 class DayQuality:
-    """Tidegate's checks: module:function that judges the files of a day, and one for those of a micro-batch."""
-
     checks: str = CHECKS
     batch_checks: str = BATCH_CHECKS
 
@@ -40,7 +38,6 @@ class DayQuality:
         verdict_store.save(record)
 
     def render(self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> None:
-        """Render the page of every day of the enrichment, and its index."""
         from data_quality import report
 
         report.render(enrichment, records, REPORTS / enrichment, unwritten)

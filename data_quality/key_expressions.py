@@ -29,11 +29,7 @@ def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
 
 
 def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Iterator[tuple[Places, Key]]:
-    """The places of a task's rows that exist in the input, and the repeatable parts of their key, file by file.
-
-    Raises:
-        ValueError: Spark rejects an expression.
-    """
+    """The places of rows that exist in the input, and the repeatable parts of their key. Raises ValueError."""
     for places, keys, refused in rows.once("declared keys", lambda: list(_declared_keys(rows, day))):
         if lookup.name in refused:
             raise ValueError(refused[lookup.name])
@@ -58,7 +54,6 @@ def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, di
 
 
 def _evaluate(rest: list[Expression], given: pa.Table, day: WrittenDay, keys: dict[str, Key]) -> dict[str, str]:
-    """Add Spark's values of the expressions to the keys; returns, by lookup, why Spark rejects one."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
     from pyspark.sql.types import StructType

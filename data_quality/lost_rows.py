@@ -31,7 +31,6 @@ def find(output: RunOutput, source: InputRows, event_time: EventTimeFacts) -> di
 
 
 def _there(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, int]]]:
-    """By input file: the numbers, tasks and places of its rows; by task: the places in use."""
     files: dict[str, list[Places]] = {}
     taken: set[tuple[int, int]] = set()
     for read in output.parts():
@@ -46,7 +45,6 @@ def _there(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, int]]]:
 
 
 def _placed(known: Places, count: int, taken: set[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """The lost rows of one file for which there is a gap: row, task, place."""
     lost = np.setdiff1d(np.arange(count), known[:, _ROW])
     after = np.searchsorted(known[:, _ROW], lost)
     for row, following in zip(lost.tolist(), after.tolist(), strict=True):

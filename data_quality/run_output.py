@@ -112,7 +112,6 @@ class TaskRows:
         return self.once(("calls", lookup), lambda: Calls.of(self.column(schema.attempts(lookup))))
 
     def faults(self, at_fault: Flags, columns: Iterable[str], more: More = nothing_more) -> Faults:
-        """The rows at fault in input order, with these columns and the additions of `more` as evidence."""
         places = np.flatnonzero(at_fault)
         if not len(places):
             return Faults(0)
@@ -229,8 +228,6 @@ class Task:
 
 
 class RunOutput:
-    """The output of a run, or any table with the audit columns and its rows in the order of writing."""
-
     def __init__(self, declared: DeclaredFacts, columns: pa.Schema, tasks: list[Task]) -> None:
         self.columns = columns
         self.table: pa.Table | None = None  # of an output that is a table
@@ -285,7 +282,6 @@ class RunOutput:
                 yield partial(part.read, self._dictionaries)
 
     def tasks(self, columns: Iterable[str]) -> Iterator[Callable[[], TaskRows]]:
-        """One function per task that reads all its rows, with at least these columns where the files have them."""
         wanted = set(columns)
         names = [name for name in self.columns.names if name in wanted]
         for task in self._tasks:

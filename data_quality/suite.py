@@ -73,7 +73,6 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
 
 
 def validate(specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame) -> tuple[dict[str, Any], dict[str, str]]:
-    """Results by check, and reasons for checks without a result. frame: the rows for the user's expectations."""
     number = uuid.uuid4().hex
     expectations, refused = [], {}
     for spec in specs:

@@ -43,23 +43,13 @@ class VerdictsRefused(Exception):  # noqa: N818  # what happened
 
 
 def require(url: str | None = None) -> None:
-    """Check that verdicts can be stored, before a run makes any.
-
-    Raises:
-        VerdictsRefused: the database cannot be reached, is damaged, or may not be written.
-    """
+    """Check that verdicts can be stored, before a run makes any. Raises VerdictsRefused."""
     with _transaction(url) as connection:
         connection.execute(sa.delete(VERDICTS).where(sa.false()))
 
 
 def save(record: DayRecord, url: str | None = None) -> int:
-    """Store the verdicts of a run in place of its earlier ones; returns their number.
-
-    Stores all or none, and creates the table if it does not exist.
-
-    Raises:
-        VerdictsRefused: none are stored.
-    """
+    """Store the verdicts of a run in place of its earlier ones, or none. Raises VerdictsRefused."""
     facts = record.facts
     of_the_run = {"enrichment": facts.declared.enrichment, "day": facts.day, "run_id": facts.run_id}
     rows = [

@@ -79,7 +79,6 @@ def _is_closed(ends: Places, watermarks: Places, window: WindowFacts) -> Flags:
 
 
 def _in_windows(arrived: Arrived, window: WindowFacts) -> tuple[Places, Places]:
-    """Row and start of a window for each window that is open to the row, in the order of arrival."""
     timed = np.flatnonzero(arrived.times > NO_TIME)
     rows, starts = [], []
     for back in range(0, window.size_ms, window.every_ms):

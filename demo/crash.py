@@ -25,7 +25,6 @@ def calls_during(service: WeatherService, work: Callable[[], object]) -> tuple[C
 
 
 def gather_killed_and_again(day: str, service: WeatherService, out: Path) -> tuple[Call, ...]:
-    """Run the day by hand, kill it with -9 after half of its answers, and run it again; returns all its calls."""
 
     def twice() -> None:
         before, half = len(service.calls()), AT * len(keys(day))

@@ -126,11 +126,9 @@ def day_file(root: Path, day: date) -> Path:
 
 
 def prepare(root: Path, days: Sequence[date] | None = None) -> tuple[int, int]:
-    """Make the files of these days (None: all), planes.db and weather.parquet.
+    """Make the files of these days (None: all), planes.db and weather.parquet; returns rows and written files.
 
-    Returns the rows of the days and the number of written files.
-    A correct file is kept, and any other is replaced atomically, also after a kill. Raises ValueError for a day without
-    flights.
+    A correct file is kept, and any other is replaced atomically. Raises ValueError for a day without flights.
     """
     year = flights()
     known = pc.unique(year["date"]).to_pylist()

@@ -19,7 +19,6 @@ STARTS_WITHIN = 60.0  # s
 
 
 def run_on_store(arguments: Sequence[str]) -> int:
-    """Run the demo in a process whose table is in a bucket. Returns its exit status. Raises RuntimeError."""
     if os.environ[VARIABLE] != "s3":
         raise RuntimeError(f"{VARIABLE} is {os.environ[VARIABLE]!r}; it must be s3.")
     with s3_server() as url:

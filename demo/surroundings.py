@@ -25,7 +25,6 @@ FAULT_SHARES = ",".join(f"{fault}={share}" for fault, share in zip(FAULTS, astup
 
 
 def prepare(days: Sequence[date] | None) -> str:
-    """Make missing data of these days (None: all); returns a line about the data."""
     rows, written = data.prepare(DATA, days)
     count = "all" if days is None else len(days)
     return f"{rows:,} flights of {count} days, weather and planes under {DATA}/ ({written} files written)"
@@ -37,7 +36,6 @@ def answers_kept() -> int:
 
 
 def forget_answers() -> str:
-    """Empty the ledger of a successful demo, so that the next one makes calls; returns a clause about it."""
     if not DONE.exists():
         return ""
     DONE.unlink()

@@ -17,7 +17,6 @@ LEFT = ("day", "lookup", "checks", "published")
 
 
 def day_table(records: Sequence[DayRecord]) -> str:
-    """A line per day and lookup: rows, outcomes, calls, answers from the ledger, time beside the limit, verdicts."""
     every = [lookup for record in records for lookup in record.figures.lookups]
     outcomes = [name for name in OUTCOMES if name in ALWAYS or any(lookup.outcomes.get(name) for lookup in every)]
     head = ["day", "lookup", "rows", *outcomes, "|", "late", "|", "calls", "from ledger", "|"]

@@ -37,14 +37,7 @@ Calls = list[tuple[float, float]]  # start and end of each, s
 
 @dataclass(frozen=True)
 class Database:
-    """A real database, asked in both ways.
-
-    Attributes:
-        title: Printed above its comparison.
-        url: SQLAlchemy's URL without a driver, such as sqlite:///names.db.
-        drivers: The driver that blocks, and the asynchronous one.
-        pause: SQL that waits for :ms milliseconds.
-    """
+    """A real database. drivers: that blocks, and the asynchronous one. pause: SQL that waits for :ms milliseconds."""
 
     title: str
     url: str
@@ -106,8 +99,6 @@ def parameters(record: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Way:
-    """What came of one way: names in the order of the records, start and end of every call in s, the whole time."""
-
     title: str
     names: list[str]
     calls: Calls
@@ -132,7 +123,6 @@ def one_by_one(database: Database, records: int) -> Way:
 
 
 def by_threads(database: Database, records: int, at_once: int) -> Way:
-    """Each of so many threads has a connection and waits for its call."""
     calls: Calls = []
     engine = database.engine(at_once)
     with ThreadPoolExecutor(at_once) as pool:
@@ -170,7 +160,6 @@ class NameLookup(AsyncFunction[int, str]):
 
 
 async def asynchronously(database: Database, records: int, at_once: int) -> Way:
-    """One thread starts so many calls and takes the answers as they come, in the order of the records."""
     calls: Calls = []
     lookup = NameLookup(database, at_once, calls)
     given = (StreamRecord(record) for record in range(records))
@@ -181,7 +170,6 @@ async def asynchronously(database: Database, records: int, at_once: int) -> Way:
 
 
 def pictures(ways: Sequence[Way], columns: int = COLUMNS) -> Iterator[str]:
-    """A line for each way: its time, and the calls in flight over the time of the slowest one."""
     longest = max(way.seconds for way in ways)
     highest = max(way.most_in_flight for way in ways)
     for way in ways:

@@ -188,8 +188,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 # -- for tests and demos -----------------------------------------------------------------------------------------------
 class WeatherService:
-    """The service as a process, on the same port after a restart; it ends with its parent process."""
-
     def __init__(
         self, data: Path, log: Path, *, port: int = 0, faults: str = "none", scale: float = 1.0, seed: int = 0
     ) -> None:
@@ -203,7 +201,6 @@ class WeatherService:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Start it and wait until it is ready. Raises RuntimeError if it ended instead, with the reason on stderr."""
         command = [sys.executable, "-m", "demo.weather_service", "--lifeline", f"--port={self._port}"]
         command += [f"{name}={value}" for name, value in self._settings.items()]
         # the pipe to its standard input closes with this process in every case

@@ -69,7 +69,6 @@ def results(spark: SparkSession, folder: Path) -> Results:
 
 
 def _day(spark: SparkSession, folder: Path) -> WindowedDay:
-    """The events in a file of a run, as if it had read them from one of the input."""
     from jobs.run.windows import WindowedDay
 
     names, actions, seconds = zip(*EVENTS, strict=True)
@@ -90,7 +89,6 @@ def _day(spark: SparkSession, folder: Path) -> WindowedDay:
 def _trace(
     arrival: FileArrival, firings: dict[dt.datetime, list[str]], late: Sequence[str]
 ) -> Iterable[tuple[str, ...]]:
-    """Each event that a window takes: the last ms of the window, the watermark in force; and windows as they fire."""
     due = sorted(firings)
     moments = [(time, watermark) for time, watermark in zip(arrival.times, arrival.watermarks, strict=True)]
     for (name, _, _), (time, watermark) in zip(EVENTS, moments, strict=True):

@@ -157,7 +157,6 @@ class AnswersMatch(LookupCheck):
         return rows.one_of(self.published, "ok", "miss") & ~rows.is_null(self.answered_at)
 
     def _numbers(self, rows: TaskRows, wanted: Flags) -> tuple[Numbers, Numbers, Flags]:
-        """Digests of these rows' key and time, and of their answer; and whether the answer came by call."""
         some = rows.table.select([self.key, self.answered_at, self.published, *self.columns]).filter(pa.array(wanted))
         by_call = rows.one_of(self.source, "call")[wanted]
         return places_of(some, self.lookup), answers_of(some, self.lookup), by_call
@@ -215,7 +214,6 @@ class AnswersMatch(LookupCheck):
 
 
 def _within(facts: DayFacts) -> tuple[float, float]:
-    """Start and end of the run in µs, widened by the tolerated clock difference; NaN if unknown."""
     if not facts.started_at or not facts.finished_at:
         return np.nan, np.nan
     begun, ended = (dt.datetime.fromisoformat(moment) for moment in (facts.started_at, facts.finished_at))

@@ -70,7 +70,6 @@ class ConcurrencyHeld(LookupCheck):
         return Peak(task, counted.over, counted.most, len(counted.starts), faults)
 
     def _attempts_over(self, rows: TaskRows, calls: Calls, counted: InFlight) -> Faults:
-        """The attempts that began while the task used its whole share."""
         in_flight, allowed = counted.at_starts(calls.starts)
         late = np.flatnonzero(in_flight > allowed)
         by_row: dict[int, list[int]] = {}
@@ -136,7 +135,6 @@ class ConcurrencyHeld(LookupCheck):
         return Finding(False, text, faults.count, attempts, expected).with_evidence(faults.evidence)
 
     def _of_requests(self, most_at_once: tuple[int, ...], facts: DayFacts) -> Finding:
-        """The highest number of requests in flight of each task, by task number, against its largest share."""
         limit, allowed = self.lookup.max_concurrency, self._largest(facts)
         shares = list(facts.shares[self.number][:20])
         expected = f"at most {limit} requests in flight, shared among the tasks as {shares}"

@@ -95,7 +95,6 @@ def _numbers(rows: TaskRows) -> Places:
 
 
 def _gathered(day: WrittenDay, places: list[str]) -> dict[str, Floats]:
-    """By input file: the number of each of its rows in the files, and the row's place from `places`."""
     found: dict[str, list[Floats]] = {}
     for read in day.output.parts():
         task = read()

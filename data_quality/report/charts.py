@@ -33,7 +33,6 @@ def outcomes_of_a_day(figures: DayMetrics) -> Figure:
 
 
 def of_a_lookup(figures: LookupMetrics, picture: dict[str, Any] | None) -> dict[str, Figure]:
-    """Latency histogram, and outcomes and percentiles over the time of the run; empty without data."""
     if not picture or not picture["slots"]:
         return {}
     return {"latency": _latency(figures, picture), "over_time": _over_time(picture)}
@@ -117,7 +116,6 @@ def _over_time(picture: dict[str, Any]) -> Figure:
 
 
 def of_all_days(days: list[DayRecord]) -> dict[str, dict[str, Figure]]:
-    """By lookup: outcomes, percentiles and wall over limit, one point per day."""
     names = list(dict.fromkeys(lookup.name for record in days for lookup in record.figures.lookups))
     return {name: _of_a_lookup_over_days(name, days) for name in names}
 
@@ -145,7 +143,6 @@ def _of_a_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figure
 
 
 def _dates(days: Sequence[str]) -> dict[str, Any]:
-    """An axis of days: a few horizontal labels, the year where it begins, and no day wider than one of twelve."""
     step = max(1, math.ceil(len(days) / LABELLED_DAYS))
     labelled = list(days[::step])
     spare = max(0, FEWEST_BARS - len(days)) / 2

@@ -17,11 +17,9 @@ from jobs.wording import counted
 
 
 def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, str, bool]]:
-    """The result for each enrichment: its name, the sentences, and whether it is right. A fault does not stop the
-    others.
+    """The result for each enrichment: its name, a sentence, whether it is right. A fault does not stop the others.
 
-    day: of the input, or an hour; for enrichments without such days, and by default, the last one of each. Raises
-    DeclarationError if the package does not exist.
+    day: of the input, or an hour; by default the last one of each. Raises DeclarationError without the package.
     """
     checked: list[Discovered] = []
     for module in modules_of(package):

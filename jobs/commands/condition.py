@@ -42,7 +42,6 @@ class Condition:
         self.holds_for([])
 
     def holds_for(self, answers: Sequence[StoredAnswer]) -> list[bool]:
-        """Whether the condition holds for each answer; null counts as false."""
         with self._tables:
             self._tables.execute("DELETE FROM answer")
             self._tables.execute("DELETE FROM stored")

@@ -23,15 +23,7 @@ FOCUS = (
 
 @dataclass(frozen=True)
 class Charge:
-    """What one lookup's calls cost in the runs that started on one day.
-
-    Attributes:
-        day: In UTC.
-        service: As declared.
-        enrichment: Its name.
-        lookup: Its name.
-        billed: The sum of its runs.
-    """
+    """What one lookup's calls cost in the runs that started on one day, in UTC."""
 
     day: dt.date
     service: str

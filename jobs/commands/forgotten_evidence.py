@@ -23,13 +23,7 @@ FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named o
 
 @dataclass(frozen=True)
 class KeyTraces:
-    """The days and runs with the keys.
-
-    Attributes:
-        shown: Published days with rows of the keys.
-        days: Days of all runs with rows of the keys.
-        told: Day and id of each run whose files exist.
-    """
+    """The days and runs with the keys. shown: published days. days: of all runs. reported: runs whose files exist."""
 
     shown: set[str] = field(default_factory=set)
     days: set[str] = field(default_factory=set)
@@ -63,11 +57,7 @@ def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[str]]:
 
 
 def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) -> int:
-    """Remove all evidence, sentences and reasons of the runs that may name such a row.
-
-    Returns:
-        The number of changed or deleted records.
-    """
+    """Remove all evidence, sentences and reasons of runs that may name such a row. Returns the changed records."""
     cleaned = 0
     for torn in run_records.torn(enrichment.name):  # it may contain anything and is of no use
         run_records.remove(enrichment.name, enrichment.output.path, torn)

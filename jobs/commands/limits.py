@@ -12,18 +12,7 @@ from jobs.limits.store_url import open_store
 
 @dataclass(frozen=True)
 class Holder:
-    """One run's part of one limit.
-
-    Attributes:
-        service: Name of the service in the store.
-        limit: Name of the limit.
-        amount: The whole amount of the limit.
-        run: Name and host of the run.
-        holds: The amount that the run has.
-        due: Its target.
-        wants: The amount that it could use.
-        expires_in: Seconds until its lease expires.
-    """
+    """One run's part of one limit. amount: of the whole limit. due: its target. expires_in: s."""
 
     service: str
     limit: str
@@ -43,18 +32,7 @@ class Pause:
 
 
 def holders_and_pauses(url: str) -> tuple[list[Holder], list[Pause]]:
-    """Read the holders and the pauses.
-
-    Args:
-        url: Address of the store.
-
-    Returns:
-        The holders and the pauses at this moment.
-
-    Raises:
-        StoreLost: The store is unreachable.
-        DeclarationError: The address is not that of a store.
-    """
+    """The holders and the pauses of the store at this address. Raises StoreLost and DeclarationError."""
     books, now = asyncio.run(_books(url))
     pauses = [Pause(service, *pause) for service, book in books.items() if (pause := book.pause(now)) is not None]
     return [one for service, book in books.items() for one in _holders(service, book, now)], pauses

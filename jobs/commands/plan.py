@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 
 def plan(enrichment: Enrichment, days: Sequence[str]) -> Estimate:
-    """Plan these days. Makes no call and writes nothing.
+    """Plan these days, without a call or a write.
 
-    Arrow counts keys that are plain columns; a Spark of this process counts others.
-
-    Raises DeclarationError if the declaration or its input is wrong, LedgerError if the ledger cannot be read, and
-    SparkFailed, with one sentence, if Spark cannot start or count.
+    Raises DeclarationError, LedgerError, and SparkFailed if Spark is needed and cannot start or count.
     """
     with contextlib.ExitStack() as ending:
         session = quiet_session(f"plan {enrichment.name}", "count the keys")

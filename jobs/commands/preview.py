@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreviewRow:
-    """The result of one row: its keys, its requests and responses, its outcome.
-
-    exchanges: the requests of every attempt; None if the row shared another row's call. latency_ms: of the last
-    attempt.
-    """
+    """The result of one row. exchanges: of all attempts; None for a shared call. latency_ms: of the last attempt."""
 
     number: int  # from 1
     keys: dict[str, Any]
@@ -42,7 +38,6 @@ class PreviewRow:
 
 
 def first_rows(day: InputDay, count: int) -> pa.Table:
-    """The first rows of a day, in the order of its files, with Spark's types; fewer if the day has fewer."""
     found: list[pa.RecordBatch] = []
     missing, wanted = count, day.schema
     for path in day.files:

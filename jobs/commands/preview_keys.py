@@ -32,17 +32,9 @@ def keys_of(
     *,
     show_personal: bool = False,
 ) -> list[list[pa.Array]]:
-    """Evaluate the keys of rows, with the types of a run.
+    """Evaluate the keys of rows, with the types of a run: an array per part of the key, for each chosen lookup.
 
-    Args:
-        enrichment: The enrichment of the rows, whose columns are checked.
-        chosen: Some of its lookups.
-        rows: The rows, with Spark's column types.
-        tell: Called with one line before a local Spark starts.
-        show_personal: Whether an error may contain a value of a column declared as pii.
-
-    Returns:
-        An array per part of the key, for each chosen lookup.
+    tell: called with one line before a local Spark starts. show_personal: an error may contain personal values.
 
     Raises:
         DeclarationError: Spark rejects an expression.

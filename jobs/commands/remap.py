@@ -78,7 +78,6 @@ def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
 
 
 def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Identities of the rows of a run with this outcome at a lookup, comparable with another run."""
     row_id = record.facts.declared.row_id
     named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
     for file in filter(is_there, record.facts.published_files):  # vacuum removes those without rows

@@ -40,8 +40,7 @@ OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 
 
 def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
-    """The dead letters of a day, with `_lookup` and `_key`: of its last run if it was held back, else of the published
-    one.
+    """The dead letters, `_lookup` and `_key`, of the day's last run if it was held back, else of the published one.
 
     Raises DeclarationError without a run record of the day.
     """
@@ -123,7 +122,6 @@ def last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
 
 
 def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str]:
-    """The keys of a run's answered rows, in the ledger's current form."""
     held_back = run.facts.published_files if run.state == "held back" else ()
     published = (file for day, file in files_of_days(enrichment) if day == run.facts.day)
     keys: set[str | None] = set()

@@ -25,10 +25,7 @@ STDERR = 2
 def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = lambda: None) -> Iterator[SparkSession]:
     """Start a local Spark session, and stop it at the end; a session that is active already is used and kept.
 
-    Args:
-        name: Of the Spark application.
-        purpose: What Spark does here, as in "count the keys".
-        before_start: Called when a session is about to be started; not where one is active or Java is missing.
+    purpose: as in "count the keys". before_start: called unless a session is active or Java is missing.
 
     Raises:
         DeclarationError: Spark is not installed.

@@ -27,11 +27,7 @@ ROWS_AT_ONCE = 1 << 17
 
 @dataclass(frozen=True)
 class FileArrival:
-    """The rows of one file of the input, in their order.
-
-    file: as `_source_file` has it. times: event times, ms since the epoch, NEVER or ABSENT. watermarks: in force as
-    each row arrived.
-    """
+    """The rows of one file of the input, in order. times, watermarks: ms since the epoch, NEVER or ABSENT."""
 
     file: str
     times: Millis

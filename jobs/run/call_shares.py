@@ -25,18 +25,11 @@ class _Part:
 
 
 class CallShares:
-    """Each attempt's share per lookup. Plain data; its owner informs the tasks.
+    """Each attempt's share per lookup. Plain data; its owner informs the tasks. given: the changes, in order.
 
     All shares together never exceed the totals. A share becomes smaller only by its attempt's own report or end. Each
     task begins with an even share, which is reserved until its first attempt; that of an attempt which died is reserved
     for the next one.
-
-    Args:
-        totals: Per lookup, the calls in flight of all tasks.
-        tasks: How many divide them.
-
-    Attributes:
-        given: The changes, in order.
     """
 
     def __init__(self, totals: Sequence[int], tasks: int) -> None:
@@ -49,26 +42,13 @@ class CallShares:
         self.given: list[ShareGiven] = []
 
     def begin(self, attempt: str, task: int, at: int) -> list[int]:
-        """The first share of an attempt: what is reserved for its task, and what is free.
-
-        Args:
-            attempt: Unique among all attempts.
-            task: The task's number.
-            at: µs since the epoch by the task's clock.
-        """
+        """The first share of an attempt: what is reserved for its task, and what is free. at: µs, by its clock."""
         part = self._reserved.pop(task, None) or _Part(task, [0] * len(self._totals))
         self._working[attempt] = _Part(task, part.has)
         return self.report(attempt, part.has, self._totals, at)
 
     def report(self, attempt: str, keeps: Sequence[int], wants: Sequence[int], at: int) -> list[int]:
-        """An attempt's share from now on.
-
-        Args:
-            attempt: One that has begun.
-            keeps: Per lookup, at most so many calls in flight has the attempt since `at`.
-            wants: Per lookup, the most that it could use.
-            at: µs since the epoch by the task's clock.
-        """
+        """An attempt's share from now on. keeps: its calls in flight since `at`, at most. wants: what it could use."""
         part = self._working[attempt]
         part.wants = wants
         before = list(part.has)

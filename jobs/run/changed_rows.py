@@ -38,13 +38,7 @@ Clock = Callable[[], int]  # µs since the epoch
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """What a run does with a table without days.
-
-    Attributes:
-        input_day: The rows to enrich.
-        changes: Their counts.
-        stay: The published files, each with its rows that stay.
-    """
+    """The rows to enrich of a table without days. stay: the published files, each with its rows that stay."""
 
     input_day: InputDay
     changes: RowChanges
@@ -140,7 +134,6 @@ class Comparison:
 
     @cached_property
     def pairs(self) -> tuple[Places, Places]:
-        """The numbers of the rows of the input that are published, and of the published rows."""
         return matching(self.ids, self.published_ids)
 
     def all_new(self) -> ChangedRows:
@@ -185,7 +178,6 @@ class Comparison:
             yield differ(one, self.pairs[0], other, self.pairs[1])
 
     def _expired(self) -> Flags:
-        """Which pairs have a published answer that a run would not use again, or none."""
         assert self.published is not None
         expired = self.published.expired(self.enrichment, now_us=self.now_us, ignore_ttl=self.ignore_ttl)
         found: Flags = expired[self.pairs[1]]

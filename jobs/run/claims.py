@@ -211,7 +211,6 @@ class Claims:
         return group not in self._open and bool(place.free(group[1]).any())
 
     def _with_more(self, place: _Place, group: tuple[int, int], groups: deque[tuple[int, int]]) -> list[int]:
-        """The share, with others of the lookup where it has few keys; these leave `groups`."""
         one, share = group
         some, keys = [share], int(place.free(share).sum())
         enough = self._ahead // PART_TOGETHER
@@ -227,7 +226,6 @@ class Claims:
     def _called_next(
         self, table: pa.Table, place: _Place, one: int, claimed: Sequence[int]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of these shares whose keys nobody calls. Shares without any are given back."""
         own = {share: np.flatnonzero(place.free(share)) for share in claimed}
         for share, keys in own.items():
             place.taken[keys] = True

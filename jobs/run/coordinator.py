@@ -68,15 +68,7 @@ class _Task:
 
 
 class DriverCoordinator:
-    """One thread of the driver that survives any input.
-
-    Args:
-        host: The name under which tasks reach the driver.
-        bind_host: the address to listen on.
-        is_active: Whether Spark currently works on this stage.
-        cancel: Cancels a stage in Spark with this reason.
-        clock: s, monotonic.
-    """
+    """One thread of the driver that survives any input. host: by which tasks reach it. bind_host: to listen on."""
 
     def __init__(
         self,
@@ -111,14 +103,9 @@ class DriverCoordinator:
         progress: int | None = None,
         keepers: Mapping[str, LeaseKeeper] = _NO_KEEPERS,
     ) -> DriverAddress:
-        """A new DataFrame.
+        """A new DataFrame. once: no partition is computed a second time. progress: number of its listener.
 
-        Args:
-            once: Refuse to compute one of its partitions a second time.
-            totals: per lookup, the calls in flight that its tasks divide; () where each keeps what it has.
-            tasks: how many divide them.
-            progress: Number of the listener for its progress.
-            keepers: By service, the run's leases.
+        totals: per lookup, the calls in flight that so many tasks divide; () where each keeps what it has.
         """
         number, self._registered = self._registered, self._registered + 1
         self._frames[number] = _Frame(once, CallShares(totals, tasks) if totals else None, progress, keepers)
@@ -127,7 +114,6 @@ class DriverCoordinator:
         )
 
     def release(self, address: DriverAddress) -> None:
-        """Forget a DataFrame whose job has ended and that nobody computes again."""
         self._frames.pop(address.frame, None)
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
@@ -277,7 +263,6 @@ class DriverCoordinator:
             self._ask_for_more(frame)
 
     def _look(self) -> None:
-        """Stop the tasks of stages that are no longer active, and those that wait for a lost store."""
         frames = list(self._frames.values())
         tasks = [task for frame in frames for task in frame.tasks.values()]
         for frame in frames:
@@ -295,7 +280,6 @@ class DriverCoordinator:
                         self._send_last(task.connection, STOP)
 
     def _fail_without_store(self, frame: _Frame) -> None:
-        """Fail the run, because the store did not return and no call may start."""
         for service, keeper in frame.keepers.items():
             lost = keeper.lost_since
             if frame.tasks and frame.failed is None and lost is not None and self._clock() - lost > WITHOUT_STORE:

@@ -226,7 +226,6 @@ def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:
 
 
 def _seconds(lookup: Lookup, calls: int, last: LookupMetrics | None) -> float | None:
-    """The duration by the last run's calls, retries included, with the calls in flight allowed now."""
     if calls == 0:
         return 0.0
     if last is None:

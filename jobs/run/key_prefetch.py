@@ -101,7 +101,6 @@ def prefetch_keys(
 
 
 def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
-    """The plan of the prefetch: its rows are keys, each called at one lookup."""
     layout = replace(
         plan.layout,
         carried=(TEXT, PLACE, *schema.SOURCE_IDENTITY),
@@ -184,7 +183,6 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile
 
 
 def _with_answers(hits: Hits, own: pa.Table) -> LedgerPlan:
-    """The ledger's plan for the rows: current answers, without the prefetched keys."""
     assert hits.plan is not None
     known = with_own_answers(hits)
     asked = own[TEXT].combine_chunks()

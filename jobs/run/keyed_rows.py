@@ -44,7 +44,6 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 
 def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
-    """The keys of every lookup as columns of their own, and what each column of a batch is."""
     expressions: dict[str, Column] = {}
     keys = []
     for place, lookup in enumerate(enrichment.lookups):  # numbers: names of lookups and keys could run into each other

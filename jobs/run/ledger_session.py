@@ -163,7 +163,6 @@ def _tell(prepared: DataFrame, plan: PartitionPlan, place: int, by_row: Hashes) 
 
 
 def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:
-    """The cap divided by the keys of each task; evenly if a lookup calls for every row."""
     if plan.cap is None or any(lookup.cache is None for lookup in plan.lookups):
         return plan.cap
     needs = np.zeros(len(plan.cap.parts))

@@ -43,16 +43,9 @@ class Connection(Generic[Sender]):
 
 
 class LinkServer(Generic[Sender]):
-    """Serves connections from a thread of its own.
+    """Serves connections from a thread of its own. secret: the first line of each.
 
-    Args:
-        bind_host: the address to listen on.
-        secret: The first line of each connection.
-        on_message: Called with each message. Any error closes the connection.
-        on_close: Called after an accepted connection was closed, by either side.
-        on_look: Called now and then while somebody is connected.
-        clock: s, monotonic.
-        sleep: s, after an error.
+    on_message: any error of it closes the connection. on_close: of an accepted one. on_look: now and then.
     """
 
     def __init__(

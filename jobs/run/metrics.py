@@ -225,7 +225,6 @@ def _is_priced(lookup: LookupFacts) -> bool:
 
 
 def _saved(lookup: LookupFacts, keys: int, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
-    """What the answers of so many keys from the ledger would have cost at today's price, each asked once."""
     if not keys:
         return "0"
     price = in_force(lookup.prices, now().date().isoformat())
@@ -242,7 +241,6 @@ def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
 
 
 def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
-    """The figures with the answers that the run stored, and what all of them take, counted in the ledger itself."""
     if not any(plan.ledgers):
         return counted
     ledgers = {lookup.name: ledger for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True) if ledger}

@@ -21,11 +21,7 @@ PLACE = "__key_place"  # int: of the lookup in the plan
 
 @dataclass(frozen=True)
 class SharedKeys:
-    """Concurrent runs with the same keys; each by the lookup's place in the run.
-
-    sharing: the ledgers that the runs share. others: runs that lived when this one began. types: of the key's columns.
-    seed: of this run.
-    """
+    """Concurrent runs with the same keys; each by the lookup's place. others: runs that lived when this one began."""
 
     sharing: dict[int, LedgerPlan]
     others: dict[int, tuple[str, ...]]

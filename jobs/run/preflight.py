@@ -66,10 +66,7 @@ def require_new_run(enrichment: Enrichment, run_id: str) -> None:
 def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -> Iterator[Callable[[], object]]:
     """The checks besides those of the input files, in order; each raises DeclarationError or RunStopped.
 
-    Args:
-        enrichment: As declared.
-        input_day: None where the input cannot be read: what needs it is left out.
-        day: Of the input; None where none is known.
+    input_day: None where the input cannot be read: what needs it is left out.
     """
     from jobs.tables.shown_elsewhere import check_shown
     from jobs.tables.summary_sql import check_summaries
@@ -104,7 +101,6 @@ def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
 
 
 def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
-    """Check that the input has every column that the declaration reads, and none that it writes; names as in Spark."""
     known = _known_columns(enrichment, columns)
     wrong = (*_missing_columns(enrichment, known), *_columns_twice(enrichment, known))
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
@@ -215,7 +211,6 @@ def _check_service(enrichment: Enrichment, lookup: Lookup) -> None:
 
 
 async def check_service(enrichment: Enrichment, lookup: Lookup) -> None:
-    """Check that secrets are set, the service accepts a connection, and the table has its columns, without a call."""
     try:
         if lookup.http_service is not None:
             service = lookup.http_service
@@ -251,7 +246,6 @@ def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
 
 
 async def _reach_service(service: Service) -> None:
-    """Check that the service accepts a connection, or its proxy, which may be the only way there."""
     from jobs.clients.transport import Transport
 
     proxy = Transport(service).proxy_for(service.base_url)

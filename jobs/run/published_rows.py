@@ -92,7 +92,6 @@ class PublishedRows(ParquetRows):
         return newer
 
     def _asked(self, lookup: Lookup, *, hidden: bool) -> pa.ChunkedArray:
-        """The key of each row as the ledger has it; null for a row without one."""
         parts = tuple(lookup.keys)
         texts = []
         for file in self.files:

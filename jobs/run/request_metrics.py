@@ -1,8 +1,4 @@
-"""The requests sent to services, as the tasks count them, in the day's metrics.
-
-They come with a task's result, so a dead task attempt reports nothing: no metric has its requests, as no file has its
-rows.
-"""
+"""The requests sent to services, in the day's metrics. A dead task attempt reports none, as no file has its rows."""
 
 from __future__ import annotations
 

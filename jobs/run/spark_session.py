@@ -26,7 +26,6 @@ GIVING_BACK = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_TRIM_THRESHOLD_": 
 
 
 def session(name: str) -> SparkSession:
-    """The session with the job's settings; master, memory and the like come from spark-submit or are local."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers use another Python

@@ -41,10 +41,9 @@ def write_windowless(
     arrival: Iterable[tuple[FileArrival, Flags]],
     target: Path,
 ) -> tuple[str, ...]:
-    """Write them to one file, with what is published of them, what names them, and why they are in none.
+    """Write them to one file, with what names them and why they are in no window. Returns it, if there is a row.
 
-    arrival: of each file of the input, with the rows that are dropped. Returns the file; none where there is no such
-    row.
+    arrival: of each file of the input, with the rows that are dropped.
     """
     by_file = {one.file: (one, dropped) for one, dropped in arrival}
     if not any((dropped | (one.times == NEVER)).any() for one, dropped in by_file.values()):

@@ -111,7 +111,6 @@ class WindowedDay:
         return _fired(inside, window, self.declared.partition)
 
     def write_windowless(self, window: WindowFacts, target: Path) -> tuple[str, ...]:
-        """Write the rows that are in no window, once the windows are made. Returns the file, if there is such a row."""
         columns = [name for name in self.rows.columns if name not in schema.SOURCE_IDENTITY]
         dropped = [dropped_of(window, one) for one in self.arrival]
         if window.kind == "session":
@@ -144,7 +143,6 @@ class WindowedDay:
         return inside
 
     def _sessions(self, timed: DataFrame, window: WindowFacts) -> DataFrame:
-        """Each row once, or once for each firing; those of the scratch folder have the dropped ones too."""
         arrival = {}
         for place, one in enumerate(self.arrival):
             path = self.scratch / f"{place}.npy"

@@ -96,7 +96,6 @@ class Written:
         return pa.Table.from_batches(mapped) if mapped else None
 
     def _pairs(self, parts: Sequence[str]) -> pa.Table:
-        """Each key and time of an answer once, with TEXT, and whether all its rows have it from the ledger."""
         rows = pa.concat_tables(_once(self._answered(batch, parts), [*parts, AT]) for batch in self._batches())
         texts = [key_texts(batch, parts, hidden=self.plan.hidden) for batch in rows.to_batches()]
         rows = rows.append_column(TEXT, pa.chunked_array(texts, pa.string()))
@@ -124,7 +123,6 @@ class Written:
 
 
 def _once(rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    """One of the rows that are equal in these columns, BY_LEDGER if all are: before texts are made of their keys."""
     if any(pa.types.is_nested(rows.schema.field(name).type) for name in by):  # which Arrow does not group
         return rows
     once = rows.group_by(by).aggregate([(BY_LEDGER, "all")])
@@ -132,8 +130,6 @@ def _once(rows: pa.Table, by: Sequence[str]) -> pa.Table:
 
 
 class Pairs:
-    """Keys with the times of their answers, numbered; and what the ledger has been seen to hold of the keys."""
-
     def __init__(self, table: pa.Table, begun: int) -> None:
         """table: TEXT, AT and BY_LEDGER. begun: µs since the epoch, when the run did."""
         self.table = table

@@ -23,8 +23,7 @@ NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of
 def write(
     table: str, facts: DayFacts, rows: pa.RecordBatchReader | None, *, again: bool = True
 ) -> Callable[[], object]:
-    """Write the rows of this run, if it has any, beside those of the published run. Returns what removes the rows of
-    all other runs of the day, once it is published.
+    """Write the rows of this run, if any, beside those of others. Returns what removes those others from the day.
 
     again: The run may have written before, so that its rows are removed first.
     """

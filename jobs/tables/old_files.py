@@ -73,7 +73,6 @@ def _copies(table: str) -> dict[str, list[ListedObject]]:
 
 
 def _remove_copies(table: str, runs: Mapping[str, Sequence[ListedObject]], needed: set[str], before: float) -> int:
-    """Remove the files of these runs that are in no version. Returns the number of runs that were never published."""
     removed, unpublished = [], 0
     for copies in runs.values():
         unneeded = [one for one in copies if f"{RUNS}/{one.name}" not in needed]
@@ -89,7 +88,6 @@ def _remove_copies(table: str, runs: Mapping[str, Sequence[ListedObject]], neede
 
 
 def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[str]]:
-    """The number of removed files, and the files of readable versions: in the table's folder, or full paths."""
     opened = table_at(table)
     if opened is None:
         return 0, set()
@@ -115,7 +113,6 @@ def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
 
 
 def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
-    """Remove inputs converted to Parquet that were last used before the limit, except those of `days`."""
     with storing(str(folder)):
         for path in _files(folder) if folder.is_dir() else ():
             if path.parent.name.rpartition("=")[2] not in days and path.stat().st_mtime <= before:

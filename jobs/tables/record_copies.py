@@ -50,7 +50,6 @@ def fetch(table: str, folder: Path) -> None:
 
 
 def remove(table: str, folder: Path, record: Path) -> None:
-    """Delete the copy of a record. Raises TidegateError."""
     if is_url(table):
         with _at_store(table):
             objects.delete(below(table, FOLDER), [record.relative_to(folder).as_posix()])

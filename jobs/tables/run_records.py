@@ -153,6 +153,5 @@ def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
 
 
 def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
-    """All runs of an enrichment, or of one day of it, that ended without files, oldest first."""
     found = [run for path in _ends(enrichment, day) if (run := _read(path, UnwrittenRun)) is not None]
     return sorted(found, key=lambda run: (run.day, run.ended_at))

@@ -1,8 +1,4 @@
-"""Where else the published table is shown (`Output.iceberg`, `Output.parquet`): after each commit, and before old files
-go.
-
-Loads pyiceberg for declarations that name an Iceberg table only.
-"""
+"""Where else the published table is shown (Output.iceberg, .parquet): after each commit, and before old files go."""
 
 from __future__ import annotations
 

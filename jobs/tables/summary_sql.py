@@ -103,7 +103,6 @@ def _is_day(name: str, enrichment: Enrichment) -> bool:
 
 
 def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTable:
-    """An empty table with the columns of the published one after this day."""
     path, partition = enrichment.output.path, enrichment.input.partition
     published = table_at(path)
     there = published.schema().fields if published is not None else []

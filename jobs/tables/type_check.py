@@ -62,7 +62,6 @@ def _published_types(enrichment: Enrichment) -> dict[str, Any]:
 
 
 def _in_other_case(enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]) -> Iterator[str]:
-    """Check for columns that the table spells in another case, which are equal names for Delta and Spark."""
     there = {name.lower(): name for name in published}
     columns = [("input", name, "write") for name in day.names]
     for lookup in enrichment.lookups:

@@ -166,7 +166,6 @@ class TidegateDay(BaseOperator):
         return [self.python, "-m", "tidegate", *words, "--json"]
 
     def _run(self, command: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-        """Returns the results that the command printed, and its exit status; all else goes to the task's log."""
         self.log.info("%s: %s", self.folder, " ".join(command))
         self.process = subprocess.Popen(  # noqa: S603
             command, cwd=self.folder, env={**os.environ, **self.env}, text=True,

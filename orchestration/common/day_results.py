@@ -28,7 +28,6 @@ EXIT_CODES = {
 
 
 def state_of(outcome: DayOutcome) -> str:
-    """The state of the day, one of EXIT_CODES: `failed` is divided by its cause."""
     if outcome.state != FAILED:
         return outcome.state
     if outcome.no_input:

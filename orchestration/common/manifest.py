@@ -16,11 +16,7 @@ from orchestration.common.deadlines import AGAIN_AFTER
 
 
 def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
-    """All enrichments of a package by name, and the folder and Python of `python -m tidegate run`.
-
-    Raises:
-        DeclarationError: Two of them have the same name, or write to the same table.
-    """
+    """All enrichments of a package by name, for whoever starts its command. Raises DeclarationError for a conflict."""
     for number, one in enumerate(found):
         if message := find_conflict(one, found[:number]):
             raise DeclarationError(message)

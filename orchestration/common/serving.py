@@ -20,15 +20,10 @@ def serve_together(
     grace: float,
     greeting: str = "",
 ) -> int:
-    """Run the commands until one of them ends or Ctrl-C; then stop all. Returns an exit status.
+    """Run the commands, each under a guard, until one ends or Ctrl-C; then stop all. Returns an exit status.
 
-    Args:
-        commands: The commands; each runs under a guard, so that none outlives this process.
-        environment: Added to the environment of this process for the commands.
-        ports: Their ports, by the variable that sets each. Nothing is started if one is in use.
-        called: The command of the user, such as `make ui`, for the message about a port in use.
-        grace: Time between SIGTERM and SIGKILL, s.
-        greeting: Printed before they start.
+    ports: by the variable that sets each; nothing is started if one is in use. called: the user's command, such as
+    `make ui`. grace: s between SIGTERM and SIGKILL.
     """
     for variable, number in ports.items():
         if is_taken(int(number)):

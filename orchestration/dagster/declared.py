@@ -19,11 +19,7 @@ from orchestration.dagster.names import Names
 
 @dataclass(frozen=True)
 class Declared:
-    """One enrichment, and where the Spark program finds it.
-
-    input_name: of its input in Dagster, made of folders; () for the last one alone. upstream: the enrichment whose
-    published table is its input.
-    """
+    """One enrichment. input_name: of its input, () for the last folder. upstream: what publishes its input."""
 
     reference: str  # module:name
     enrichment: Enrichment
@@ -149,11 +145,7 @@ def shared_name(all_declared: Sequence[Declared], name: str) -> str:
 
 
 def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
-    """Every enrichment of the package's modules, by name.
-
-    Raises:
-        DeclarationError: Two of them have one name, or write into one table.
-    """
+    """Every enrichment of the package's modules, by name. Raises DeclarationError for two of one name or table."""
     found: list[Discovered] = []
     for one in discover(package):
         if message := find_conflict(one, found):

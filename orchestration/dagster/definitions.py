@@ -26,7 +26,6 @@ from orchestration.dagster.streams import stream_job
 def definitions_of(
     all_declared: Sequence[Declared], spark: SparkProgram, executor: dg.ExecutorDefinition | None = None
 ) -> dg.Definitions:
-    """Assets, checks, jobs, schedules and sensors of these enrichments. executor: see `definitions_for`."""
     all_declared = with_distinct_inputs(all_declared)
     raw = {  # two may read one input; one that an asset of the project writes is the project's
         declared.raw_key: raw_asset(declared) for declared in all_declared if not declared.input_is_foreign

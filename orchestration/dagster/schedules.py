@@ -16,7 +16,6 @@ NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, whose pri
 
 
 def day_job(declared: Declared) -> Job:
-    """The job that takes one day of an enrichment through everything, as every night or in another mode."""
     enrichment = declared.enrichment
     beside = [*(one.name for one in enrichment.windows), *(one.name for one in enrichment.summaries)]
     assets: dg.AssetSelection = dg.AssetSelection.assets(declared.key, *map(declared.beside, beside))

@@ -16,15 +16,7 @@ RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/ru
 
 @dataclass(frozen=True)
 class Command:
-    """One command. Its module loads fast: `run` imports what needs Spark, Delta or a client.
-
-    Attributes:
-        name: Name on the command line.
-        help: One line, lower case, without a full stop.
-        add_arguments: Adds the arguments to a parser.
-        run: Does the work and returns the exit status; a TidegateError that it raises is printed.
-        needs: Extras of the package that it requires.
-    """
+    """One command; needs: extras of the package. Its module loads fast: `run` imports what needs Spark or a client."""
 
     name: str
     help: str

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 
 def pipeline_of(options: argparse.Namespace) -> DayPipeline:
-    """The pipeline of the named enrichment.
-
-    Raises:
-        DeclarationError: None or several have the name, or another one of the package has its name or writes to its
-            tables.
-    """
+    """The pipeline of the named enrichment. Raises DeclarationError if another has its name or tables."""
     found = named(options)
     if message := find_conflict(found, beside(found)):
         raise DeclarationError(message)

@@ -14,11 +14,7 @@ EVERY = 30.0  # s between two lines about one stage, if the output is not a term
 
 
 class Stages:
-    """Prints to stderr, because stdout has the finished days.
-
-    Args:
-        in_place: Whether to update one line in place.
-    """
+    """Prints to stderr, because stdout has the finished days; with `in_place` one line that it updates."""
 
     def __init__(self, *, in_place: bool) -> None:
         self._in_place = in_place

@@ -14,7 +14,6 @@ DAY = "The day, as the input's folders name it."
 
 
 def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableSchema:
-    """The schema of these columns (name, type), each that the enrichment adds with where it comes from."""
     texts = {declared.enrichment.input.partition: DAY}
     for lookup in declared.enrichment.lookups:
         texts |= dict.fromkeys(_answers(lookup), f"{lookup.service_name}, through the lookup {lookup.name}.")

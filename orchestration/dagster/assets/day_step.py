@@ -136,7 +136,6 @@ class DaysRun:
                 yield from self._materialized(stands, metadata.figures_metadata(stands))
 
     def _without_dead_letters(self, day: str) -> DayRecord | None:
-        """The published day, where a replay is asked for and there are no dead letters; None otherwise."""
         if self._declared.enrichment.ledger is None:
             self._tally.red[day] = Red(
                 "the enrichment keeps no ledger: every row would be called.", "Run the nightly job."

@@ -72,7 +72,6 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
 
 
 def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
-    """The published table: a day is materialized only when it was checked and published."""
 
     @day_asset(
         declared,
@@ -134,7 +133,6 @@ def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
 
 
 def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
-    """The windows of the published day. Its run made them; this makes them those that readers see."""
     tables = {table.what: table.path for table in declared.enrichment.tables()}
 
     @day_asset(

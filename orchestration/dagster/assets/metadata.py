@@ -136,7 +136,6 @@ def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
 
 
 def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
-    """What is true only of a published day: where it is, its columns and where they come from."""
     from deltalake import DeltaTable
 
     table = DeltaTable(declared.facts.table)

@@ -106,7 +106,6 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
 
 
 def _runs_of(commit: Mapping[str, Any]) -> dict[str, str]:
-    """By day the run whose rows a commit published: a day's run, or those of a stream's batch."""
     if "tidegate.runs" in commit:
         return dict(json.loads(commit["tidegate.runs"]))
     return {commit["tidegate.day"]: commit["tidegate.run_id"]} if "tidegate.day" in commit else {}
@@ -185,7 +184,6 @@ def _is_reported(instance: dg.DagsterInstance, declared: Declared, publication: 
 
 
 def _reported_version(instance: dg.DagsterInstance, declared: Declared, day: str) -> int:
-    """The version of the table that the day's last materialization speaks of; NOTHING_YET when there is none."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_materializations(of_day, limit=1).records
     materialization = found[0].asset_materialization if found else None

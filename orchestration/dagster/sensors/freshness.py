@@ -37,7 +37,6 @@ class FreshnessResult:
 
 
 def freshness(declared: Declared, now: dt.datetime) -> FreshnessResult:
-    """How the day that is due stands: published before its deadline, after it, or not yet."""
     day = day_due(declared.enrichment, now)
     until = deadline(declared.enrichment, day) if day else None
     if day is None or until is None:
@@ -57,7 +56,6 @@ def freshness(declared: Declared, now: dt.datetime) -> FreshnessResult:
 
 
 def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksDefinition:
-    """Whether the day that is due was published; the enrichment has a publish_by."""
 
     @dg.asset_check(
         asset=declared.key,
