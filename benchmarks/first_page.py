@@ -71,7 +71,7 @@ def start() -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory(prefix="tidegate-first-page-") as folder:
         started = time.monotonic()
         page = subprocess.Popen(
-            [sys.executable, "-m", "orchestration.ui"],
+            [sys.executable, "-m", "orchestration.dagster.web.ui"],
             cwd=folder, env=os.environ | ports, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip

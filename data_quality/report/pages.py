@@ -33,37 +33,28 @@ MARKS = {"passed": "✓", "failed": "✗", "not_run": "–"}
 class Day:
     """The runs of a day: the last one that wrote files, and a later one that did not; at least one is set."""
 
+    day: str
     record: DayRecord | None
     unwritten: UnwrittenRun | None
-
-    @property
-    def day(self) -> str:
-        if self.record is not None:
-            return self.record.facts.day
-        assert self.unwritten is not None
-        return self.unwritten.day
 
     @property
     def state(self) -> str:
         """The state of the last run; `written` until the day is published or held back."""
         if self.unwritten is not None:
             return self.unwritten.state
-        assert self.record is not None
-        return state(self.record)
+        return state(self.record) if self.record else ""
 
     @property
     def reason(self) -> str:
         if self.unwritten is not None:
             return self.unwritten.reason
-        assert self.record is not None
-        return reason(self.record)
+        return reason(self.record) if self.record else ""
 
     @property
     def ended_at(self) -> str:
         if self.unwritten is not None:
             return self.unwritten.ended_at
-        assert self.record is not None
-        return self.record.facts.finished_at
+        return self.record.facts.finished_at if self.record else ""
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -107,7 +98,7 @@ def _days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> li
     for day in sorted(written.keys() | ended.keys()):
         record, run = written.get(day), ended.get(day)
         is_later = run is not None and (record is None or _time(run.ended_at) > _time(record.facts.started_at))
-        days.append(Day(record, run if is_later else None))
+        days.append(Day(day, record, run if is_later else None))
     return days
 
 

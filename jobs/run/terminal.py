@@ -1,4 +1,4 @@
-"""Events of a run as a person in a terminal reads them: one line that moves, or a line now and then in a log."""
+"""Events of a run as a person reads them in its log: a line now and then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.wording import counted
 
-EVERY = 5.0  # s between progress lines where the output is no terminal
+EVERY = 5.0  # s between progress lines
 
 
 def progress_line(event: Mapping[str, Any]) -> str:
@@ -40,7 +40,6 @@ class Terminal:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last = 0.0
-        self._open_line = False
         self._untold: dict[str, Any] | None = None  # the last progress, when it came too soon after another
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -61,10 +60,7 @@ class Terminal:
                 self._line(event["reason"])
 
     def _progress(self, event: dict[str, Any]) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{progress_line(event)}", end="", file=sys.stderr, flush=True)
-            self._open_line = True
-        elif self._clock() - self._last >= EVERY:
+        if self._clock() - self._last >= EVERY:
             self._last, self._untold = self._clock(), None
             print(progress_line(event), file=sys.stderr, flush=True)
         else:
@@ -73,8 +69,7 @@ class Terminal:
     def _line(self, text: str) -> None:
         if self._untold is not None:  # a log ends with how far the run came
             text, self._untold = f"{progress_line(self._untold)}\n{text}", None
-        print(("\n" if self._open_line else "") + text, file=sys.stderr, flush=True)
-        self._open_line = False
+        print(text, file=sys.stderr, flush=True)
 
 
 terminal = Terminal()
