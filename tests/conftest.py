@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import re
 import secrets
 import sys
 
@@ -31,6 +32,7 @@ STARTING = {
     "new_cluster",
     "page",
 }
+NOT_QUICK = re.compile(r"^pytestmark = .*pytest\.mark\.(spark|process|slow|proof|ui)\b", re.MULTILINE)
 STARTED_BY = {"subprocess.Popen": "a process", "os.fork": "a process", "socket.bind": "a server"}
 
 
@@ -49,6 +51,12 @@ def pytest_configure(config):
 def _refuse_to_start(event, _arguments):
     if event in STARTED_BY and "PYTEST_CURRENT_TEST" in os.environ:
         raise RuntimeError(f"this test starts {STARTED_BY[event]}: mark it @pytest.mark.process")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """`make quick` does not load files without a quick test: it takes seconds to import what they need."""
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if config.getoption("--quick") and is_test and NOT_QUICK.search(collection_path.read_text()) else None
 
 
 def pytest_collection_modifyitems(config, items):

@@ -9,6 +9,8 @@ from planted_faults import FAULTS, PLACES, Day, Fault, Planted
 from data_quality.day import check
 from jobs.schema import Verdict
 
+pytestmark = pytest.mark.spark
+
 NO_HISTORY = {"input_day_complete"}  # a warning that says "not run": there are no earlier days
 
 
@@ -58,14 +60,12 @@ def assert_seen(found: tuple[Verdict, ...], planted: Planted) -> None:
             assert verdict.holds_back
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(("fault", "mode", "place"), ONCE)
 def test_a_fault_turns_its_checks_red_names_its_rows_and_nothing_else(spark, tmp_path, fault: Fault, mode, place):
     judged_as_planted(spark, tmp_path, fault, mode, place)
 
 
 @pytest.mark.proof
-@pytest.mark.spark
 @pytest.mark.parametrize(("fault", "mode", "place"), SMALL)
 def test_a_fault_is_found_in_every_mode_at_every_place(spark, tmp_path, fault: Fault, mode, place):
     judged_as_planted(spark, tmp_path, fault, mode, place)
@@ -93,7 +93,6 @@ def large_days(tmp_path_factory):
 
 
 @pytest.mark.proof
-@pytest.mark.spark
 @pytest.mark.parametrize(("fault", "mode", "place"), LARGE)
 def test_a_fault_in_a_million_rows_is_found(spark, large_days, fault: Fault, mode, place):
     day = large_days(mode)
@@ -102,7 +101,6 @@ def test_a_fault_in_a_million_rows_is_found(spark, large_days, fault: Fault, mod
     assert_seen(judge(spark, day, ledger=fault.ledger), planted)
 
 
-@pytest.mark.spark
 def test_rows_lost_where_two_tasks_divide_a_file_move_no_other_watermark(spark, tmp_path):
     """The last row of one task and the first of the next: their event times count where they belong."""
     day = honest_day(tmp_path, "unordered", sizes=(60, 50), seed=5)

@@ -4,10 +4,11 @@ import pytest
 
 from demo import windows
 
+pytestmark = pytest.mark.spark
+
 WATERMARKS = ("none", "59.999", "00.999", "03.999", "04.999", "06.999", "06.999", "07.999")  # 1 ms below the source's
 
 
-@pytest.mark.spark
 def test_the_demo_prints_the_sources_windows_its_late_event_and_each_watermark_beside_ours(spark, capsys):
     windows.main()
     printed = capsys.readouterr().out.splitlines()

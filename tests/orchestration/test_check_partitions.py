@@ -19,6 +19,8 @@ from tests.support.check_partitions import checks_of_days
 from tests.support.day_ranges import run_range
 from tests.support.scripted_spark import scripted
 
+pytestmark = pytest.mark.process
+
 BUTTON, NIGHTLY, COMMAND, RED = "2013-01-10", "2013-01-11", "2013-01-12", "2013-01-13"
 OF_RANGE, RED_OF_RANGE = "2013-02-01", "2013-02-02"
 NOT_RUN = "input_day_complete"
@@ -85,7 +87,6 @@ def setting(tmp_path, monkeypatch, request):
         yield Setting(instance, declared, definitions_of([declared], scripted(enrichment, days.run)), days)
 
 
-@pytest.mark.process
 def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(setting):
     assert setting.press_the_button(BUTTON).success
     assert setting.run("towns_nightly", NIGHTLY).success
@@ -102,7 +103,6 @@ def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(se
     assert last.metadata["checks"].value == f"{len(setting.all_but(NOT_RUN))} passed, not run: {NOT_RUN}"
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("setting", [True], indirect=True)
 def test_days_that_are_run_together_are_materialized_once_each_with_their_summaries(setting):
     run = setting.run_range(BUTTON, COMMAND)
@@ -116,7 +116,6 @@ def test_days_that_are_run_together_are_materialized_once_each_with_their_summar
         assert sorted(one.partition_key for one in found) == sorted(days)
 
 
-@pytest.mark.process
 def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_does_not_hide_it(setting):
     run = setting.run("towns_nightly", RED)
     assert not run.success
@@ -128,7 +127,6 @@ def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
 
 
-@pytest.mark.process
 def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_published_day_stay(setting):
     assert setting.press_the_button(BUTTON).success
     setting.days.without_files = {day: f"there is no folder of {day}." for day in (BUTTON, NIGHTLY, OF_RANGE)}
@@ -140,7 +138,6 @@ def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_publi
     assert setting.checks("FAILED") == {key: {RED_OF_RANGE} for key in setting.all_but(NOT_RUN)}
 
 
-@pytest.mark.process
 def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
     setting.days.without_files = {day: f"there is no folder of {day}." for day in (NIGHTLY, OF_RANGE)}
     for day in (BUTTON, NIGHTLY, RED):

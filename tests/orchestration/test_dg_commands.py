@@ -8,6 +8,8 @@ from tests.orchestration.test_component import PROJECT, checked_and_listed
 from tests.orchestration.test_merged_project import ORDERS
 from tests.support.sources import ROOT
 
+pytestmark = pytest.mark.process
+
 DEFINITIONS = """
 import dagster as dg
 from tests.orchestration.test_merged_project import OwnNames, own_definitions
@@ -30,7 +32,6 @@ def merged_project(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.process
 def test_dagsters_own_commands_check_and_list_the_merged_project_without_a_warning(merged_project):
     said = checked_and_listed(merged_project)
     names = ("lake/orders", "lake/orders_rated", "lake/orders_rated:every_row_once", "credit_orders_rated", "alerts")

@@ -9,11 +9,12 @@ from orchestration.common.report_server import REPORTS_PORT
 from orchestration.dagster.web import ui
 from tests.support.pages import free_port
 
+pytestmark = pytest.mark.process
+
 WEATHER_PORT = "TIDEGATE_WEATHER_PORT"
 
 
 @pytest.mark.parametrize("variable", [ui.UI_PORT, REPORTS_PORT, WEATHER_PORT])
-@pytest.mark.process
 def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothing_is_started(
     monkeypatch, capsys, tmp_path, variable
 ):

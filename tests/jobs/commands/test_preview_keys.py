@@ -15,6 +15,8 @@ from jobs.run.keyed_rows import with_keys
 from jobs.task import arrow_batches
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
+pytestmark = pytest.mark.spark
+
 AT = dt.datetime(2013, 1, 10, 5, 42, 7, 123_456, tzinfo=dt.UTC)
 COLUMNS = {
     "t": ["Main St 5", "N1", None],
@@ -37,7 +39,6 @@ EXPRESSIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.spark
 def test_a_key_has_the_value_and_the_type_that_a_run_gives_it(spark, tmp_path):
     pq.write_table(pa.table(COLUMNS), tmp_path / "rows.parquet")
     lookup = AsyncFunctionLookup(

@@ -21,6 +21,8 @@ from jobs.run.by_row import begin_deciding, decided
 from jobs.run.hits import folder_of, register_run, unregister_run, with_index
 from tests.support.killed_processes import behind_a_proxy
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[3]
 FIRST, KEYS = [f"k{number}" for number in range(3)], [f"k{number}" for number in range(11)]
 TEXTS = [key_text((key,)) for key in KEYS]
@@ -81,7 +83,6 @@ EVERY = int(os.environ.get("EVERY_REQUEST", "1"))
 at_each_request = pytest.mark.parametrize("served", [False, True])
 
 
-@pytest.mark.proof
 @at_each_request
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_run_killed_at_any_request_of_its_ledger_loses_no_answer_and_the_next_asks_the_rest(
@@ -104,7 +105,6 @@ def test_a_run_killed_at_any_request_of_its_ledger_loses_no_answer_and_the_next_
     assert at > 12
 
 
-@pytest.mark.proof
 @at_each_request
 @pytest.mark.parametrize("work", ["compact", "forget"])
 def test_a_compaction_and_a_forgetting_killed_at_any_request_lose_no_answer_and_the_same_again_ends_them(

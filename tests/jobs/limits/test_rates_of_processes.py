@@ -17,6 +17,8 @@ from jobs.limits.store_url import LIMITS_URL
 from tests.jobs.limits.rated_run import LIMIT, PER_MINUTE, PER_SECOND, TOKENS
 from tests.jobs.limits.test_rates import most_in_a_window
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -57,7 +59,6 @@ def geo(service):
     return service
 
 
-@pytest.mark.process
 def test_two_runs_over_a_store_keep_one_rate_and_use_it(geo, tmp_path):
     with runs(geo, 2, tasks=2, rows=50, url=f"file://{tmp_path}/limits.sqlite") as started:
         assert [process.wait(60) for process in started] == [0, 0]
@@ -68,7 +69,6 @@ def test_two_runs_over_a_store_keep_one_rate_and_use_it(geo, tmp_path):
     assert arrivals[-1] - arrivals[0] < 12, "200 calls take 5 s at the full rate"
 
 
-@pytest.mark.process
 def test_the_tasks_of_one_run_keep_a_rate_without_a_store(geo):
     with runs(geo, 1, tasks=4, rows=40) as (process,):
         assert process.wait(60) == 0
@@ -92,7 +92,6 @@ class Throttling(Geo):
         return await super().__call__(request)
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("store", [True, False])
 def test_one_refusal_pauses_every_task_of_every_run_then_one_call_finds_out(service, tmp_path, wait_for, store):
     service.answer = geo = Throttling()
@@ -106,7 +105,6 @@ def test_one_refusal_pauses_every_task_of_every_run_then_one_call_finds_out(serv
 
 
 @pytest.mark.proof
-@pytest.mark.process
 @pytest.mark.parametrize("trouble", [False, True])
 def test_three_runs_of_four_tasks_keep_three_limits_for_minutes(geo, tmp_path, trouble):
     with runs(geo, 3, tasks=4, rows=100_000, url=f"file://{tmp_path}/limits.sqlite") as started:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[3]
 LATENCY = 0.1
 
@@ -95,7 +97,6 @@ def url(request, tmp_path):
     return store_url(request.getfixturevalue("postgres"))
 
 
-@pytest.mark.process
 def test_three_runs_at_once_share_one_limit_and_one_pause(url, counting):
     with runs(url, counting, 3) as processes:
         for _ in range(5):  # on a busy machine the third run begins late
@@ -118,7 +119,6 @@ def test_three_runs_at_once_share_one_limit_and_one_pause(url, counting):
 
 
 @pytest.mark.proof
-@pytest.mark.process
 def test_killed_and_stopped_holders_never_let_the_limit_be_exceeded(url, counting):
     with runs(url, counting, 4) as processes:
         time.sleep(3)
@@ -135,7 +135,6 @@ def test_killed_and_stopped_holders_never_let_the_limit_be_exceeded(url, countin
 
 
 @pytest.mark.proof
-@pytest.mark.process
 def test_a_store_killed_and_started_again_twice_never_lets_it_be_exceeded(counting):
     from tests.support.postgres_server import PostgresServer
 

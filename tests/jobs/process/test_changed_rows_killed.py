@@ -16,6 +16,8 @@ from deltalake import DeltaTable
 
 from tests.support.places import everywhere, place_of
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[3]
 ROWS, CHANGED, GONE, IN_FLIGHT = 400, 100, 5, 8
 DECLARATION = """
@@ -69,7 +71,6 @@ async def slowly(request):
     return web.json_response({"temp_c": 1.5})
 
 
-@pytest.mark.proof
 @everywhere("project")
 def test_changed_rows_killed_at_half_are_asked_once_and_a_run_without_a_change_asks_nothing(project, service, wait_for):
     table, start = project

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.spark
+
 PAGE = (Path(__file__).parents[3] / "docs" / "many-streams.md").read_text()
 ORDERED = {"Rolling reduce", "min and minBy"}
 SECTIONS = {text.split("\n", 1)[0]: text for text in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
@@ -20,7 +22,6 @@ def lines(frame):
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-@pytest.mark.spark
 def test_each_example_prints_what_the_page_says(spark, section, tmp_path):
     names = {"spark": spark}
     before = [text for name, text in SECTIONS.items() if name == "Interval join"] if "Around" in section else []

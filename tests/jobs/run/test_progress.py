@@ -11,6 +11,8 @@ from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_driver_link import Run, connected
 from tests.jobs.task.test_runner import Function, batch, lookup, plan
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def driver():
@@ -32,7 +34,6 @@ def to_driver(driver):
         link.close()
 
 
-@pytest.mark.process
 def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(driver, to_driver, wait_for):
     with RunProgress(driver, 1000, lambda _: None) as progress:
         task = to_driver(progress)
@@ -54,7 +55,6 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(dr
         assert figures["p50_ms"] is not None
 
 
-@pytest.mark.process
 def test_the_last_word_of_a_task_counts_all_its_rows(driver, to_driver, wait_for):
     reported = []
     with RunProgress(driver, 30, reported.append) as progress:

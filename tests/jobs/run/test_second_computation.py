@@ -6,6 +6,8 @@ from jobs.errors import DeclarationError
 from jobs.run.enrich import enrich
 from tidegate import Enrichment, HttpLookup, Input, Output, Retry, Service
 
+pytestmark = pytest.mark.spark
+
 WRITE_FIRST = "write it first, then read what was written"
 
 
@@ -22,7 +24,6 @@ def enriched(spark, service):
     return lambda rows=20: enrich(spark.range(0, rows, 1, 2), things)
 
 
-@pytest.mark.spark
 def test_a_count_and_then_a_write_calls_the_service_once_and_says_what_to_do(enriched, service, tmp_path):
     frame = enriched()
     assert frame.count() == 20
@@ -31,7 +32,6 @@ def test_a_count_and_then_a_write_calls_the_service_once_and_says_what_to_do(enr
     assert len(service.log) == 20
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "use",
     [lambda frame: frame.orderBy("temp_c"), lambda frame: frame.filter("id < 5").union(frame.filter("id >= 5"))],
@@ -43,7 +43,6 @@ def test_a_plan_that_would_compute_it_twice_is_refused_before_a_second_call(enri
     assert len(set(service.log)) == len(service.log) <= 20
 
 
-@pytest.mark.spark
 def test_jobs_that_each_compute_other_partitions_are_let_through(enriched, service):
     assert len(enriched().take(15)) == 15  # the first partition, and then the second in a job of its own
     assert len(enriched().coalesce(1).collect()) == 20  # both in one task
@@ -51,13 +50,11 @@ def test_jobs_that_each_compute_other_partitions_are_let_through(enriched, servi
     assert other.unionByName(enriched()).count() == 40
 
 
-@pytest.mark.spark
 def test_enriched_anew_it_is_computed_anew(enriched, service):
     assert enriched().count() == enriched().count() == 20
     assert len(service.log) == 40
 
 
-@pytest.mark.spark
 def test_a_session_that_may_run_a_task_twice_at_once_is_refused_where_calls_must_not_be_made_twice(spark):
     order = HttpLookup(
         name="order", service=Service(name="shop", url="http://127.0.0.1:1", max_concurrency=8), request="GET /{k}",

@@ -12,6 +12,8 @@ from jobs.run.planner import plan_tasks
 from tests.jobs.run.test_enrich import enrichment, lookup
 from tidegate import Batch, Service
 
+pytestmark = pytest.mark.spark
+
 ALLOWED = 6
 ROWS = 60  # of the large partition
 
@@ -37,7 +39,6 @@ def patient(service):
     return answer
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("rows_in_second", [0, 10])
 @pytest.mark.parametrize(
     "asked",
@@ -57,7 +58,6 @@ def test_what_a_small_partition_leaves_the_large_one_has(spark, service, tmp_pat
     assert (max(had), had[-1]) == ((ALLOWED,), (0,))
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 def test_a_last_row_that_takes_long_keeps_one_call_of_its_task_and_the_large_partition_has_the_others(
     spark, service, tmp_path, mode

@@ -14,6 +14,8 @@ from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
 from tests.support.window_model import Model
 from tidegate import Session, Sliding, Tumbling, Window
 
+pytestmark = pytest.mark.spark
+
 NOON = dt.datetime(2020, 5, 24, 4, tzinfo=dt.UTC)  # in China, where the source's events are; a multiple of every size
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MS = dt.timedelta(milliseconds=1)
@@ -107,7 +109,6 @@ def drawn_files(seed, files=3, rows=60):
     return found
 
 
-@pytest.mark.spark
 def test_the_worked_example_gives_the_five_windows_of_the_source_and_its_late_event(spark, tmp_path):
     windows, dropped = made(day_of(spark, tmp_path, [SOURCE_EVENTS], 0), window(of=Tumbling(5000 * MS)).facts())
     assert table_of(windows, "last") == [
@@ -120,7 +121,6 @@ def test_the_worked_example_gives_the_five_windows_of_the_source_and_its_late_ev
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.spark
 def test_windows_are_those_of_the_plainest_model(spark, tmp_path, case):
     files, facts = drawn_files(repr(case)), window(**case).facts()
     model = Model(facts, 200, [(key if facts.key else None, time) for file in files for key, time in file])
@@ -132,7 +132,6 @@ def test_windows_are_those_of_the_plainest_model(spark, tmp_path, case):
     assert reasons_of(dropped) == {schema.TOO_LATE: len(model.dropped), schema.NO_EVENT_TIME: len(model.untimed)}
 
 
-@pytest.mark.spark
 def test_a_window_belongs_to_the_day_of_its_start_in_the_declared_zone(spark):
     starts = [dt.datetime(2026, 10, 24, 21, 59, tzinfo=dt.UTC), dt.datetime(2026, 10, 24, 22, 0, tzinfo=dt.UTC)]
     rows = spark.createDataFrame(

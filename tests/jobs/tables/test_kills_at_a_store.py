@@ -17,6 +17,8 @@ from tests.jobs.tables import test_publishing as days
 from tests.support.killed_processes import behind_a_proxy
 from tidegate import Output
 
+pytestmark = pytest.mark.proof
+
 DAY = days.FIRST
 ROOT = Path(__file__).parents[3]
 BEAT, EXPIRES = 0.1, 0.4  # s; nobody else is there who could take a lock
@@ -54,7 +56,6 @@ def flights_of(table):
     return sorted(DeltaTable(table).to_pyarrow_table()["flight"].to_pylist())
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("served", [False, True])
 @pytest.mark.parametrize("old", [[], [1, 2, 3]])
 def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_run_ends_it(killed, s3, old, served):
@@ -76,7 +77,6 @@ def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_
     assert at > 30
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("old", [[], [1, 2, 3]])
 def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_once(killed, s3, old):
     every = int(os.environ.get("EVERY_REQUEST", "1"))
@@ -93,7 +93,6 @@ def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_onc
     assert at > 30
 
 
-@pytest.mark.proof
 def test_publishers_of_a_day_at_once_leave_one_of_them_each_time(s3, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(days, "TABLE", f"{s3.bucket}/flights")

@@ -17,6 +17,8 @@ from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import FIRST, SECOND, project  # noqa: F401
 from tests.support.lakes import lake_in
 
+pytestmark = pytest.mark.process
+
 KILLS = 12
 PUBLISH = """
 import pickle, sys
@@ -57,7 +59,6 @@ def shown(lake):
 
 
 @pytest.mark.proof
-@pytest.mark.process
 def test_a_publisher_that_is_killed_leaves_whole_days_and_the_next_day_shows_all(project, tmp_path, monkeypatch):  # noqa: F811
     drawn = random.Random(22)
     with lake_in(tmp_path, tmp_path / "warehouse", monkeypatch) as lake:
