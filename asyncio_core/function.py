@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")
@@ -28,7 +28,9 @@ class AsyncFunction(Generic[IN, OUT]):
     async def async_invoke(self, value: IN) -> list[OUT]:
         """Make the call for one value.
 
-        When the record's time limit expires, the operator cancels the call unless `survives_timeout` returns True.
+        When the record's time limit expires, the operator cancels the call, unless the function has a method
+        `survives_timeout(value)` that returns True; it is called before `timeout`. Then the call counts as running
+        until it ends, and its result or error is dropped. Closing the operator cancels it.
 
         Args:
             value: The value of the record.
@@ -54,23 +56,6 @@ class AsyncFunction(Generic[IN, OUT]):
             Exception: Fails the operator; by default TimeoutError.
         """
         raise TimeoutError(f"Async function call has timed out, input: {value!r}")
-
-
-class SurvivingCalls(Protocol):
-    """An optional method for functions with calls that are worth finishing after their time limit."""
-
-    def survives_timeout(self, value: Any) -> bool:
-        """Whether the running call for this value continues when its record's time limit expires.
-
-        The operator calls this before `timeout`. It drops the call's result or error, and counts the call as running
-        until it ends. Closing the operator cancels the call.
-
-        Args:
-            value: The value of the record.
-
-        Returns:
-            True to let the call finish.
-        """
 
 
 class ResultTypeError(TypeError):

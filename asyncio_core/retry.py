@@ -43,25 +43,6 @@ class RetryStrategy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _NoRetry:
-    on_result: OnResult | None = None
-    on_exception: OnException | None = None
-
-    def can_retry(self, attempts: int) -> bool:  # noqa: ARG002 - the protocol's signature
-        return False
-
-    def delay(self, attempts: int) -> float:  # noqa: ARG002 - the protocol's signature
-        return 0.0
-
-    def __repr__(self) -> str:
-        return "NO_RETRY"
-
-
-NO_RETRY: Final[RetryStrategy] = _NoRetry()
-"""Every call is the only one."""
-
-
-@dataclass(frozen=True, slots=True)
 class _FixedDelay:
     max_retries: int
     seconds: float
@@ -97,6 +78,10 @@ class _ExponentialBackoff:
             except OverflowError:
                 seconds = self.max_delay
         return seconds * self.random.uniform(1.0, 1.0 + self.jitter) if self.jitter else seconds
+
+
+NO_RETRY: Final[RetryStrategy] = _FixedDelay(0, 0.0, None, None)
+"""Every call is the only one."""
 
 
 def fixed_delay(

@@ -40,7 +40,7 @@ from whole_run import write_enriched
 
 from jobs.declare.answer_json import dump
 from jobs.input.day import InputDay, of_files
-from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
 from tidegate import AsyncFunctionLookup, Enrichment, EventTime, HttpLookup, Input, Ledger, Output, Service

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ledger import keys_of, store  # the path is set above
 
 from jobs.ledger.compaction import compact
-from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 

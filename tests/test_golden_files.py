@@ -14,8 +14,8 @@ from jobs.commands.check import check_package
 from jobs.commands.replay import letters_of
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import as_answers
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text
-from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day

@@ -12,20 +12,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import aiohttp
 
 from jobs.clients.client import CallFailed
 from jobs.clients.connections import QUIET_AT_LEAST, WatchedConnection, WatchedConnector
+from jobs.clients.transport import Transport
 from jobs.declare.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
 from jobs.declare.env import Env, resolve
 from jobs.declare.services import without_path
 from jobs.errors import AccessRefused, DeclarationError, RunStopped
-
-if TYPE_CHECKING:
-    from jobs.clients.transport import Transport
 
 TOKEN_TIMEOUT = 30.0  # s, for one token request
 TOKEN_TRIES = 3
@@ -89,12 +87,8 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 class Authorizer:
-    """Adds authentication headers to requests: the same to each. Bound to the event loop of one partition.
-
-    Args:
-        headers: The headers.
-        secrets: Masked in texts.
-        parameter: Name and secret of a query parameter.
+    """Adds authentication to requests: the same headers to each, or a query parameter with its secret. Bound to the
+    event loop of one partition.
     """
 
     def __init__(

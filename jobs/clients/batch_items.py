@@ -6,21 +6,19 @@ import decimal
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from jobs.clients.answer_body import SHOWN
 from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.http_session import Response
 from jobs.declare.batch import ID, ITEMS, Batch
+from jobs.declare.conditions import Conditions
 from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.clients.http_session import Response
-    from jobs.declare.conditions import Conditions
 
 
 @dataclass(frozen=True, slots=True)

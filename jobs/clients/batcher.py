@@ -8,14 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
 from jobs.errors import TidegateError
-
-if TYPE_CHECKING:
-    from jobs.clients.request_counter import RequestCounts
 
 EARLY = 1e-4  # s; tolerance for a timer that fires early
 TURNS = 2  # of the loop until the next request is on the wire, because aiohttp writes it in its own task

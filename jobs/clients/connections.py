@@ -16,18 +16,16 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import BadStatusLine
+from aiohttp.streams import StreamReader
 
-if TYPE_CHECKING:
-    from aiohttp.streams import StreamReader
+from jobs.declare.lookup import Key
 
-    from jobs.declare.lookup import Key
-
-    Doubt = Callable[[Sequence[Key]], None]  # receives the keys whose answers may be another key's
+Doubt = Callable[[Sequence[Key]], None]  # receives the keys whose answers may be another key's
 
 ANSWERS_WATCHED = 2_000  # on one connection, which is then retired and judged
 CONNECTIONS_KEPT = 100  # closed before their last answer, with the keys of their answers
@@ -44,12 +42,9 @@ _TUNNELS: contextvars.ContextVar[bool] = contextvars.ContextVar("tunnels", defau
 class WatchedConnection(ResponseHandler):
     """A connection that counts requests and responses, and knows the keys of its answers.
 
-    Args:
-        loop: The running loop.
-        quiet: Gives how long (s) nothing may come after the last answer before the connection counts as in order.
-        doubt: Called with the keys of all answers that it brought, once it holds a response too many.
-        unjudged: Called with them when it is closed while a response was still to come.
-        clock: s, monotonic.
+    quiet: gives how long (s) nothing may come after the last answer before the connection counts as in order. doubt:
+    called with the keys of all answers that it brought, once it holds a response too many. unjudged: called with them
+    when it is closed while a response was still to come.
     """
 
     def __init__(
@@ -247,13 +242,7 @@ class WatchedConnection(ResponseHandler):
 
 
 class WatchedConnector(aiohttp.TCPConnector):
-    """A pool of watched connections.
-
-    Args:
-        quiet: As of WatchedConnection.
-        doubt: Likewise.
-        options: Those of aiohttp.TCPConnector.
-    """
+    """A pool of watched connections. quiet and doubt: as of WatchedConnection."""
 
     def __init__(self, quiet: Callable[[], float], doubt: Doubt, **options: Any) -> None:
         super().__init__(**options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from yarl import URL
 
@@ -16,15 +16,12 @@ from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.clients.session_client import SessionClient
 from jobs.declare.addresses import is_below, leads_elsewhere
 from jobs.declare.answer_casts import cast_all
-from jobs.declare.coroutine_lookup import Row
+from jobs.declare.coroutine_lookup import CoroutineLookup, Row
 from jobs.declare.lookup import Key
 from jobs.declare.prices import SENT
 from jobs.declare.rates import REQUEST
 from jobs.declare.templates import as_json, as_text
 from jobs.errors import RunStopped, TidegateError
-
-if TYPE_CHECKING:
-    from jobs.declare.coroutine_lookup import CoroutineLookup
 
 
 class CoroutineClient(SessionClient):
@@ -82,9 +79,6 @@ class CoroutineClient(SessionClient):
             return cast_all(self._columns, [answer.get(column.name) for column in self._columns])
         except ValueError as error:
             raise ValueError(self._session.masked(str(error))) from error
-
-    def fallback(self, key: Key) -> None:  # noqa: ARG002  # a coroutine that may answer late has nothing else to say
-        return None
 
 
 class Requests:

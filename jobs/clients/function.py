@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncio_core import AsyncFunction
 from jobs.clients.client import CallFailed, Throttled, failed_by_cancel
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.clients.request_counter import IN_CALL
 from jobs.declare.answer_casts import cast_all
+from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
 from jobs.errors import DeclarationError, TidegateError
-
-if TYPE_CHECKING:
-    from jobs.declare.function_lookup import AsyncFunctionLookup
 
 
 class FunctionClient:

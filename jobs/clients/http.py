@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 from uuid import NAMESPACE_OID, uuid5
 
@@ -23,13 +23,11 @@ from jobs.declare.answer_casts import cast_all
 from jobs.declare.batch import Batch
 from jobs.declare.conditions import Conditions
 from jobs.declare.fingerprint import fingerprint
+from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text, placeholders
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.declare.http_lookup import HttpLookup
 
 NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and .. also the segment before it
 REFUSALS = (400, 413, 422)  # of a whole batch: possibly because of one bad item, or its size
@@ -222,9 +220,6 @@ class HttpClient(SessionClient, BatchingClient):
             if values[place] is None:
                 raise ValueError(f"{self._columns[place].name} is null, and it is required")
         return values
-
-    def fallback(self, key: Key) -> None:  # noqa: ARG002  # an HTTP lookup has nothing to fall back on
-        return None
 
 
 def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any], Any]:

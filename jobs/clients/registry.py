@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from jobs.clients.client import Client
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Client
-    from jobs.declare.lookup import Lookup
 
 
 def client_for(lookup: Lookup, share: int) -> Client:
-    """Make the client of a lookup; the client's libraries are imported here, not earlier.
+    """The client of a lookup, not open yet; its libraries are imported here, not earlier. share: the partition's calls
+    in flight.
 
-    Args:
-        lookup: The declared lookup.
-        share: The partition's share of the calls in flight.
-
-    Returns:
-        A client that is not open yet.
-
-    Raises:
-        DeclarationError: An environment variable that the declaration names is not set, or holds no usable address.
-        TypeError: A kind of lookup that has no client.
+    Raises DeclarationError if an environment variable that the declaration names is not set, or holds no usable
+    address.
     """
     match lookup:
         case HttpLookup():

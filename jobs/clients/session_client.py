@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from jobs.clients.http_session import ServiceSession
-    from jobs.declare.lookup import Key
+from jobs.clients.http_session import ServiceSession
+from jobs.declare.lookup import Key
 
 
 class SessionClient:
@@ -19,6 +16,9 @@ class SessionClient:
     def masked(self, text: str) -> str:
         """`text` with the request's secrets masked."""
         return self._session.masked(text)
+
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # what may answer late has nothing else to say
+        return None
 
     async def open(self) -> None:
         await self._session.open()

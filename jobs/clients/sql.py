@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -17,11 +17,8 @@ from jobs.clients.sql_engine import dispose, engine_for, failure, is_about_a_val
 from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
 from jobs.declare.answer_casts import cast_all
 from jobs.declare.lookup import Key
-from jobs.declare.sql_lookup import BATCHING
+from jobs.declare.sql_lookup import BATCHING, SqlLookup
 from jobs.errors import DeclarationError, TidegateError
-
-if TYPE_CHECKING:
-    from jobs.declare.sql_lookup import SqlLookup
 
 
 class SqlClient(BatchingClient):

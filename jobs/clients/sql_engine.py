@@ -7,8 +7,9 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -16,13 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from jobs.clients.client import CallFailed
 from jobs.declare.env import resolve
-from jobs.declare.sql_lookup import shown_address
+from jobs.declare.sql_lookup import SqlLookup, shown_address
 from jobs.errors import AccessRefused, DeclarationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jobs.declare.sql_lookup import SqlLookup
 
 ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, no privilege
 # connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time limit, system

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from jobs.clients.sql_engine import dispose, engine_for, may_pass, missing_file, one_line, without_password
 from jobs.clients.sql_statements import one_key
-from jobs.declare.sql_lookup import shown_address
+from jobs.declare.sql_lookup import SqlLookup, shown_address
 from jobs.errors import DeclarationError, RunStopped
-
-if TYPE_CHECKING:
-    from jobs.declare.sql_lookup import SqlLookup
 
 
 async def inspect(lookup: SqlLookup) -> None:

@@ -7,15 +7,13 @@ import decimal
 import ipaddress
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from jobs.declare.lookup import Key
-    from jobs.declare.sql_lookup import SqlLookup
+from jobs.declare.lookup import Key
+from jobs.declare.sql_lookup import SqlLookup
 
 ROWS_PER_KEY = 3  # in a query for many keys: more mean that keys are not unique, and could fill the memory
 PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, list, dict)

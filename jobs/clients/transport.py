@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import getproxies_environment, proxy_bypass
 
 from yarl import URL
 
-from jobs.declare.env import resolve
+from jobs.declare.env import Env, resolve
+from jobs.declare.services import Service
 from jobs.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from jobs.declare.env import Env
-    from jobs.declare.services import Service
 
 
 class Transport:

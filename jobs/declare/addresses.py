@@ -12,14 +12,8 @@ DECODINGS = 4  # a proxy, the server and its framework may each decode the path 
 
 
 def leads_elsewhere(path: str) -> bool:
-    """Check a path for `.` and `..` segments.
-
-    Args:
-        path: A path as it is sent, percent-encoded.
-
-    Returns:
-        Whether a server may take a segment for `.` or `..`: as sent or after decoding, with a backslash as separator,
-        or with parameters after a semicolon.
+    """Whether a server may take a segment of a path, percent-encoded as it is sent, for `.` or `..`: as sent or after
+    decoding, with a backslash as separator, or with parameters after a semicolon.
     """
     if "." not in path and "%" not in path:
         return False
@@ -33,15 +27,7 @@ def leads_elsewhere(path: str) -> bool:
 
 
 def is_below(base: str, url: URL) -> bool:
-    """Check that every server takes a URL for the base address or one below it.
-
-    Args:
-        base: Scheme, host, port and path, without a trailing slash.
-        url: The URL of a request.
-
-    Returns:
-        Whether the URL has the origin of the base and a path below its path.
-    """
+    """Whether every server takes a URL for the base address (without a trailing slash) or one below it."""
     declared = URL(base)
     path = declared.raw_path.rstrip("/")
     try:
@@ -52,17 +38,9 @@ def is_below(base: str, url: URL) -> bool:
 
 
 def with_parameter(page: URL, parameter: str, value: str) -> URL:
-    """Set a query parameter.
+    """The URL with a query parameter at its end, in place of earlier ones of its name.
 
     The other parameters keep their encoding character by character, because services decode `+` in different ways.
-
-    Args:
-        page: A URL.
-        parameter: Name of the parameter; earlier values of it are removed.
-        value: Its value, not encoded.
-
-    Returns:
-        The URL with the parameter at its end.
     """
     address, _, query = str(page).partition("?")
     others = [part for part in query.split("&") if part and unquote_plus(part.partition("=")[0]) != parameter]
@@ -71,14 +49,8 @@ def with_parameter(page: URL, parameter: str, value: str) -> URL:
 
 
 def path_secrets(base: str, shown: str) -> tuple[str, ...]:
-    """List the texts of a base address that must not be shown.
-
-    Args:
-        base: The whole address.
-        shown: The part of it that may be shown, from its start.
-
-    Returns:
-        The address, its path, and segments of it that may be tokens, also encoded and decoded; the longest first.
+    """The texts of a base address that must not be shown, the longest first: the address, its path, and segments of it
+    that may be tokens, also encoded and decoded. shown: the start of it that may be shown.
     """
     path = base.removeprefix(shown)
     parts = [base, path, *(part for part in path.split("/") if any(map(str.isdigit, part)))] if path else []

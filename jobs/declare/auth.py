@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
@@ -36,9 +35,6 @@ class ApiKey:
         if self.query == "":
             raise DeclarationError("auth: query is empty; it must name a query parameter, as api_key, or be None.")
 
-    def variables(self) -> Iterator[Env]:
-        yield self.key
-
 
 @dataclass(frozen=True)
 class Bearer:
@@ -52,9 +48,6 @@ class Bearer:
 
     def __post_init__(self) -> None:
         _require_names("bearer", token=self.token)
-
-    def variables(self) -> Iterator[Env]:
-        yield self.token
 
 
 @dataclass(frozen=True)
@@ -71,9 +64,6 @@ class Basic:
 
     def __post_init__(self) -> None:
         _require_names("basic", user=self.user, password=self.password)
-
-    def variables(self) -> Iterator[Env]:
-        yield from (self.user, self.password)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +96,6 @@ class OAuth2ClientCredentials:
             raise DeclarationError(f"auth: client_auth is {self.client_auth!r}; it must be one of: header, body.")
         if self.refresh_before < timedelta(0):
             raise DeclarationError(f"auth: refresh_before is {self.refresh_before}; it must be 0 or more.")
-
-    def variables(self) -> Iterator[Env]:
-        yield from (value for value in (self.token_url,) if isinstance(value, Env))
-        yield from (self.client_id, self.client_secret)
 
 
 Auth = ApiKey | Bearer | Basic | OAuth2ClientCredentials

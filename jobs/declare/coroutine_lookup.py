@@ -9,11 +9,10 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from jobs.declare.conditions import Conditions
 from jobs.declare.lookup import Lookup
-from jobs.declare.services import Outage, Service
+from jobs.declare.services import Service
 from jobs.declare.type_checks import require_type, require_types
 from jobs.errors import DeclarationError
 
@@ -148,24 +147,8 @@ class CoroutineLookup(Lookup):
         return self.timeout or self.attempt_timeout  # it may make several requests
 
     @property
-    def concurrency(self) -> int:
-        return self.service.max_concurrency
-
-    @property
-    def service_name(self) -> str:
-        return self.service.name
-
-    @property
     def service_key(self) -> tuple[str, str]:
         return "http", self.service.name  # an HttpLookup may call the same service
-
-    @property
-    def address(self) -> str:
-        return urlsplit(self.service.base_url).netloc.rpartition("@")[2]
-
-    @property
-    def outage_rule(self) -> Outage:
-        return self.service.outage
 
     def request_facts(self) -> dict[str, Any]:
         """The function counts by its name; `version` marks a changed body."""

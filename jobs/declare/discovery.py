@@ -48,19 +48,13 @@ def declared_in(module: str) -> list[Discovered]:
 
 
 def discover(package: str) -> list[Discovered]:
-    """Every enrichment of a package, in the order of its modules.
-
-    Raises:
-        DeclarationError: There is no such package, or one of its modules cannot be loaded.
-    """
+    """Every enrichment of a package, in the order of its modules. Raises DeclarationError."""
     return _once(one for module in modules_of(package) for one in declared_in(module))
 
 
 def discover_named(package: str, name: str) -> Discovered:
-    """The enrichment of the package with this name; for `module:name`, of any package.
-
-    Raises:
-        DeclarationError: None or several have the name.
+    """The enrichment of the package with this name; for `module:name`, of any package. Raises DeclarationError if none
+    or several have the name.
     """
     if ":" in name:
         return Discovered(name, load(name))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
 
 from jobs.declare.type_checks import require_types
 from jobs.errors import DeclarationError
@@ -31,6 +33,12 @@ class Env:
                 "set it where Dagster, or this command, is started."
             )
         return value
+
+
+def variables_in(declared: Any) -> Iterator[Env]:
+    """Those that stand in the fields of a declared value, in order."""
+    values = (getattr(declared, field.name) for field in fields(declared))
+    yield from (value for value in values if isinstance(value, Env))
 
 
 def resolve(value: str | Env) -> str:

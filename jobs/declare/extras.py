@@ -17,12 +17,9 @@ EXTRAS = {
 
 
 def require_extra(extra: str, asking: str, purpose: str = "") -> None:
-    """Check that an extra is installed. Raises DeclarationError with the command that installs it.
+    """Raise DeclarationError, with the command that installs it, if an extra is not installed.
 
-    Args:
-        extra: One of EXTRAS.
-        asking: The feature that needs it, as the start of the sentence.
-        purpose: The purpose, such as "count the keys".
+    asking: the feature that needs it, as the start of the sentence. purpose: such as "count the keys".
     """
     name, module = EXTRAS[extra]
     if importlib.util.find_spec(module) is None:

@@ -47,21 +47,5 @@ class AsyncFunctionLookup(Lookup):
                 "or what makes such an object without arguments. A coroutine is a lookup by @lookup."
             )
 
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        return tuple(self.rate)
-
-    @property
-    def concurrency(self) -> int:
-        return self.max_concurrency
-
-    @property
-    def service_name(self) -> str:
-        return self.name
-
-    @property
-    def outage_rule(self) -> Outage:
-        return self.outage
-
     def request_facts(self) -> dict[str, Any]:
         return super().request_facts() | {"function": self.function}

@@ -6,22 +6,18 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
 from jobs.declare.auth import ApiKey
 from jobs.declare.batch import Batch, Pages
 from jobs.declare.conditions import Conditions
+from jobs.declare.env import Env
 from jobs.declare.fingerprint import WHERE_DECLARED
 from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Lookup
-from jobs.declare.services import Outage, Service
+from jobs.declare.services import Service
 from jobs.declare.templates import JsonTemplate, placeholders
 from jobs.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from jobs.declare.env import Env
-
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 METHODS = ("GET", "POST", "PUT")
@@ -248,25 +244,8 @@ class HttpLookup(Lookup):
         return self.idempotent or self.idempotency_header is not None
 
     @property
-    def concurrency(self) -> int:
-        return self.service.max_concurrency
-
-    @property
     def batch_size(self) -> int:
         return 1 if self.batch is None else self.batch.max_items
-
-    @property
-    def service_name(self) -> str:
-        return self.service.name
-
-    @property
-    def address(self) -> str:
-        parts = urlsplit(self.service.base_url)
-        return parts.netloc.rpartition("@")[2]
-
-    @property
-    def outage_rule(self) -> Outage:
-        return self.service.outage
 
     def request_facts(self) -> dict[str, Any]:
         facts = {"service": self.service.request_facts(), "request": self.request, "miss_when": self.miss_when}

@@ -22,9 +22,7 @@ def load(reference: str) -> Enrichment:
 
 def from_yaml(path: Path, key: str = "attributes") -> Enrichment:
     """The enrichment that stands in a YAML file below a key. A service that is a name stands in `services/NAME.yaml`.
-
-    Raises:
-        DeclarationError: The file cannot be read, or what it declares is wrong.
+    Raises DeclarationError.
     """
     plain = _read(path).get(key)
     if not isinstance(plain, dict):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from urllib.parse import urlsplit
 
 from jobs.declare.adaptive import Adaptive
 from jobs.declare.budgets import Budget
@@ -170,9 +171,14 @@ class Lookup:
         return read_ddl(self.returns)
 
     @property
+    def _system(self) -> Any:
+        """What declares its name and limits: the service of a lookup over HTTP, else the lookup itself."""
+        return self.http_service or self
+
+    @property
     def concurrency(self) -> int:
         """Calls in flight over all tasks of a run."""
-        raise NotImplementedError
+        return int(self._system.max_concurrency)
 
     @property
     def longest_call(self) -> float | None:
@@ -192,7 +198,7 @@ class Lookup:
     @property
     def service_name(self) -> str:
         """The service's name in messages."""
-        raise NotImplementedError
+        return str(self._system.name)
 
     @property
     def service_key(self) -> tuple[str, str]:
@@ -202,7 +208,7 @@ class Lookup:
     @property
     def address(self) -> str:
         """The service's address without secrets; empty if unknown."""
-        return ""
+        return "" if self.http_service is None else urlsplit(self.http_service.base_url).netloc.rpartition("@")[2]
 
     @property
     def prices(self) -> tuple[PriceFacts, ...]:
@@ -212,7 +218,7 @@ class Lookup:
     @property
     def rates(self) -> tuple[Rate, ...]:
         """The service's rates."""
-        return () if self.http_service is None else tuple(self.http_service.rate)
+        return tuple(getattr(self._system, "rate", ()))
 
     @property
     def adaptive(self) -> Adaptive | None:
@@ -241,7 +247,8 @@ class Lookup:
 
     @property
     def outage_rule(self) -> Outage:
-        raise NotImplementedError
+        found: Outage = self._system.outage
+        return found
 
     def request_facts(self) -> dict[str, Any]:
         """The facts that a raw answer depends on, without secrets; each kind of lookup adds its own. The ledger answers

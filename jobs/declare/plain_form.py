@@ -20,7 +20,7 @@ from jobs.declare.env import Env
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
-from jobs.declare.type_checks import annotations_of
+from jobs.declare.type_checks import annotations_of, members_of
 from jobs.errors import DeclarationError
 
 LOOKUPS: dict[str, type[Lookup]] = {"http": HttpLookup, "sql": SqlLookup}
@@ -37,7 +37,7 @@ def enrichment_of(plain: Mapping[str, Any]) -> Enrichment:
 
 
 def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a branch per kind of value
-    members = [one for one in _members(kind) if one is not types.NoneType]
+    members = [one for one in members_of(kind) if one is not types.NoneType]
     if value is None:
         return None
     if Env in members and isinstance(value, Mapping) and set(value) == {"env"}:
@@ -82,7 +82,7 @@ def _read_lookup(value: Any, where: str) -> Lookup:
 
 
 def _made(plain: Mapping[str, Any], declared: type, where: str) -> Any:
-    kinds = {field.name: annotations_of(declared).get(field.name, Any) for field in _fields(declared)}
+    kinds = {field.name: annotations_of(declared).get(field.name, Any) for field in dataclasses.fields(declared)}
     for name in plain:
         if name not in kinds:
             close = difflib.get_close_matches(str(name), kinds, n=1)
@@ -110,14 +110,6 @@ def _seconds(value: Any, where: str) -> float:
     if duration is None:
         raise DeclarationError(f"{where} is {value!r}; write a duration, as 200ms, 30s, 5m, 2h or 180d.")
     return float(duration[1]) * UNITS[duration[2]]
-
-
-def _fields(declared: type) -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(declared) if field.init]
-
-
-def _members(kind: Any) -> tuple[Any, ...]:
-    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
 
 
 def _is_declared_class(kind: Any) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from jobs.declare.adaptive import Adaptive, check_adaptive
 from jobs.declare.auth import Auth
 from jobs.declare.budgets import Budget, check_budgets
-from jobs.declare.env import Env, resolve
+from jobs.declare.env import Env, resolve, variables_in
 from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.prices import Price, check_prices
 from jobs.declare.rates import Rate, check_rates
@@ -185,9 +185,8 @@ class Service:
 
     def variables(self) -> Iterator[Env]:
         """The environment variables of a request."""
-        reached = (self.url, self.proxy, self.ca, self.client_certificate, self.client_key)
-        yield from (value for value in reached if isinstance(value, Env))
-        yield from self.auth.variables() if self.auth else ()
+        yield from variables_in(self)
+        yield from variables_in(self.auth) if self.auth else ()
 
     def request_facts(self) -> dict[str, Any]:
         """The facts that a stored answer depends on."""

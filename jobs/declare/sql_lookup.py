@@ -140,14 +140,6 @@ class SqlLookup(Lookup):
         return self.attempt_timeout or self.timeout
 
     @property
-    def rates(self) -> tuple[Rate, ...]:
-        return tuple(self.rate)
-
-    @property
-    def concurrency(self) -> int:
-        return self.max_concurrency
-
-    @property
     def service_name(self) -> str:
         return f"{self.name} database"
 
@@ -156,10 +148,6 @@ class SqlLookup(Lookup):
         import sqlalchemy
 
         return shown_address(sqlalchemy.make_url(resolve(self.url)))
-
-    @property
-    def outage_rule(self) -> Outage:
-        return self.outage
 
     def request_facts(self) -> dict[str, Any]:
         """The batch size is not part of it, because it does not change answers."""

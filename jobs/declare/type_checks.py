@@ -82,13 +82,13 @@ def annotations_of(declared: type) -> dict[str, Any]:
     return found
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
+def members_of(kind: Any) -> tuple[Any, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
 
 
 def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
     """The innermost part that does not fit, or None."""
-    if len(members := _members(kind)) > 1:
+    if len(members := members_of(kind)) > 1:
         found = [_misfit(where, value, one) for one in members]
         inner = [one for one in found if one is not None and one[0] != where]
         return None if None in found else (*inner, (where, value, kind))[0]
@@ -134,7 +134,7 @@ def _parts(where: str, value: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
 def _names(kind: Any) -> list[str]:
     """The required type in words."""
     names = []
-    for one in _members(kind):
+    for one in members_of(kind):
         wanted = typing.get_origin(one) or one
         name = NAMES.get(wanted) or _with_article(getattr(wanted, "__name__", str(wanted)))
         names.append("a pair" if not _is_long(one) and len(typing.get_args(one)) == 2 else name)

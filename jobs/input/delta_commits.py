@@ -6,13 +6,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.declare.calendar import is_day
 from jobs.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from jobs.input.delta import DeltaInput
+from jobs.input.delta import DeltaInput
 
 LOG = "_delta_log"
 NAME = "?" * 20 + ".json"  # of a commit, as a glob: its version in 20 digits

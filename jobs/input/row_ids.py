@@ -7,19 +7,16 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
+from jobs.input.day import InputDay
 from jobs.input.row_comparison import Flags, ParquetRows, repeated
 from jobs.storage import durable
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.input.day import InputDay
 
 
 def rows_of(input_day: InputDay) -> ParquetRows:

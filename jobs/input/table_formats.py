@@ -13,11 +13,8 @@ CURES = {"a Delta": 'Input(format="delta")', "an Iceberg": 'Input(format="iceber
 
 
 def refuse_table_formats(folder: str, root: str) -> None:
-    """Raise DeclarationError if the files of a day belong to a Delta, Iceberg or Hudi table.
-
-    Args:
-        folder: The day's folder; it need not exist.
-        root: The input's folder, which contains the days' folders.
+    """Raise DeclarationError if the files of a day belong to a Delta, Iceberg or Hudi table. folder: the day's, which
+    need not exist, in `root`.
     """
     places = [folder]
     if not is_url(folder):  # the walk up from a day passes its root, but not where a link leads

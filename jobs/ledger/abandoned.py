@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from jobs.errors import LedgerError
-from jobs.ledger.store import NO_FOLDERS
+from jobs.ledger.store import NO_FOLDERS, LedgerFolder
 from jobs.storage.stored_files import error_text
-
-if TYPE_CHECKING:
-    from jobs.ledger.store import LedgerFolder
 
 RUNS = "runs"  # <folder>/runs/<run_id>/: working files of one run
 ABANDONED = timedelta(days=2)  # without a heartbeat, which a living run writes every few seconds

@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,11 +36,8 @@ from jobs.ledger.generations import (
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.merging import SortedFile, in_order, merged
 from jobs.ledger.scan import read_parts
-from jobs.ledger.store import PARTS, ForeignFile, as_parquet
+from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder, as_parquet
 from jobs.storage.stored_files import error_text
-
-if TYPE_CHECKING:
-    from jobs.ledger.store import LedgerFolder
 
 GRACE = timedelta(days=1)
 DEBRIS = timedelta(days=2)  # files that no generation names: longer than any compaction takes
@@ -67,15 +63,7 @@ def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | Non
     Drops records that no longer affect their key: answers that were refreshed or have a newer one, marks of calls whose
     answer is stored, and marks of refreshes over 30 days old. Answers beyond their time to live stay. Safe beside
     running jobs, readers and other compactions, if `grace` is longer than a reader takes. Memory: about two million
-    records, or some GB.
-
-    Args:
-        folder: The folder of one lookup's answers.
-        grace: How long obsolete files stay for readers that listed them before.
-        now_us: The time, in µs since the epoch; by default that of this host.
-
-    Raises:
-        LedgerError: Something cannot be read or written; nothing changes then.
+    records, or some GB. Raises LedgerError if something cannot be read or written; nothing changes then.
     """
     now_us = _now(now_us)
     known = known_generations(folder)
@@ -186,7 +174,6 @@ def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> Compact
 # -- obsolete files ----------------------------------------------------------------------------------------------------
 def sweep(folder: LedgerFolder, grace: timedelta, now_us: int, debris: timedelta = DEBRIS) -> int:
     """Delete parts compacted and generations replaced over `grace` ago, and leftovers of a crash over `debris` ago.
-
     Returns the number of deleted files.
     """
     try:

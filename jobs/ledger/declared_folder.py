@@ -1,15 +1,21 @@
-"""The folder that a declared lookup keeps its answers in."""
+"""The folder that a declared lookup keeps its answers in, by the fingerprint of its request: only its change repeats
+calls.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jobs.ledger.requests import request_fingerprint
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.fingerprint import fingerprint
+from jobs.declare.lookup import Lookup
 from jobs.ledger.store import LedgerFolder
 
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
+
+def request_fingerprint(lookup: Lookup) -> str:
+    """16 hex digits, the same in every process, of kind, names of keys, service, request, miss conditions and version.
+
+    Not of returns, paths, limits, prices, retries, concurrency, times to live, policies or auth.
+    """
+    return fingerprint(lookup.request_facts())
 
 
 def declared_folder(enrichment: Enrichment, lookup: Lookup) -> LedgerFolder | None:

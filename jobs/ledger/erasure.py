@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,11 +24,8 @@ from jobs.ledger.generations import (
 )
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.scan import KeySet
-from jobs.ledger.store import PARTS, ForeignFile, as_parquet
+from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder, as_parquet
 from jobs.storage.stored_files import error_text
-
-if TYPE_CHECKING:
-    from jobs.ledger.store import LedgerFolder
 
 AT_MOST = 5  # times that a compaction may be first
 AT_ONCE = timedelta(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +14,7 @@ from jobs.ledger.compaction import open_compacted
 from jobs.ledger.generations import COMPACTED, CompactedFile, contents
 from jobs.ledger.scan import read_parts
 from jobs.ledger.selection import VANISHED_AT_MOST
-
-if TYPE_CHECKING:
-    from jobs.ledger.store import LedgerFolder
+from jobs.ledger.store import LedgerFolder
 
 RUNS = "refresh-"  # how the runs of parts with marks are named
 EXPIRED = "expired"

@@ -15,14 +15,11 @@ import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.errors import LedgerError
-from jobs.ledger.store import FORMAT, LIST_TRIES
+from jobs.ledger.store import FORMAT, LIST_TRIES, LedgerFolder
 from jobs.storage.stored_files import error_text
-
-if TYPE_CHECKING:
-    from jobs.ledger.store import LedgerFolder
 
 COMPACTED = "compacted"
 COMPLETE = "complete.json"

@@ -20,12 +20,7 @@ JOURNAL = ".journal"
 
 
 class Journal:
-    """The journal of one part, created by the first answers. Used by one thread.
-
-    Args:
-        path: A new file.
-        metadata: Marks its format.
-    """
+    """The journal of one part, created by the first answers. Used by one thread. metadata: marks its format."""
 
     def __init__(self, path: Path, metadata: Mapping[bytes, bytes]) -> None:
         self._path = path

@@ -21,10 +21,7 @@ COPY_BYTES = 1 << 24
 
 
 def write_keyed(path: str, table: pa.Table) -> None:
-    """Write the table (with unique texts in its column `key`) to a path or a URL in one write.
-
-    Raises LedgerError if the write fails.
-    """
+    """Write the table (with unique texts in its column `key`) to a path or a URL in one write. Raises LedgerError."""
     hashes = key_hashes(table[KEY].to_pylist())
     order = np.argsort(hashes, kind="stable")
     columns = {name: table[name].combine_chunks().take(pa.array(order)) for name in table.column_names}

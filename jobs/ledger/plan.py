@@ -17,7 +17,7 @@ class LedgerPlan:
 
     root: str  # absolute folder or URL
     lookup: str
-    fingerprint: str  # of the request: jobs/ledger/requests.py
+    fingerprint: str  # of the request: jobs/ledger/declared_folder.py
     run_id: str  # names this run's parts: parts/<run_id>/<partition>-<attempt>-<seq>.parquet
     ttl: Ttl  # already FOR_EVER where the run ignores it
     flush_rows: int

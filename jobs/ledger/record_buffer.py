@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from jobs.declare.lookup import Key
 from jobs.ledger.answers import LARGEST, OUTCOMES, SCHEMA, StoredOutcome
 from jobs.ledger.keys import joined, texts_in
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Key
 
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 assert _CODES["ok"] == 0
@@ -65,9 +62,8 @@ class Columns:
         self._answered_at.frombytes(_octets(answered_at))
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:
-        """The records in order; append nothing afterwards. hidden: with a digest of each key.
-
-        Raises ValueError for a response that is not UTF-8.
+        """The records in order; append nothing afterwards. hidden: with a digest of each key. Raises ValueError for a
+        response that is not UTF-8.
         """
         codes = pa.array(np.frombuffer(self._outcomes, np.uint8))
         columns = [

@@ -10,17 +10,15 @@ and refreshes count. Its age is unknown, so it is never within a limited time to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import OUTCOMES
-
-if TYPE_CHECKING:
-    from jobs.declare.ledger_settings import Ttl
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

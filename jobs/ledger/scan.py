@@ -6,7 +6,6 @@ import bisect
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +14,7 @@ import pyarrow.parquet as pq
 
 from jobs.ledger.answers import ENCODED, SCHEMA
 from jobs.ledger.generations import COMPACTED, CompactedFile, Contents
-from jobs.ledger.store import PARTS, ForeignFile
-
-if TYPE_CHECKING:
-    from jobs.ledger.store import LedgerFolder
+from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 
 AT_ONCE = 8  # parts read at once: on an object store each costs its latency
 ROWS_AT_ONCE = 1 << 16  # rows of small parts searched together, or as many as wanted keys

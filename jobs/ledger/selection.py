@@ -8,20 +8,18 @@ only of row groups with a hit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, taken
 from jobs.ledger.generations import Contents, contents
 from jobs.ledger.resolution import decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
-
-if TYPE_CHECKING:
-    from jobs.declare.ledger_settings import Ttl
-    from jobs.ledger.store import LedgerFolder
+from jobs.ledger.store import LedgerFolder
 
 VANISHED_AT_MOST = 5  # times that compactions may delete files during one read
 

@@ -212,9 +212,7 @@ class LedgerFolder:
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
         """The existing parts as `<run_id>/<name>.parquet`, and journals, sorted; optionally of one run, with this
-        prefix of the name.
-
-        "3-" selects the parts of partition 3, "3-0-" those of its first attempt.
+        prefix of the name: "3-" for partition 3, "3-0-" for its first attempt.
         """
         found = self.parts_among(self.files(PARTS if run_id is None else f"{PARTS}/{run_id}"))
         return [part for part in found if part.rpartition("/")[2].startswith(prefix)]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
+from jobs.declare.fingerprint import plain
+from jobs.declare.lookup import Lookup
 from jobs.errors import LedgerError
-from jobs.ledger.requests import request_facts
+from jobs.ledger.store import LedgerFolder
 from jobs.storage.stored_files import error_text
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.store import LedgerFolder
 
 NOTE = "request.json"
 LONGEST = 60  # displayed characters of a value
@@ -23,7 +21,7 @@ LONGEST = 60  # displayed characters of a value
 
 def write_request(folder: LedgerFolder, lookup: Lookup) -> None:
     """Write the request beside the answers; it is the same each time. Raises LedgerError."""
-    folder.replace(NOTE, json.dumps(request_facts(lookup), sort_keys=True).encode())
+    folder.replace(NOTE, json.dumps(plain(lookup.request_facts()), sort_keys=True).encode())
 
 
 def read_request(folder: LedgerFolder) -> dict[str, Any] | None:

@@ -8,18 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from jobs.declare.lookup import Key
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredOutcome
+from jobs.ledger.journal import Journal
 from jobs.ledger.record_buffer import Columns
 from jobs.ledger.store import LedgerFolder
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Key
-    from jobs.ledger.journal import Journal
 
 _log = logging.getLogger("tidegate.ledger")
 

@@ -23,21 +23,13 @@ STALE = 0.9  # a latency that stayed over this share though the limit was cut is
 
 @dataclass
 class Seen:
-    """What calls told since the last report.
-
-    Attributes:
-        answered: Answered calls.
-        seconds: The sum of their latencies.
-        refused: Calls that the service throttled.
-        failed: Calls without an answer, by transient errors or their time limit.
-        lost: The sum of the seconds of refused and failed calls.
-    """
+    """What calls told since the last report."""
 
     answered: int = 0
-    seconds: float = 0.0
-    refused: int = 0
-    failed: int = 0
-    lost: float = 0.0
+    seconds: float = 0.0  # the sum of their latencies
+    refused: int = 0  # calls that the service throttled
+    failed: int = 0  # without an answer, by transient errors or their time limit
+    lost: float = 0.0  # the sum of the seconds of refused and failed calls
 
     def add(self, other: Seen) -> None:
         """Take all that another report told."""
@@ -46,15 +38,7 @@ class Seen:
 
 
 class AdaptiveLimit:
-    """The calls in flight of one run at one service.
-
-    Args:
-        at_least: The limit to begin with, and never less.
-        at_most: The highest limit.
-
-    Attributes:
-        limit: The calls in flight that may be.
-    """
+    """The calls in flight of one run at one service: at_least to begin with, and never less."""
 
     def __init__(self, at_least: int, at_most: int) -> None:
         self._at_least, self.at_most = at_least, at_most

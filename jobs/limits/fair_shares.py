@@ -8,12 +8,7 @@ from collections.abc import Sequence
 def fair_shares(total: int, wants: Sequence[int]) -> list[int]:
     """Divide `total` so that nobody gets more than they want, and the least share is as large as can be.
 
-    Args:
-        total: The amount to divide, 0 or more.
-        wants: The amount that each could use, in order of arrival; the remainder of a division goes to the first ones.
-
-    Returns:
-        A share for each; together at most `total`.
+    wants: in order of arrival; the remainder of a division goes to the first ones.
     """
     given = [0] * len(wants)
     left = total
@@ -33,10 +28,7 @@ def useful_shares(total: int, wants: Sequence[int], least: int) -> list[int]:
     """Like fair_shares; but where a fair share is less than a call needs to start, as many as can call get the shares,
     in order of arrival, and the others wait for them. Otherwise all would wait for each other.
 
-    Args:
-        total: The amount to divide, 0 or more.
-        wants: The amount that each could use. Less than `least` is in use, and no call is to start with it.
-        least: The amount that a call needs, 1 or more.
+    wants: less than `least`, what a call needs, is in use, and no call is to start with it.
     """
     fair = fair_shares(total, wants)
     calling = [place for place, want in enumerate(wants) if want >= least]

@@ -11,7 +11,8 @@ import json
 import random
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,12 +39,9 @@ def since_start() -> float:
 
 
 class FileStore:
-    """A LimitStore on a file of this machine's own disk.
+    """A LimitStore on a file of this machine's own disk, which is created if it is missing.
 
-    Args:
-        path: Path of the file; it is created if it is missing.
-        patience: The longest wait for a lock, in seconds.
-        clock: Seconds, the same for all processes of the machine.
+    patience: the longest wait for a lock, in s. clock: s, the same for all processes of the machine.
     """
 
     def __init__(self, path: str, *, patience: float, clock: Callable[[], float] = since_start) -> None:
@@ -109,11 +107,10 @@ class FileStore:
         return self._connection
 
 
-class _errors:  # noqa: N801  # read as a word of the with statement
-    """Turns errors of SQLite and the disk into StoreLost."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.Error | OSError):
-            raise StoreLost(f"the file of the limits cannot be used ({error})") from error
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn errors of SQLite and the disk into StoreLost."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreLost(f"the file of the limits cannot be used ({error})") from error

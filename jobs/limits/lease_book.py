@@ -28,69 +28,41 @@ ROUGHLY = 0.02  # of a window; what goes out of use within it is noted as one
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of a service.
+    """A limit of a service."""
 
-    Attributes:
-        amount: Calls in flight, or units per window.
-        window: Length of the window in seconds; 0 for calls in flight, infinite for a budget.
-    """
-
-    amount: int
-    window: float = 0.0
+    amount: int  # calls in flight, or units per window
+    window: float = 0.0  # s; 0 for calls in flight, infinite for a budget
 
 
 @dataclass(frozen=True)
 class Claim:
-    """An owner's report on one limit at a heartbeat.
+    """An owner's report on one limit at a heartbeat."""
 
-    Attributes:
-        limit: The limit that it declares; the strictest one of all present owners applies.
-        keeps: The amount that it uses or continues to use; it returns the rest of its part.
-        wants: The amount that it could use.
-        least: The amount that a call needs to start.
-    """
-
-    limit: Limit
-    keeps: int
-    wants: int
-    least: int = 1
+    limit: Limit  # that it declares; the strictest one of all present owners applies
+    keeps: int  # the amount that it uses or continues to use; it returns the rest of its part
+    wants: int  # the amount that it could use
+    least: int = 1  # the amount that a call needs to start
 
 
 @dataclass(frozen=True)
 class Share:
-    """An owner's part of a limit.
+    """An owner's part of a limit."""
 
-    Attributes:
-        has: The amount that the owner may use from now on.
-        target: The amount to which it should reduce its part, or to which the part will grow once others returned
-            theirs.
-        free: The amount that no owner has.
-    """
-
-    has: int
-    target: int
-    free: int = field(default=0, compare=False)
+    has: int  # the owner may use it from now on
+    target: int  # to which it should reduce its part, or to which the part will grow once others returned theirs
+    free: int = field(default=0, compare=False)  # no owner has it
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a heartbeat.
+    """The answer to a heartbeat."""
 
-    Attributes:
-        shares: The owner's parts, by limit.
-        ttl: Seconds for which they are valid, from the moment of the heartbeat.
-        gate: Open, closed, or probe: this owner may make one call to test the service.
-        closed_for: Seconds after which to ask about a closed gate again.
-        reason: The reason for which a run closed the gate.
-        adapted: Whether the calls in flight are fewer than allowed, because the service bears no more.
-    """
-
-    shares: dict[str, Share]
-    ttl: float
-    gate: str = OPEN
-    closed_for: float = 0.0
-    reason: str = ""
-    adapted: bool = False
+    shares: dict[str, Share]  # the owner's parts, by limit
+    ttl: float  # s for which they are valid, from the moment of the heartbeat
+    gate: str = OPEN  # PROBE: this owner may make one call to test the service
+    closed_for: float = 0.0  # s after which to ask about a closed gate again
+    reason: str = ""  # for which a run closed the gate
+    adapted: bool = False  # the calls in flight are fewer than allowed, because the service bears no more
 
 
 @dataclass
@@ -121,9 +93,7 @@ class _Pause:
 class LeaseBook:
     """The book of one service. Times are seconds by the monotonic clock of its store.
 
-    Args:
-        state: The result of `state`; None for an empty book.
-        amounts: The amount of each limit; by default the strictest one that the present owners declare.
+    amounts: of each limit; by default the strictest one that the present owners declare.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, *, amounts: Mapping[str, int] | None = None) -> None:
@@ -145,17 +115,9 @@ class LeaseBook:
         }
 
     def heartbeat(self, owner: str, claims: Mapping[str, Claim], *, now: float, ttl: float, name: str = "") -> Answer:
-        """Record an owner's claims and renew its lease.
+        """Record an owner's claims, by limit, and renew its lease for `ttl` s. Returns its parts from now on.
 
-        Args:
-            owner: An id that no other owner ever has.
-            claims: The claims, by limit.
-            now: Seconds; not before the owner sent the heartbeat.
-            ttl: Time to live of the lease, in seconds.
-            name: The owner's display name.
-
-        Returns:
-            The owner's parts from now on.
+        owner: an id that no other owner ever has. now: not before the owner sent the heartbeat. name: for display.
         """
         self.expire(now)
         known = self._owners.setdefault(owner, _Owner(now + ttl, now, name))

@@ -18,31 +18,16 @@ class LeaseHolder:
 
     The time to live counts from before the heartbeat, so it ends no later here than in the book. A reported reduction
     takes effect at once, whether an answer arrives or not.
-
-    Attributes:
-        limits: The declared limits, by name.
-        until: The end of the leases, by the owner's clock.
-        shares: The owner's parts, by limit.
-        gate: The state of the gate in the last answer.
-        reason: The reason for which it is not open.
     """
 
-    limits: Mapping[str, Limit]
-    until: float = -math.inf
-    shares: dict[str, Share] = field(default_factory=dict)
-    gate: str = OPEN
-    reason: str = ""
+    limits: Mapping[str, Limit]  # those declared, by name
+    until: float = -math.inf  # the end of the leases, by the owner's clock
+    shares: dict[str, Share] = field(default_factory=dict)  # the owner's parts, by limit
+    gate: str = OPEN  # in the last answer
+    reason: str = ""  # for which it is not open
 
     def ask(self, in_use: Mapping[str, int], wants: Mapping[str, int]) -> dict[str, Claim]:
-        """Make the claims of a heartbeat. Reductions take effect at once.
-
-        Args:
-            in_use: The amounts in use, which cannot be returned now, by limit.
-            wants: The amounts that could be used, by limit.
-
-        Returns:
-            The claims, by limit.
-        """
+        """The claims of a heartbeat, by limit; reductions take effect at once. in_use: what cannot be returned now."""
         claims = {}
         for name, limit in self.limits.items():
             share = self.shares.get(name, NOTHING)

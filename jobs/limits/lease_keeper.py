@@ -13,17 +13,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from jobs.limits.adaptive_limit import AdaptiveLimit, Seen
 from jobs.limits.lease_book import CLOSED, OPEN, Answer, Claim, LeaseBook
 from jobs.limits.lease_holder import NOTHING, LeaseHolder
-from jobs.limits.limits_plan import CALLS
-from jobs.limits.store import StoreLost
-
-if TYPE_CHECKING:
-    from jobs.limits.limits_plan import ServiceLimits
-    from jobs.limits.store import LimitStore
+from jobs.limits.limits_plan import CALLS, ServiceLimits
+from jobs.limits.store import LimitStore, StoreLost
 
 EVERY = 1.0  # s between heartbeats
 EVERY_WAITING = 0.25  # s, while other runs still hold a part of this run's target
@@ -34,25 +29,15 @@ TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
 
 @dataclass
 class LeaseKeeper:
-    """The keeper of one service. `run` uses the loop of the store; other threads call the other methods.
-
-    Attributes:
-        declared: The declared limits.
-        owner: An id of the run, unique among all runs.
-        name: The run's display name.
-        store: The store shared with other runs; None without one.
-        clock: Seconds, monotonic.
-        on_change: Called when the tasks should send a heartbeat at once.
-        lost_since: The time at which the store was lost; None while it answers.
-    """
+    """The keeper of one service. `run` uses the loop of the store; other threads call the other methods."""
 
     declared: ServiceLimits
-    owner: str
-    name: str
-    store: LimitStore | None
-    clock: Callable[[], float]
-    on_change: Callable[[], None] = lambda: None
-    lost_since: float | None = None
+    owner: str  # an id of the run, unique among all runs
+    name: str  # of the run, for display
+    store: LimitStore | None  # shared with other runs
+    clock: Callable[[], float]  # s, monotonic
+    on_change: Callable[[], None] = lambda: None  # called when the tasks should send a heartbeat at once
+    lost_since: float | None = None  # when the store was lost; None while it answers
     holder: LeaseHolder = field(init=False)
     tasks: LeaseBook = field(init=False)
 
@@ -96,10 +81,7 @@ class LeaseKeeper:
     # -- the tasks' side -----------------------------------------------------------------------------------------------
 
     def heartbeat(self, task: str, claims: Mapping[str, Claim], seen: Seen | None = None) -> Answer:
-        """Record a task's claims, and what its calls told.
-
-        Returns its parts, which are valid as long as the run's lease.
-        """
+        """Record a task's claims, and what its calls told. Returns its parts, valid as long as the run's lease."""
         with self._lock:
             now = self.clock()
             if self._adaptive is not None and seen is not None:

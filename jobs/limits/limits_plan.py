@@ -13,39 +13,23 @@ CALLS = "calls"  # in flight; name of a limit
 
 @dataclass(frozen=True)
 class Reserved:
-    """The use of a limit per window by calls.
-
-    Attributes:
-        unit: Unit of the calls.
-        of_a_call: Units that are reserved before each call.
-        each: Amount of the limit per unit.
-        budget: The user's text of a limit that stops the run when it is used up; empty for a limit that makes calls
-            wait.
-    """
+    """The use of a limit per window by calls."""
 
     unit: str
-    of_a_call: int
-    each: Fraction = Fraction(1)
-    budget: str = ""
+    of_a_call: int  # units that are reserved before each call
+    each: Fraction = Fraction(1)  # amount of the limit per unit
+    budget: str = ""  # the user's text of a limit that stops the run when it is used up; empty: calls wait for it
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """The limits of one service.
-
-    Attributes:
-        service: Name of the service.
-        limits: The limits, by name.
-        longest_call: The longest time that one call may take, in seconds.
-        reserved: What a call reserves, by limit per window.
-        at_least: The calls in flight with which a search for those that the service bears begins; None: no search.
-    """
+    """The limits of one service."""
 
     service: str
-    limits: Mapping[str, Limit]
-    longest_call: float
-    reserved: Mapping[str, Reserved] = field(default_factory=dict)
-    at_least: int | None = None
+    limits: Mapping[str, Limit]  # by name
+    longest_call: float  # s
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)  # what a call reserves, by limit per window
+    at_least: int | None = None  # the calls in flight with which the search for those that it bears begins
 
     def least(self, name: str) -> int:
         """The amount of a limit that a call needs to start."""

@@ -36,12 +36,7 @@ RETRY_WITHIN = 0.01  # s, after a concurrent change
 
 
 class PostgresStore:
-    """A LimitStore in a PostgreSQL database, which uses the clock of the server.
-
-    Args:
-        url: postgresql://user@host/database.
-        patience: The longest wait for an answer, in seconds.
-    """
+    """A LimitStore in a PostgreSQL database, which uses the clock of the server. patience: s to wait for an answer."""
 
     def __init__(self, url: str, *, patience: float) -> None:
         self._url = url

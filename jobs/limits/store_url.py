@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from jobs.declare.extras import require_extra
 from jobs.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from jobs.limits.store import LimitStore
+from jobs.limits.store import LimitStore
 
 LIMITS_URL = "TIDEGATE_LIMITS_URL"
 
 
 def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
-    """Open the store at an address.
+    """The store at postgresql://user@host/database or file:///path, not connected yet. patience: s to wait for it.
 
-    Args:
-        url: postgresql://user@host/database, or file:///path of a file on this machine.
-        patience: The longest wait for an answer, in seconds.
-
-    Returns:
-        The store, not connected yet.
-
-    Raises:
-        DeclarationError: The address is of another kind.
+    Raises DeclarationError for any other address.
     """
     try:
         parts = urlsplit(url)

@@ -39,11 +39,8 @@ class Sent:
 class WindowUse:
     """One limit. Times are seconds by the owner's clock.
 
-    Args:
-        window: Seconds; infinite for money, which is spent for good.
-        unit: What is counted; requests and items count by themselves.
-        of_a_call: Reserved before each call.
-        each: What one unit takes of the limit.
+    window: infinite for money, which is spent for good. of_a_call: reserved before each call. each: what one unit takes
+    of the limit.
     """
 
     def __init__(self, window: float, unit: str, of_a_call: int, each: Fraction = ONE) -> None:
@@ -117,12 +114,9 @@ class WindowUse:
 
 
 class CallUse:
-    """What one call uses of all limits with a window, from its start to its end.
+    """What one call uses of all limits with a window of its service, from its start to its end.
 
-    Args:
-        limits: Those of its service; the call reserves its part of each.
-        clock: Seconds.
-        until: The end of the call by this clock. No request leaves after it, as others may use the lease by then.
+    until: its end by the clock. No request leaves after it, as others may use the lease by then.
     """
 
     __slots__ = ("_billed", "_clock", "_reserved", "_sent", "_until")

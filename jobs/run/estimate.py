@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.declare.fingerprint import plain
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import find_input
-from jobs.ledger.requests import request_facts
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, siblings, what_changed
 from jobs.run.changed_rows import find_changes
@@ -199,7 +199,7 @@ def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
 def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int) -> dict[str, int]:
     """Keys that only an earlier request was called for, by the change since."""
     because: dict[str, int] = {}
-    now = request_facts(lookup)
+    now = plain(lookup.request_facts())
     for sibling in siblings(folder_of(plan)):
         if not len(texts):
             break

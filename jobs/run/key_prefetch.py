@@ -19,11 +19,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
+from jobs.ledger.keyed_file import write_keyed
 from jobs.run.enrich import write_keys
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
 from jobs.run.prefetch_task import PLACE, SharedKeys, run_prefetch
-from jobs.task.asked_once import AskedFile, write_asked_once
+from jobs.task.asked_once import AskedFile
 from jobs.task.outcome_columns import ANSWER
 from jobs.task.plan import PartitionPlan
 
@@ -178,7 +179,7 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile
         "answered_at": own[schema.published_answered_at(name)].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
     }
     answers = {f"{ANSWER}{number}": own[one.name].cast(one.arrow_type) for number, one in enumerate(lookup.columns)}
-    write_asked_once(str(path), pa.table(columns | answers))
+    write_keyed(str(path), pa.table(columns | answers))
     return AskedFile(str(path), hidden=hits.plan is not None and hits.plan.hidden)
 
 

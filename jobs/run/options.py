@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.prices import read_money
 from jobs.errors import DeclarationError
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan
-from jobs.ledger.requests import request_fingerprint
 from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:

@@ -65,17 +65,11 @@ def error_text(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file as it was when its folder was listed.
+    """A file as it was when its folder was listed."""
 
-    Attributes:
-        place: Its path or URL.
-        size: In bytes.
-        changed_ns: In ns since the epoch.
-    """
-
-    place: str
-    size: int
-    changed_ns: int
+    place: str  # its path or URL
+    size: int  # bytes
+    changed_ns: int  # since the epoch
 
     @classmethod
     def at(cls, place: str) -> StoredFile:
@@ -121,9 +115,8 @@ def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
 
 
 def files_in(folder: str) -> list[StoredFile]:
-    """The files in a folder, by name, without those in folders below; none if it does not exist.
-
-    Raises OSError if the folder cannot be listed, as without its bucket.
+    """The files in a folder, by name, without those in folders below; none if it does not exist. Raises OSError if the
+    folder cannot be listed, as without its bucket.
     """
     found = sorted(
         (info for info in _children(folder) if info.type == fs.FileType.File), key=lambda info: info.base_name

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from jobs.clients import request_counter
 from jobs.errors import TidegateError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import schema
-from jobs.ledger.keyed_file import KeyedFile, write_keyed
+from jobs.ledger.keyed_file import KeyedFile
 from jobs.task.outcome_columns import ANSWER, ATTEMPT, FIELDS, TIMESTAMP, attempts_of, offsets_of
 
 NO_TEXT, NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
@@ -29,18 +29,11 @@ class AskedFile:
     hidden: bool  # key texts are hashed
 
 
-def write_asked_once(path: str, asked: pa.Table) -> None:
-    """Write the outcomes of the keys to a path, one line per key. Its columns: the key's text as `key`, the `outcome`,
+class AskedOnce:
+    """The mapped file; a task looks up the keys of a batch at once. Its columns: the key's text as `key`, the outcome,
     error, attempts, latency_ms, paused_ms, answered_at (µs since the epoch), the row with the key's audit as
     source_file and source_row, and the answer as answer_0, answer_1, ...
-
-    Raises LedgerError if the write fails.
     """
-    write_keyed(path, asked)
-
-
-class AskedOnce:
-    """The mapped file of `write_asked_once`; a task looks up the keys of a batch at once."""
 
     def __init__(self, file: KeyedFile, *, hidden: bool = False) -> None:
         self._file = file
@@ -57,7 +50,7 @@ class AskedOnce:
     def find(
         self, texts: pa.StringArray, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """The prefetched ones of these keys, and their outcomes: see OutcomeSource.
+        """The prefetched ones of these keys, and their outcomes, in order. rows: each key's row in the batch.
 
         One row of a key has the audit of its call; the other rows have source "shared".
         """

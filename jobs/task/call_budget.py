@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from jobs.declare.lookup import Key
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Key
 
 ROUNDING = 1e-6  # of a call of the dearest lookup, for rounding errors of repeated subtraction
 

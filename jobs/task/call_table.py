@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.clients.client import Client, Collecting
+from jobs.declare.lookup import Key, Lookup
+from jobs.declare.services import Cache
+from jobs.task.lookup_state import LookupState
+from jobs.task.replies import Reply
 from jobs.task.shared_calls import AnswerCache, Kept, SharedCall, hashable
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Key, Lookup
-    from jobs.declare.services import Cache
-    from jobs.task.lookup_state import LookupState
-    from jobs.task.replies import Reply
 
 
 class CallTable:
@@ -26,9 +24,8 @@ class CallTable:
     A row that joins a call, or waits for its retry, uses no slot: the operator's concurrency counts only calls at the
     service.
 
-    Attributes:
-        in_flight: Key -> the row that makes the call. Its LookupFunction reads and writes it for each row.
-        kept: Key -> the cached answer; likewise.
+    in_flight: key -> the row that makes the call. kept: key -> the cached answer. Its LookupFunction reads and writes
+    both for each row.
     """
 
     def __init__(self, lookup: Lookup, caller: Client, cache: Cache, now_us: Callable[[], int]) -> None:

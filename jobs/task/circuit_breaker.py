@@ -5,16 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from asyncio_core import Gate
+from jobs.declare.services import Outage
 from jobs.errors import AccessRefused, RunStopped
 
 BATCHES_IN_A_ROW = 3  # this many failed batches are an outage, if they have more rows than the declared number
 PATIENCE = 60.0  # s; a pause up to this is always waited for once
-
-if TYPE_CHECKING:
-    from asyncio_core import Gate
-    from jobs.declare.services import Outage
 
 
 class CircuitBreaker:

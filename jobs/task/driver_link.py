@@ -112,22 +112,12 @@ class DriverLink:
         task: int,
         sleep: Callable[[float], None] = time.sleep,
     ) -> bool:
-        """Register at the driver.
+        """Register at the driver. Returns whether it is reached.
 
-        Args:
-            address: The driver's address.
-            run: Receives its limits and the order to stop.
-            partition: Number in the enriched DataFrame.
-            stage: Spark's number of the stage.
-            task: the task's number in its stage.
-            sleep: between two tries, s.
+        run: receives its limits and the order to stop. partition: number in the enriched DataFrame.
 
-        Returns:
-            Whether the driver is reached.
-
-        Raises:
-            ComputedBefore: The partition was computed before.
-            TidegateError: Another task, or an earlier attempt of this one, failed with it.
+        Raises ComputedBefore for a partition that was computed before, and the TidegateError with which another task,
+        or an earlier attempt of this one, failed.
         """
         hello = {"frame": address.frame, "partition": partition, "stage": stage, "task": task}
         why = "it closes the connection"

@@ -6,11 +6,11 @@ import queue
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 import pyarrow as pa
 
 from jobs.task.read_ahead import InputWindow
+from jobs.task.task_ledger import Stored
 
 # So many wait together: more than come in one flush interval (0.5 s) where a function returns at once, so that the
 # ledger keeps its own pace. With half of it each part was hurried, and the rows stood still meanwhile.
@@ -18,18 +18,7 @@ ROWS_HELD = 32_000
 LOOK_EVERY = 0.02  # s, while some are held
 
 
-class DurabilityMark(Protocol):
-    """A position in the ledger's writes of one lookup."""
-
-    @property
-    def reached(self) -> bool:
-        """Whether everything before it is stored."""
-
-    def wait(self) -> None:
-        """Flush up to it and wait. Raises LedgerError if that fails."""
-
-
-Finished = tuple[pa.RecordBatch, Sequence[DurabilityMark]]
+Finished = tuple[pa.RecordBatch, Sequence[Stored]]  # and the positions in the ledger that its rows need
 
 
 def durable_batches(

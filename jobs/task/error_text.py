@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from asyncio_core import AsyncInvokeError
 from jobs.errors import RowFailed, TidegateError
+from jobs.task.lookup_state import Row
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.task.lookup_state import Row
 
 
 def with_encodable_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

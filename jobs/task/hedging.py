@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from jobs.clients.client import CallFailed, Throttled
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Key
+from jobs.declare.lookup import Key
 
 REMEMBERED, FEWEST = 200, 20  # answer times of a task, from which p95 is taken
 
@@ -22,12 +20,9 @@ REMEMBERED, FEWEST = 200, 20  # answer times of a task, from which p95 is taken
 class Hedging:
     """The calls of one lookup in one task.
 
-    Args:
-        ask: One call.
-        after: Seconds without an answer until the second call, or "p95" of this task's latest answers.
-        has_slot: Whether one more call may run, besides so many second ones.
-        on_second: Called when a second call begins.
-        on_throttled: Called when the service throttles one.
+    after: s without an answer until the second call, or "p95" of this task's latest answers. has_slot: whether one more
+    call may run, besides so many second ones. on_second: called when a second call begins. on_throttled: called when
+    the service throttles one.
     """
 
     def __init__(

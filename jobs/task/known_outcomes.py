@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from jobs.declare.answer_casts import AnswerColumn
+from jobs.declare.lookup import Key
 from jobs.ledger.keys import joined, texts_in
+from jobs.task.asked_once import AskedOnce
+from jobs.task.ledger_hits import LedgerHits
 from jobs.task.outcome_columns import ANSWER, outcome_schema, without_attempts
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from jobs.declare.answer_casts import AnswerColumn
-    from jobs.declare.lookup import Key
-
+OutcomeSource = AskedOnce | LedgerHits
 SKIPPED, NOT_ASKED = 1, 2  # lines of `_fixed`; line 0 has no outcome
-
-
-class OutcomeSource(Protocol):
-    """A source of outcomes by key."""
-
-    @property
-    def hidden(self) -> bool:
-        """Whether keys are searched by their digests."""
-
-    def find(self, texts: pa.StringArray, batch: pa.RecordBatch, rows: np.ndarray) -> tuple[np.ndarray, pa.RecordBatch]:
-        """The known ones of these keys, and their outcomes, in order.
-
-        texts: the keys; rows: each key's row in the batch.
-        """
 
 
 class KnownOutcomes:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.limits.adaptive_limit import Seen
 from jobs.limits.lease_book import Answer, Claim, Share
-
-if TYPE_CHECKING:
-    from jobs.limits.limits_plan import ServiceLimits
+from jobs.limits.limits_plan import ServiceLimits
 
 
 def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:

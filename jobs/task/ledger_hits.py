@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from jobs.clients.client import Client
+from jobs.declare.answer_casts import AnswerColumn
 from jobs.declare.answer_json import load
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.index import AnswerIndex
 from jobs.task.outcome_columns import FAILED, OF_CALLS, TIMESTAMP, outcome_schema, without_attempts
 from jobs.task.replies import Reply
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Client
-    from jobs.declare.answer_casts import AnswerColumn
-    from jobs.ledger.answers import StoredAnswer
-    from jobs.ledger.index import AnswerIndex
 
 MAPPED_BYTES = 16 << 20  # of mapped answers in a task
 ABSENT = -1

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import asyncio
+import numpy as np
+import numpy.typing as npt
 
-    import numpy as np
-    import numpy.typing as npt
-
-    from jobs.declare.lookup import Key
-    from jobs.task.replies import Reply
-    from jobs.task.shared_calls import SharedCall
+from jobs.declare.lookup import Key
+from jobs.task.replies import Reply
+from jobs.task.shared_calls import SharedCall
 
 Attempt = tuple[int, int, bool]  # start, end, throttled
 

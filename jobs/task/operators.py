@@ -6,24 +6,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.clients.client import Client, Doubting, Requesting
 from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup, service_of
+from jobs.limits.limits_plan import ServiceLimits
 from jobs.task.call_budget import CallBudget
 from jobs.task.chain import Link
 from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.task.lookup_function import LookupFunction, needs_retry
+from jobs.task.plan import PartitionPlan
+from jobs.task.progress import AttemptCounts
 from jobs.task.row_elements import order_key_of
 from jobs.task.service_lease import ServiceLease
-
-if TYPE_CHECKING:
-    from jobs.limits.limits_plan import ServiceLimits
-    from jobs.task.plan import PartitionPlan
-    from jobs.task.progress import AttemptCounts
-    from jobs.task.task_ledger import TaskLedger
+from jobs.task.task_ledger import TaskLedger
 
 CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
 MODES = {

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import schema
-
-if TYPE_CHECKING:
-    from jobs.declare.answer_casts import AnswerColumn
-    from jobs.task.lookup_state import LookupState
+from jobs.declare.answer_casts import AnswerColumn
+from jobs.task.lookup_state import LookupState
 
 TIMESTAMP = schema.PUBLISHED_TABLE[1].arrow_type
 FAILED = frozenset(("timeout", "error", "unknown"))  # an error is written for these only

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from jobs.clients import request_counter
@@ -28,9 +28,6 @@ from jobs.clients.request_counter import RequestCounts
 from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
 from jobs.schema import arrow_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 RESULT = "file STRING NOT NULL, task INT NOT NULL, requests BINARY NOT NULL"  # DDL of a task's result: one row
 ROWS_PER_GROUP = 50_000

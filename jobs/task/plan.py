@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from jobs.declare.budgets import Budget
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.plan import CallCap, LedgerPlan
-    from jobs.limits.limits_plan import ServiceLimits
-    from jobs.task.arrow_batches import BatchLayout
-    from jobs.task.asked_once import AskedFile
-    from jobs.task.link_protocol import DriverAddress
+from jobs.declare.budgets import Budget
+from jobs.declare.lookup import Lookup
+from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.limits.limits_plan import ServiceLimits
+from jobs.task.arrow_batches import BatchLayout
+from jobs.task.asked_once import AskedFile
+from jobs.task.link_protocol import DriverAddress
 
 
 @dataclass(frozen=True)

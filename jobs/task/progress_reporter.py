@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.task.operators import Chain
-    from jobs.task.progress import AttemptCounts, TaskProgress
+from jobs.declare.lookup import Lookup
+from jobs.task.operators import Chain
+from jobs.task.progress import AttemptCounts, TaskProgress
 
 
 class ProgressReporter:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.clients.client import CallFailed, Client, Redirected, Throttled
+from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.task.circuit_breaker import CircuitBreaker
 
 
 @dataclass(slots=True)

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncio_core import StreamElement, StreamRecord, Watermark
+from jobs.declare.lookup import Key, Lookup
+from jobs.task.arrow_batches import InputBatch
 from jobs.task.lookup_function import fails_on
 from jobs.task.lookup_state import KnownRows, LookupState, Row, rows_of
 
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Key, Lookup
-    from jobs.task.arrow_batches import InputBatch
-
-    Rows = np.ndarray
+Rows = np.ndarray
 
 
 class RowElements:

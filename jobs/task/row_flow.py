@@ -5,38 +5,30 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from asyncio_core import StreamElement, StreamRecord
+from jobs.clients.client import Client
 from jobs.input.arrow_keys import keys_of
 from jobs.task.arrow_batches import Assembler, EventTimes, InputBatch
 from jobs.task.asked_once import AskedOnce
+from jobs.task.call_budget import CallBudget
 from jobs.task.durable_output import Finished
 from jobs.task.known_outcomes import KnownOutcomes, OutcomeSource
 from jobs.task.ledger_hits import LedgerHits
 from jobs.task.lookup_state import KnownRows, Row
+from jobs.task.operators import Chain
+from jobs.task.plan import PartitionPlan
 from jobs.task.read_ahead import InputQueue
 from jobs.task.row_elements import RowElements
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Client
-    from jobs.task.call_budget import CallBudget
-    from jobs.task.operators import Chain
-    from jobs.task.plan import PartitionPlan
-    from jobs.task.task_ledger import TaskLedger
-    from jobs.task.task_limits import TaskLimits
+from jobs.task.task_ledger import TaskLedger
+from jobs.task.task_limits import TaskLimits
 
 ROWS_PER_BATCH = 2000  # of output
 TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
 
 
 class RowInput:
-    """The rows that Spark's input brings.
-
-    Attributes:
-        arrived: Takes the batches.
-        failed: The input broke, so that another attempt of the task may succeed.
-    """
+    """The rows that Spark's input brings. failed: the input broke, so another attempt of the task may succeed."""
 
     def __init__(
         self, plan: PartitionPlan, ledgers: Sequence[TaskLedger | None], elements: RowElements, limits: TaskLimits
@@ -115,12 +107,7 @@ async def _let_calls_run(chain: Chain) -> None:
 
 
 class RowOutput:
-    """The rows that leave the last operator, as batches.
-
-    Attributes:
-        batches: Finished ones, each with the ledger positions that must be stored before its rows leave.
-        rows: That have left so far.
-    """
+    """The rows that leave the last operator, as batches. rows: that have left so far."""
 
     def __init__(
         self, plan: PartitionPlan, partition: int, ledgers: Sequence[TaskLedger | None], elements: RowElements

@@ -41,10 +41,8 @@ class Firing:
 
 
 class SessionWindows:
-    """The sessions of one key. Times and watermarks in ms; rows are numbers.
-
-    Args:
-        each: Called for every firing; with all_panes=False once per window, when it is closed.
+    """The sessions of one key. Times and watermarks in ms; rows are numbers. each: called for every firing; with
+    all_panes=False once per window, when it is closed.
     """
 
     def __init__(self, gap: int, lateness: int, each: Callable[[Firing], None], *, all_panes: bool) -> None:

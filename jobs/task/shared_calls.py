@@ -6,11 +6,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from sys import getsizeof
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from jobs.declare.services import Cache
-    from jobs.task.replies import Reply
+from jobs.declare.services import Cache
+from jobs.task.replies import Reply
 
 WEIGHED_EACH = 16  # answers
 SHORT = 64  # characters of a text, or bytes of a value in a list

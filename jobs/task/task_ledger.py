@@ -10,25 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.declare.answer_json import dump
+from jobs.declare.lookup import Key
 from jobs.errors import LedgerError
-from jobs.ledger.answers import ANSWERS
+from jobs.ledger.answers import ANSWERS, StoredOutcome
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
+from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from jobs.declare.lookup import Key
-    from jobs.ledger.answers import StoredOutcome
-    from jobs.ledger.plan import LedgerPlan
 
 _log = logging.getLogger("tidegate.ledger")
 

@@ -12,7 +12,7 @@ from jobs.clients.registry import client_for
 from jobs.commands.preview_text import mask
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import DeclarationError, RunStopped
-from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, write_request
 from jobs.run.preflight import check_service

@@ -13,8 +13,8 @@ import pytest
 from jobs import schema
 from jobs.declare.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text
-from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.schema import DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
 from jobs.storage.urls import is_url

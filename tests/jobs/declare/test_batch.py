@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from jobs.errors import DeclarationError
-from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.declared_folder import request_fingerprint
 from tidegate import ApiKey, Batch, Env, HttpLookup, Pages, Service
 
 SERVICE = Service(name="geo", url="http://geo", max_concurrency=4)

@@ -7,7 +7,7 @@ import pytest
 from jobs.declare.fingerprint import fingerprint
 from jobs.declare.prices import cost_of, in_force
 from jobs.errors import DeclarationError
-from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.declared_folder import request_fingerprint
 from tidegate import HttpLookup, Price, Service
 
 

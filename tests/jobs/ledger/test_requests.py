@@ -9,11 +9,12 @@ import pytest
 
 from jobs.declare.auth import ApiKey
 from jobs.declare.env import Env
+from jobs.declare.fingerprint import plain
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.sql_lookup import SqlLookup
-from jobs.ledger.requests import request_facts, request_fingerprint
+from jobs.ledger.declared_folder import request_fingerprint
 
 
 class Scores:
@@ -111,15 +112,15 @@ def test_a_change_of_how_answers_are_read_limited_or_paid_asks_nothing(lookup, f
 
 
 def test_the_facts_hold_no_secret():
-    assert "secret" not in str(request_facts(SQL))
-    assert "***" not in str(request_facts(FUNCTION))
+    assert "secret" not in str(plain(SQL.request_facts()))
+    assert "***" not in str(plain(FUNCTION.request_facts()))
 
 
 @pytest.mark.process
 def test_the_fingerprint_is_16_hex_digits_and_the_same_in_every_process():
     code = """
 from jobs.declare.env import Env
-from jobs.ledger.requests import request_fingerprint
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.services import Service
 print(request_fingerprint(HttpLookup(name="weather", service=Service(name="weather_api", url=Env("WEATHER_URL"),

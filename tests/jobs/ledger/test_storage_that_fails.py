@@ -22,10 +22,10 @@ from jobs.errors import LedgerError
 from jobs.ledger import compaction
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.compaction import compact
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
-from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import versions, write_request

@@ -9,8 +9,8 @@ import pytest
 from jobs.commands.plan import plan
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text
-from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import write_request
 from jobs.run.day import run_day

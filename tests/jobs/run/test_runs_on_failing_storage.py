@@ -19,8 +19,8 @@ from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import TidegateError
 from jobs.ledger.answers import as_answers
 from jobs.ledger.compaction import compact
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text
-from jobs.ledger.requests import request_fingerprint
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from jobs.errors import LedgerError
-from jobs.task.asked_once import AskedFile, AskedOnce, write_asked_once
+from jobs.ledger.keyed_file import write_keyed
+from jobs.task.asked_once import AskedFile, AskedOnce
 
 ATTEMPTS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())]))
 
@@ -45,7 +46,7 @@ def found(file, keys, rows):
 
 def test_every_key_is_found_with_all_that_became_of_it(tmp_path):
     keys = [f'["{n}"]' for n in range(1000)]
-    write_asked_once(f"{tmp_path}/asked.arrow", asked(keys))
+    write_keyed(f"{tmp_path}/asked.arrow", asked(keys))
     wanted = [*reversed(keys), '["none"]', keys[1]]
     rows = [("file:///elsewhere", -1)] * 1000 + [("file:///day/1.parquet", 1)] * 2
     known, outcomes = found(AskedFile(f"{tmp_path}/asked.arrow", hidden=False), wanted, rows)
@@ -65,7 +66,7 @@ def test_every_key_is_found_with_all_that_became_of_it(tmp_path):
 
 
 def test_a_file_that_is_torn_or_gone_is_told_in_one_sentence(tmp_path):
-    write_asked_once(f"{tmp_path}/asked.arrow", asked(["a"]))
+    write_keyed(f"{tmp_path}/asked.arrow", asked(["a"]))
     (tmp_path / "torn.arrow").write_bytes((tmp_path / "asked.arrow").read_bytes()[:-20])
     for name in ("torn", "gone"):
         with pytest.raises(LedgerError, match=rf"a file of this run cannot be read from .*{name}\.arrow"):
@@ -73,12 +74,12 @@ def test_a_file_that_is_torn_or_gone_is_told_in_one_sentence(tmp_path):
 
 
 def test_a_file_without_a_line_finds_nothing(tmp_path):
-    write_asked_once(f"{tmp_path}/asked.arrow", asked([]))
+    write_keyed(f"{tmp_path}/asked.arrow", asked([]))
     assert found(AskedFile(f"{tmp_path}/asked.arrow", hidden=False), ["a"], [(None, None)]) == ([False], [])
 
 
 def test_the_audit_stands_at_one_row_of_the_key(tmp_path):
-    write_asked_once(f"{tmp_path}/asked.arrow", asked(["a", "b"]))
+    write_keyed(f"{tmp_path}/asked.arrow", asked(["a", "b"]))
     rows = [("file:///day/1.parquet", 1), ("file:///day/0.parquet", 1), ("file:///day/1.parquet", 5), (None, None)]
     _, outcomes = found(AskedFile(f"{tmp_path}/asked.arrow", hidden=False), ["b"] * 4, rows)
     assert [len(one["attempts"]) for one in outcomes] == [1, 0, 0, 0]

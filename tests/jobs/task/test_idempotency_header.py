@@ -12,8 +12,8 @@ from aiohttp import web
 
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import DeclarationError
+from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan
-from jobs.ledger.requests import request_fingerprint
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import batch, batches, collected, plan
 from tidegate import Batch, HttpLookup, Pages, Retry, Service, Ttl

@@ -17,9 +17,10 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.errors import RowFailed
 from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.index import write_index
+from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
-from jobs.task.asked_once import AskedFile, write_asked_once
+from jobs.task.asked_once import AskedFile
 from jobs.task.outcome_columns import ATTEMPT
 from jobs.task.row_elements import RowElements
 from jobs.task.runner import PartitionRun
@@ -75,7 +76,7 @@ def asked_first(path, asked, source_of):
         "answered_at": pa.array([2_000 + key if asked[key] in ("ok", "miss") else None for key in keys], pa.int64()),
         "answer_0": pa.array([10 * key if asked[key] == "ok" else None for key in keys], pa.int64()),
     }
-    write_asked_once(path, pa.table(table))
+    write_keyed(path, pa.table(table))
     return AskedFile(path, hidden=False)
 
 
