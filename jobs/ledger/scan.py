@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 
 from jobs.ledger.answers import ENCODED, SCHEMA
 from jobs.ledger.generations import COMPACTED, CompactedFile, Contents
+from jobs.ledger.recent_parts import File, RecentParts
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 
 AT_ONCE = 8  # parts read at once: on an object store each costs its latency
 ROWS_AT_ONCE = 1 << 16  # rows of small parts searched together, or as many as wanted keys
 REST = [name for name in SCHEMA.names if name != "key"]
+_RECENT = RecentParts()
 FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])
 
 
@@ -75,7 +77,7 @@ def read_parts(
         reading: deque[Future[pa.Table | None]] = deque()
         for number, part in enumerate(parts):
             for ahead in parts[number + len(reading) : number + 2 * AT_ONCE]:
-                reading.append(pool.submit(_whole, folder, ahead, schema))
+                reading.append(_reading(pool, folder, ahead, schema))
             yield part, reading.popleft().result()
 
 
@@ -128,12 +130,25 @@ def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> p
     return found.filter(found["place"].is_valid()).cast(FOUND)
 
 
-def _whole(folder: LedgerFolder, part: str, schema: pa.Schema) -> pa.Table | None:
+def _reading(pool: Executor, folder: LedgerFolder, part: str, schema: pa.Schema) -> Future[pa.Table | None]:
+    """Done already where the part is a recent one."""
+    file = _RECENT.file_of(folder, part) if schema is ENCODED else None
+    if file is None or (known := _RECENT.get(file)) is None:
+        return pool.submit(_whole, folder, part, schema, file)
+    done: Future[pa.Table | None] = Future()
+    done.set_result(known)
+    return done
+
+
+def _whole(folder: LedgerFolder, part: str, schema: pa.Schema, file: File | None) -> pa.Table | None:
     try:
-        return folder.read_part(part, schema)
+        table = folder.read_part(part, schema)
     except ForeignFile as error:
         folder.warn(f"{PARTS}/{part}", error)
         return None
+    if file is not None:
+        _RECENT.put(file, table)
+    return table
 
 
 def _in_parts(tables: list[pa.Table], wanted: KeySet) -> pa.Table:

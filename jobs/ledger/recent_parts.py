@@ -1,0 +1,55 @@
+"""The small parts that this process has read last: a stream looks into the same ones with each micro-batch, twice."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+
+import pyarrow as pa
+
+from jobs.ledger.journal import JOURNAL
+from jobs.ledger.store import PARTS, LedgerFolder
+
+MOST_BYTES = 32 << 20
+LARGEST = 1 << 20  # bytes of a part's file
+
+File = tuple[str, int, int, int]  # path, and what tells a file from one of the same name: inode, size, time of change
+
+
+class RecentParts:
+    """Tables of parts on a local disk, at most MOST_BYTES of them. Used by several threads."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._tables: OrderedDict[File, pa.Table] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def file_of(self, folder: LedgerFolder, part: str) -> File | None:
+        """The file of a part that may be kept. Raises FileNotFoundError."""
+        if part.endswith(JOURNAL) or folder.filesystem.type_name != "local":  # it grows; a look costs a request
+            return None
+        path = f"{folder.path}/{PARTS}/{part}"
+        try:
+            there = os.stat(path)  # noqa: PTH116  # with each part
+        except FileNotFoundError:
+            raise
+        except OSError:  # the one who reads it says why
+            return None
+        return (path, there.st_ino, there.st_size, there.st_mtime_ns) if there.st_size <= LARGEST else None
+
+    def get(self, file: File) -> pa.Table | None:
+        with self._lock:
+            table = self._tables.get(file)
+            if table is not None:
+                self._tables.move_to_end(file)
+            return table
+
+    def put(self, file: File, table: pa.Table) -> None:
+        with self._lock:
+            if file not in self._tables:
+                self._tables[file] = table
+                self._bytes += table.nbytes
+            while self._bytes > self._most_bytes:
+                self._bytes -= self._tables.popitem(last=False)[1].nbytes
