@@ -21,9 +21,11 @@ from jobs.run.stream_sources import FolderSource, StreamSource
 from jobs.run.stream_watermark import StreamWatermark
 from jobs.tables import run_records
 from jobs.tables.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
+from jobs.tables.delta_log import kept_open
 from jobs.tables.leases import Lease, leased
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
     from jobs.declare.enrichment import Enrichment
@@ -60,6 +62,7 @@ class MicroBatches:
         self.source = source_of(enrichment, checkpoint)
         self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
         self._compaction = StreamCompaction(enrichment)
+        self._tables: dict[str, DeltaTable] = {}
         self._began = False  # only the first batch of a process may be one that Spark does again
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
@@ -67,10 +70,11 @@ class MicroBatches:
         """Do one batch, unless it is published: then Spark was killed before it could note that."""
         try:
             batch = MicroBatch(query_id(self._checkpoint), number)
-            if not self._began and is_published(self._enrichment.output.path, batch):
-                self._watermark.advance(complete_records(self._enrichment, batch))
-            else:
-                self._do(batch)
+            with kept_open(self._tables):
+                if not self._began and is_published(self._enrichment.output.path, batch):
+                    self._watermark.advance(complete_records(self._enrichment, batch))
+                else:
+                    self._do(batch)
             self._began = True
             self._compaction.batch_ended()
         except Exception as error:

@@ -128,7 +128,8 @@ def publish_batch(
                 until_named.enter_context(lasting(written))
             for record in records:
                 audit.write(record.facts, again=False)
-                dead_letters.write(record.facts, again=False)
+                if record.dead_letters:
+                    dead_letters.write(record.facts, again=False)
             version = _append(table_at(table) or created(records[0].facts), records, batch)
         shown_elsewhere.show(records[0].facts.declared)
         return _save_published(records, batch, version, now, {lease.day: lease.before for lease in leases})

@@ -28,8 +28,7 @@ def deliver(facts: DayFacts) -> DayFacts:
     table = facts.declared.table
     root = work_folder(table).resolve()
     if not is_url(table):
-        for file in facts.published_files:
-            to_disk(Path(file), root)
+        to_disk(map(Path, facts.published_files), root)
         return facts
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     of_windows = [file for window in facts.windows for file in (*window.files, *window.dropped_files)]

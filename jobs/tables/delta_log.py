@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -22,6 +23,8 @@ from jobs.tables.publishers import delta_errors
 LOG = "_delta_log"
 FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mean (docs/upgrading.md)
 FORMAT_NAME = "tidegate.format"
+
+_kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are kept open", default=None)
 
 
 def checkpoints_of(table: str) -> dict[str, str]:
@@ -64,6 +67,36 @@ def table_at(path: str) -> DeltaTable | None:
 
 def opened(path: str) -> DeltaTable | None:
     """As `table_at`, of a table beside one that was opened by it: both have one format."""
+    kept = _kept.get()
+    if kept is None or is_url(path):
+        return _read(path)
+    table = kept.pop(path, None)
+    if table is not None and _entry(path, table.version()).exists():  # Delta does not say that a table is gone
+        with contextlib.suppress(DeltaError, OSError):  # whatever it is, reading it anew says more
+            table.update_incremental()
+            kept[path] = table
+            return table
+    table = _read(path)
+    if table is not None:
+        kept[path] = table
+    return table
+
+
+@contextmanager
+def kept_open(tables: dict[str, DeltaTable]) -> Iterator[None]:
+    """Keep the tables that the body opens, by path, so that the next time only the log's new entries are read.
+
+    Of tables on a disk, and for a body that is the only one to have these objects. Nobody may put another table in the
+    place of one.
+    """
+    before = _kept.set(tables)
+    try:
+        yield
+    finally:
+        _kept.reset(before)
+
+
+def _read(path: str) -> DeltaTable | None:
     try:
         if not is_url(path):
             return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
@@ -87,24 +120,25 @@ def lasting(table: str) -> Iterator[None]:
         return
     before = _last_version(table)
     yield
+    written: list[Path] = []
     for version in range(before + 1, _last_version(table) + 1):
         entry = _entry(table, version)
-        for path in _added(entry):
-            if durable.is_there(path):  # otherwise a later entry removed it
-                to_disk(path, Path(table))
-        durable.sync(entry)
+        written += filter(durable.is_there, _added(entry))  # of the others a later entry removed them
+        written.append(entry)
     if Path(table, LOG).is_dir():
-        to_disk(Path(table, LOG), Path(table))
+        to_disk([*written, Path(table, LOG)], Path(table))
 
 
-def to_disk(path: Path, root: Path) -> None:
-    """Sync a file or folder, its name, and the names of all folders from `root` down to it."""
-    durable.sync(path)
-    folder = path.parent
-    while folder.is_relative_to(root):
-        durable.sync(folder)
-        folder = folder.parent
-    durable.sync(folder)
+def to_disk(paths: Iterable[Path], root: Path) -> None:
+    """Sync files or folders, their names, and the names of all folders from `root` down to them, each once."""
+    synced: set[Path] = set()
+    for path in paths:
+        for one in (path, *path.parents):
+            if one not in synced:
+                durable.sync(one)
+                synced.add(one)
+            if one == root.parent:
+                break
 
 
 def _entry(table: str, version: int) -> Path:

@@ -1,16 +1,18 @@
 """A table whose log is damaged, as by a power cut, and what is on the disk when a day is called published."""
 
 import os
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from jobs.commands.check import check_package
 from jobs.commands.remap import published_days
 from jobs.errors import TidegateError
 from jobs.tables import run_records
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta_log import kept_open, table_at
 from tests.jobs.commands.conftest import towns_in
 
 FIRST, SECOND = "2013-01-10", "2013-01-11"
@@ -110,3 +112,15 @@ def test_all_that_readers_of_a_published_day_need_is_on_the_disk_before_its_reco
     entry = last_entry().absolute()
     kept = run_records.folder("towns", FIRST).absolute()
     assert order.index(data) < order.index(entry) < order.index(kept)
+
+
+def test_a_table_that_is_kept_open_shows_what_others_have_committed_since(tmp_path):
+    place, rows = str(tmp_path / "table"), pa.table({"number": [1]})
+    write_deltalake(place, rows)
+    with kept_open({}):
+        table = table_at(place)
+        write_deltalake(place, rows, mode="append")
+        assert table_at(place) is table
+        assert table.version() == 1
+        shutil.rmtree(place)
+        assert table_at(place) is None
