@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,9 +21,11 @@ from jobs.wording import one_line
 
 LONGEST = 300  # characters of an error
 AT_ONCE = min(8, os.cpu_count() or 1)  # parts
+FEW_ROWS = 10_000
 
 
 Sees = Check | Pictures
+Mapped = Callable[..., Iterable[Any]]  # as `map` does
 
 
 @dataclass(frozen=True)
@@ -52,30 +55,30 @@ class Judging:
     def findings(self) -> dict[str, Finding]:
         """Findings by check name. A check that cannot run reports the reason and does not stop the others."""
         day, pictures = self._day, Pictures(self._day.facts)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            why_not = list(pool.map(self._why_not, self._checks))
+        with _side_by_side(day) as mapped:
+            why_not = list(mapped(self._why_not, self._checks))
             able = [check for check, why in zip(self._checks, why_not, strict=True) if not why]
             of_tasks = [check for check in able if check.whole_tasks]
             of_parts = [check for check in able if not check.whole_tasks]
             columns = {name for check in of_tasks for name in check.reads}
-            by_task = self._seen(pool, day.output.tasks(columns) if of_tasks else (), of_tasks)
-            *by_part, drawn = self._seen(pool, day.output.parts(), [*of_parts, pictures])
+            by_task = self._seen(mapped, day.output.tasks(columns) if of_tasks else (), of_tasks)
+            *by_part, drawn = self._seen(mapped, day.output.parts(), [*of_parts, pictures])
             judged, results = [*of_tasks, *of_parts], [*by_task, *by_part]
             found = dict(
-                zip((check.full_name for check in judged), pool.map(self._finding, judged, results), strict=True)
+                zip((check.full_name for check in judged), mapped(self._finding, judged, results), strict=True)
             )
         if not any(isinstance(part, Exception) for part in drawn):  # the checks report columns of a wrong type
             self.pictures = pictures.drawn(drawn)
         refused = {check.full_name: why for check, why in zip(self._checks, why_not, strict=True) if why}
         return found | {name: Finding.not_run(why) for name, why in refused.items()}
 
-    def _seen(self, pool: Executor, reads: Iterable[Callable[[], TaskRows]], by: Sequence[Sees]) -> list[list[Any]]:
+    def _seen(self, mapped: Mapped, reads: Iterable[Callable[[], TaskRows]], by: Sequence[Sees]) -> list[list[Any]]:
 
         def of_rows(read: Callable[[], TaskRows]) -> list[Any]:
             rows = read()
             return [_guarded(partial(one.of_rows, rows, self._day)) for one in by]
 
-        seen = list(pool.map(of_rows, reads))
+        seen = list(mapped(of_rows, reads))
         return [[part[number] for part in seen] for number in range(len(by))]
 
     def _finding(self, check: Check, parts: list[Any]) -> Finding:
@@ -87,6 +90,16 @@ class Judging:
         missing = self._day.output.missing(check.needs)
         error = None if missing else _guarded(partial(check.prepare, self._day))
         return missing or (None if error is None else _message(error))
+
+
+@contextmanager
+def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
+    """A `map` for the checks: in threads, which for a few rows take longer than the checks."""
+    if day.output.rows <= FEW_ROWS:
+        yield map
+        return
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield pool.map
 
 
 def _guarded(work: Callable[[], Any]) -> Any:

@@ -203,6 +203,10 @@ class Task:
     groups: tuple[RowGroup, ...] = ()
     table: pa.Table | None = None
 
+    @property
+    def rows(self) -> int:
+        return sum(group.rows for group in self.groups) if self.table is None else self.table.num_rows
+
     def parts(self) -> Iterator[Task]:
         """Parts of at most ROWS_AT_ONCE rows; a row group is never divided."""
         if self.table is not None:
@@ -275,6 +279,10 @@ class RunOutput:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    @property
+    def rows(self) -> int:
+        return sum(task.rows for task in self._tasks)
 
     def parts(self) -> Iterator[Callable[[], TaskRows]]:
         for task in self._tasks:

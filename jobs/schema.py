@@ -165,7 +165,7 @@ class Facts:
     """Frozen plain data that survives JSON unchanged."""
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))  # type: ignore[call-overload]  # every subclass is a dataclass
+        return json.dumps(self, default=_fields)  # dataclasses.asdict copies all that is in it first
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -180,6 +180,11 @@ class Facts:
     @functools.cache
     def _hints(cls) -> dict[str, Any]:
         return typing.get_type_hints(cls)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass, by name. Raises TypeError for anything else."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _restored(hint: Any, value: Any) -> Any:
