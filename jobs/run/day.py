@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 Report = Callable[[dict[str, Any]], None]
 
+ROWS_OF_ONE_TASK = 5_000  # in one file, of a micro-batch
+
+
+def unheard(_event: dict[str, Any]) -> None:
+    """The report of a run to which nobody listens."""
+
 
 def run_day(
     enrichment: Enrichment,
@@ -44,7 +50,7 @@ def run_day(
     *,
     rules: RunOptions | None = None,
     checks: str | None = None,
-    report: Report = lambda _event: None,
+    report: Report = unheard,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
     """Run one day up to its verdicts. Returns the saved record; publishes nothing.
@@ -84,7 +90,7 @@ def run_input(
     changed: ChangedRows | None = None,
     rules: RunOptions | None = None,
     checks: str | None = None,
-    report: Report = lambda _event: None,
+    report: Report = unheard,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
     """Run these files of a day as `run_day` does; their preflight has passed.
@@ -103,7 +109,10 @@ def run_input(
     began, sent = clock(), RequestMetricsCollector()
     try:
         with RunProgress(coordinator_of(spark), input_day.rows, report) as progress:
-            run = RunOfDay(day, run_id, started_at, rules or RunOptions(), progress.number)
+            run = RunOfDay(
+                day, run_id, started_at, rules or RunOptions(), progress.number,
+                in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
+            )  # fmt: skip
             plan = plan_day(input_day.read(spark), enrichment, input_day, run)
             facts = _written(plan, input_day, progress, sent)
     except Exception as error:
@@ -116,13 +125,18 @@ def run_input(
         facts = with_kept_rows(facts, changed)
     record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
-    report({"kind": "written", "record": json.loads(record.to_json())})
+    _show(report, "written", record)
     if checks:
         record = _judged(spark, plan, record, checks)
     run_records.save(record)  # before it is reported, because the receiver decides about the day at once
     if checks:
-        report({"kind": "checked", "record": json.loads(record.to_json())})
+        _show(report, "checked", record)
     return record
+
+
+def _show(report: Report, kind: str, record: DayRecord) -> None:
+    if report is not unheard:
+        report({"kind": kind, "record": json.loads(record.to_json())})
 
 
 def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: RequestMetricsCollector) -> DayFacts:

@@ -157,5 +157,5 @@ def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = F
     return replace(plan, driver=address, limits=limits)
 
 
-def _by_tasks(prepared: DataFrame, task: Task, gives: T.StructType | str) -> DataFrame:
+def _by_tasks(prepared: DataFrame, task: Task, gives: T.StructType) -> DataFrame:
     return prepared.withColumn(PARTITION_OF_FRAME, F.spark_partition_id()).mapInArrow(task, gives)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -9,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
+from jobs.declare.key_expressions import named_column
 from jobs.errors import DeclarationError
 from jobs.task.arrow_batches import BatchLayout
 
@@ -64,7 +66,8 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
     )
     try:
-        df.select(*map(F.struct, expressions.values()))  # in a struct nothing may give rows of its own, as explode does
+        if not all(named_column(key) for lookup in enrichment.lookups for key in lookup.keys.values()):
+            df.select(*map(F.struct, expressions.values()))  # where nothing may give rows of its own, as explode does
         keyed = df.withColumns(expressions)
     except AnalysisException as error:
         message = next(line for line in str(error).splitlines() if line.strip())
@@ -103,8 +106,7 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
         ddl += [column.ddl for column in schema.published_columns(lookup)]
     ddl += [column.ddl for column in schema.ROW_TABLE]
     ddl += [column.of(lookup).ddl for lookup in layout.lookups for column in schema.AUDIT_TABLE]
-    added = T.StructType.fromDDL(", ".join(ddl))
-    assert isinstance(added, T.StructType)
+    added = _of_ddl(", ".join(ddl))
     keys = [
         T.StructField(
             schema.key(lookup),
@@ -113,3 +115,11 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
         for lookup, parts, named in zip(layout.lookups, layout.keys, layout.key_names, strict=False)
     ]
     return T.StructType([known[name] for name in names] + added.fields + keys)
+
+
+@functools.cache
+def _of_ddl(ddl: str) -> T.StructType:
+    """Parsed by Spark's JVM once: the micro-batches of a stream have the same columns."""
+    parsed = T.StructType.fromDDL(ddl)
+    assert isinstance(parsed, T.StructType)  # a list of columns always is
+    return parsed

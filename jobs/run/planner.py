@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class RunOfDay:
         started_at: ISO 8601, UTC; before the input was looked at.
         options: What the run may call.
         progress: Number of the driver's listener to the tasks' progress.
+        in_one_task: All its rows go through one task, whatever Spark would make of their files.
     """
 
     day: str
@@ -46,6 +48,7 @@ class RunOfDay:
     started_at: str
     options: RunOptions
     progress: int
+    in_one_task: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ def plan_day(rows: DataFrame, enrichment: Enrichment, input_day: InputDay, run: 
     Raises:
         DeclarationError: The declaration does not fit the rows.
     """
-    keyed, tasks = plan_tasks(rows, enrichment, run_id=run.run_id, options=run.options, progress=run.progress)
+    keyed, tasks = plan_tasks(
+        rows, enrichment,
+        run_id=run.run_id, options=run.options, progress=run.progress, in_one_task=run.in_one_task,
+    )  # fmt: skip
     check_windows(keyed, enrichment, tasks.layout)
     types = input_day.spark_types()
     facts = DayFacts(
@@ -92,9 +98,15 @@ def plan_day(rows: DataFrame, enrichment: Enrichment, input_day: InputDay, run: 
         shares=tasks.shares,
         started_at=run.started_at,
         finished_at="",
-        versions={"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        versions=versions(),
     )
     return DayPlan(keyed, tasks, facts)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Of Python and PACKAGES, in this process."""
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
 
 def plan_tasks(
@@ -104,6 +116,7 @@ def plan_tasks(
     run_id: str | None = None,
     options: RunOptions | None = None,
     progress: int | None = None,
+    in_one_task: bool = False,
 ) -> tuple[DataFrame, PartitionPlan]:
     """The input as the tasks read it, and what each of them needs to know.
 
@@ -113,6 +126,7 @@ def plan_tasks(
         run_id: Names what the run stores; None: nothing is stored, whatever is declared.
         options: What the run may call; None: all that it needs.
         progress: Number of the driver's listener to the tasks' progress; None: nobody listens.
+        in_one_task: All rows go through one task. Spark is not asked for its plan then, which takes as long as one.
 
     Raises:
         DeclarationError: The declaration does not fit `df`, or the session would run a task twice at once.
@@ -122,7 +136,7 @@ def plan_tasks(
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
     concurrency = concurrencies(lookups)
-    partitions, slots = partitions_of(prepared), slots_of(df.sparkSession)
+    partitions, slots = (1, 1) if in_one_task else (partitions_of(prepared), slots_of(df.sparkSession))
     tasks = max(1, min(partitions, slots, *concurrency))
     if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said, and
         prepared = prepared.coalesce(tasks)  # files are divided by these anew each time that they are read

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from jobs.clients import request_counter
 from jobs.clients.request_counter import RequestCounts
@@ -29,7 +29,13 @@ from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
 from jobs.schema import arrow_schema
 
-RESULT = "file STRING NOT NULL, task INT NOT NULL, requests BINARY NOT NULL"  # DDL of a task's result: one row
+RESULT = StructType(  # of a task: one row
+    [
+        StructField("file", StringType(), nullable=False),
+        StructField("task", IntegerType(), nullable=False),
+        StructField("requests", BinaryType(), nullable=False),
+    ]
+)
 ROWS_PER_GROUP = 50_000
 BYTES_PER_GROUP = 16 << 20  # of Arrow data in a task before it writes
 
