@@ -71,9 +71,14 @@ class Project:
         Path("declared/__init__.py").touch()
         Path("declared/towns.py").write_text(DECLARATION.replace("URL", service.url))
 
-    def put(self, name, numbers, date=DAY, partition="date"):
+    def declare(self, name):
+        """A stream like that of towns, with all of its own."""
+        own_ledger = DECLARATION.replace("event_time=", 'ledger=Ledger("data/ledgers/towns"), event_time=')
+        Path(f"declared/{name}.py").write_text(own_ledger.replace("towns", name).replace("URL", self._service.url))
+
+    def put(self, name, numbers, date=DAY, partition="date", enrichment="towns"):
         """A file of input, there at once."""
-        folder = Path(f"data/raw/towns/{partition}={date}")
+        folder = Path(f"data/raw/{enrichment}/{partition}={date}")
         folder.mkdir(parents=True, exist_ok=True)
         times = pa.array([1_000_000 * number for number in numbers], pa.timestamp("us", "UTC"))
         rows = {"number": pa.array(numbers, pa.int64()), "town": [f"town-{one}" for one in numbers], "at": times}
@@ -99,8 +104,8 @@ class Project:
 def project(tmp_path, monkeypatch, service):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("declared", "declared.towns"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "declared"]:
+        monkeypatch.delitem(sys.modules, name)
     return Project(service)
 
 
@@ -310,23 +315,37 @@ def test_a_stream_over_spark_connect_is_refused_before_it_starts(project, monkey
 
 
 KILLED = """
-import os, signal, sys
-from jobs.process import enrich_stream, micro_batches
+import os, signal, sys, threading, traceback
+from pyspark.sql import SparkSession
+from data_quality.day_quality import DayQuality
+from jobs.declare.loading import load
+from jobs.process import micro_batches
+from jobs.process.enrich_stream import Stream, Trigger
+from jobs.run.spark_session import session
 from jobs.tables import batch_publishing
 
-place, number, *arguments = sys.argv[1:]
+place, number, *names = sys.argv[1:]
+all_there = threading.Barrier(len(names), action=lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def kills(function, *, before):
     def killed(*given, **named):
         at = next((one.number for one in given if isinstance(one, batch_publishing.MicroBatch)), given[-1])
         if before and at == int(number):
-            os.kill(os.getpid(), signal.SIGKILL)
+            all_there.wait()
         done = function(*given, **named)
         if at == int(number):
-            os.kill(os.getpid(), signal.SIGKILL)
+            all_there.wait()
         return done
     return killed
+
+
+def run(name):
+    try:
+        Stream(load(f"declared.{name}:{name}"), DayQuality(), wait=0.0).run(Trigger())
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 places = {
@@ -338,9 +357,16 @@ places = {
 if place in places:
     owner, name, before = places[place]
     setattr(owner, name, kills(getattr(owner, name), before=before))
-sys.exit(enrich_stream.main(arguments))
+SparkSession.builder.master(f"local[{len(names) + 1}]").getOrCreate()  # a slot for the calls of each
+session("kills")
+streams = [threading.Thread(target=run, args=(name,)) for name in names]
+for stream in streams:
+    stream.start()
+for stream in streams:
+    stream.join()
 """
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "2"))  # at each place
+STREAMS = max(1, KILLS // 5)  # of one process, each with its own table and ledger: its kill is one of each
 IN_FLIGHT, FLUSH_S = 4, 0.5  # as declared
 WRITE_S = 0.5  # that storing a part may take
 
@@ -351,6 +377,10 @@ WRITE_S = 0.5  # that storing a part may take
 )
 def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(project, spark, service, place):
     each, seconds = (200, 0.02) if place.startswith("during") else (20, 0.0)
+    names, rounds = [f"towns_{number}" for number in range(STREAMS)], KILLS // STREAMS
+    rows = {name: [*range(10**6 * at, 10**6 * at + rounds * each)] for at, name in enumerate(names)}
+    for name in names:
+        project.declare(name)
     answered = []
 
     async def answer(request):
@@ -359,31 +389,42 @@ def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(pr
         return await service.weather(request)
 
     service.answer = answer
-    lost = 0
-    for number in range(KILLS):
-        project.put(f"f{number}", range(number * each, (number + 1) * each))
+    lost = killed_in_calls = 0
+    for number in range(rounds):
+        for name in names:
+            project.put(f"f{number}", rows[name][number * each : (number + 1) * each], enrichment=name)
         program = subprocess.Popen(
-            [sys.executable, "-c", KILLED, place, str(number), *PROGRAM, "--available-now"],
+            [sys.executable, "-c", KILLED, place, str(number), *names],
             env=os.environ | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable},
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         if place == "during its calls":
-            while len(set(service.log)) < (number + 0.5) * each:
+            while min(asked := asked_of(names, service)) < (number + 0.2) * each:
                 assert program.poll() is None, program.stderr.read()[-3000:]
-                time.sleep(0.005)
+                time.sleep(0.01)
             killed = time.time()
             kill_tree(program.pid)
-            lost += IN_FLIGHT + sum(moment > killed - FLUSH_S - WRITE_S for moment in answered)
-        program.communicate(timeout=300)
-        assert place.startswith("during") or program.returncode == -signal.SIGKILL
-    assert project.run().state in ("published", "unchanged")
-    assert project.rows() == list(range(KILLS * each))
+            killed_in_calls += sum(calls < (number + 1) * each for calls in asked)
+            lost += IN_FLIGHT * STREAMS + sum(moment > killed - FLUSH_S - WRITE_S for moment in answered)
+        _, errors = program.communicate(timeout=300)
+        assert place.startswith("during") or program.returncode == -signal.SIGKILL, errors[-3000:]
+    for name in names:
+        Stream(load(f"declared.{name}:{name}"), DayQuality(), wait=0.0).run(Trigger())
+        table = f"data/published/{name}"
+        assert sorted(DeltaTable(table).to_pyarrow_table(columns=["number"])["number"].to_pylist()) == rows[name]
+        assert last_published(name, DAY).figures.rows_out == rounds * each
+        assert DeltaTable(f"{table}__audit").to_pyarrow_table(columns=["date"]).num_rows == rounds * each
     assert len(project.calls()) == KILLS * each
     repeated = len(service.log) - KILLS * each
     assert repeated <= lost
-    assert last_published("towns", DAY).figures.rows_out == KILLS * each
-    assert DeltaTable(f"{TABLE}__audit").to_pyarrow_table().num_rows == KILLS * each
-    print(f"{place}: {KILLS} kills, {repeated} calls repeated of {lost}")
+    in_calls = f", {killed_in_calls} of them in mid-call" if place.startswith("during") else ""
+    print(f"{place}: {STREAMS} streams killed {rounds} times{in_calls}, {repeated} calls repeated of {lost}")
+
+
+def asked_of(names, service):
+    """How many different keys each of the streams has asked for."""
+    asked = Counter(int(path.rpartition("-")[2]) // 10**6 for path in set(service.log))
+    return [asked[at] for at in range(len(names))]
 
 
 async def refuse(_request):
