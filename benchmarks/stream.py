@@ -9,7 +9,8 @@ gather     identity that asks for each key by aiohttp and asyncio.gather: nothin
 new        ours: each key is asked, over HTTP at once, stored, checked, published
 known      ours: the ledger has each answer
 
-The time is Spark's own of a trigger. With --follow: from the rename of a file to the Delta commit with its rows, and
+The time is Spark's own of a trigger; beside it the CPU time of this process, Spark's JVM and its workers, which other
+work on the machine changes little. With --follow: from the rename of a file to the Delta commit with its rows, and
 the memory of the driver, Spark's JVM and its workers on the way.
 """
 
@@ -148,16 +149,21 @@ class Bench:
 def compare(bench: Bench, turns: int, batches: int) -> None:
     names = ("write", "identity", "gather", "new", "known")
     found: dict[str, list[float]] = {name: [] for name in names}
+    cpu: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(turns + 1):
         for name in names:
+            before = cpu_seconds()
             times = bench.times(name, batches, turn)
             if turn:  # the first one warms everything
                 found[name] += times
-    base = statistics.median(found["identity"])
-    print(f"{ROWS} rows a batch, {turns} turns of {batches}\n{'':10}{'median s':>10}{'p90':>8}{'/ identity':>12}")
+                cpu[name].append((cpu_seconds() - before) / batches)
+    base, base_cpu = statistics.median(found["identity"]), statistics.median(cpu["identity"])
+    print(f"{ROWS} rows a batch, {turns} turns of {batches}")
+    print(f"{'':10}{'median s':>10}{'p90':>8}{'/ identity':>12}{'CPU s':>10}{'/ identity':>12}")
     for name, times in found.items():
-        median = statistics.median(times)
-        print(f"{name:10}{median:10.3f}{np.quantile(times, 0.9):8.3f}{median / base:12.2f}")
+        median, spent = statistics.median(times), statistics.median(cpu[name])
+        print(f"{name:10}{median:10.3f}{np.quantile(times, 0.9):8.3f}{median / base:12.2f}", end="")
+        print(f"{spent:10.3f}{spent / base_cpu:12.2f}")
 
 
 def follow(bench: Bench, seconds: float, every: float, trigger: float) -> None:
@@ -182,7 +188,7 @@ def follow(bench: Bench, seconds: float, every: float, trigger: float) -> None:
 
 def committed(table: Path) -> dict[str, float]:
     """By input file, when the commit with its rows was there."""
-    found = {}
+    found: dict[str, float] = {}
     for entry in sorted((table / "_delta_log").glob("*.json")):
         added = [action["add"]["path"] for line in entry.open() if "add" in (action := json.loads(line))]
         for path in added:
@@ -202,6 +208,14 @@ def megabytes() -> tuple[float, float, float]:
         except psutil.Error:
             continue
     return me.memory_info().rss / 1e6, java / 1e6, workers / 1e6
+
+
+def cpu_seconds() -> float:
+    """Of this process, Spark's JVM and its Python workers so far, without the service's."""
+    me = psutil.Process()
+    java = [child for child in me.children() if child.name() == "java"]
+    spark = [*java, *(worker for one in java for worker in one.children(recursive=True))]
+    return sum(sum(one.cpu_times()[:4]) for one in (me, *spark))  # with those of children that have ended
 
 
 def main() -> None:
