@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.clients.client import CallFailed, Throttled
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from jobs.declare.lookup import Key
     from jobs.limits.window_use import CallUse
 
 
@@ -17,6 +19,7 @@ class Lease(Protocol):
     """What decides on a call: ServiceLease."""
 
     loop: asyncio.AbstractEventLoop
+    clock: Callable[[], float]
 
     def may_start(self) -> bool: ...
 
@@ -88,3 +91,9 @@ class LeasedCall:
 
     def bill(self, unit: str, many: int) -> None:
         """What it used counts for no limit."""
+
+
+async def within_lease(lease: Lease, ask: Callable[[Key], Awaitable[Any]], key: Key) -> Any:
+    """Call within the run's lease."""
+    async with LeasedCall(lease):
+        return await ask(key)

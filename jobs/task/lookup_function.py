@@ -7,25 +7,28 @@ loop, by RetryLater.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from asyncio_core import AsyncFunction
+from asyncio_core import AsyncFunction, StreamRecord
 from jobs.clients.client import CallFailed, Client, Enclosing, Throttled
 from jobs.clients.request_counter import counts_of
+from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
 from jobs.task.call_table import CallTable
+from jobs.task.counted_calls import Ask, CountedCalls
 from jobs.task.hedging import Hedging
+from jobs.task.leased_call import within_lease
 from jobs.task.lookup_state import LookupState, Row
 from jobs.task.replies import Replies, Reply
 from jobs.task.shared_calls import hashable
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from asyncio_core import Gate, OperatorStatistics
+    from asyncio_core import Gate, OperatorStatistics, StreamElement
     from jobs.declare.lookup import Lookup
     from jobs.task.call_budget import CallBudget
     from jobs.task.circuit_breaker import CircuitBreaker
@@ -55,9 +58,10 @@ class LookupFunction(AsyncFunction[Row, Row]):
     two rows have the same key (distinct).
     """
 
-    # of its operator: for rows that join another's call, and for second calls
+    # of its operator: for rows that join another's call, for second calls, and for calls that it counts
     yield_slot: Callable[[], AbstractContextManager[None]]
     statistics: Callable[[], OperatorStatistics]
+    rows: Callable[[], Sequence[StreamElement]]
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         marks = ledger is not None and not lookup.repeatable
         requests_wait = lease is not None and isinstance(caller, Enclosing) and caller.each_within(lease.call)
         self._lease = None if requests_wait else lease
-        self._ask = self._within_budget if marks or allowance is not None else caller.call  # one attempt at the service
+        self._ask: Ask = self._within_budget if marks or allowance is not None else caller.call  # one attempt
         if self._lease is not None:
             self._ask = partial(within_lease, self._lease, self._ask)
         if allowance is not None:
@@ -108,6 +112,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         shared = lookup.cache if needs_table else None
         self._table = None if shared is None else CallTable(lookup, caller, shared, now_us)
         self._asks_once = marks
+        self._counted = False  # its calls start without asking the lease
         self._loop: asyncio.AbstractEventLoop  # cached: get_running_loop() costs a system call
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
@@ -115,6 +120,28 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._gate.subscribe(self)
         self._gate_was_closed = not self._gate.is_open or self._gate.closed_seconds > 0
         await self._caller.open()
+
+    def count_calls(self, lease: ServiceLease) -> None:
+        """Start calls without asking the lease while it lasts, if it is this lookup's alone and limits no more than the
+        calls in flight. For functions, which may answer at once: beside a request the lease costs nothing.
+        """
+        is_plain = self._hedging is None and self._allowance is None and not self._asks_once
+        if lease.counts_only_calls and is_plain and isinstance(self._lookup, AsyncFunctionLookup):
+            counted = CountedCalls(lambda: self.statistics().running, partial(self._end_calls, lease))
+            self._ask, self._counted = counted.started(lease, self._caller.call), True
+            lease.count_by(counted)
+
+    def _end_calls(self, lease: ServiceLease) -> None:
+        """The lease ends. Its calls fail as those of a function whose wait was cancelled."""
+        if self._table is not None:
+            running = [*self._table.in_flight.values()]
+        else:
+            states = [row.value.asked[self._place] for row in self.rows() if isinstance(row, StreamRecord)]
+            running = [asked for asked in states if asked.started is not None]
+        for asked in running:
+            if asked.task is not None and not lease.is_asked_by(asked.task):
+                asked.task.cancel("its lease ended")
+                asked.task.uncancel()
 
     async def finish(self) -> None:
         """Wait for calls without a waiting row, to store their answers."""
@@ -153,6 +180,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
             if (known or self._asks_once) and await self._took_from_another(table, asked, hashed, known):
                 return [value]
             table.in_flight[hashed] = asked
+            asked.task = asyncio.current_task(self._loop)
+        elif self._counted:
             asked.task = asyncio.current_task(self._loop)
         now_us, ask = self._now_us, self._ask  # locals, because method lookup is slower
         asked.started = now_us()
@@ -352,12 +381,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
         raise RowFailed(
             f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); on_{asked.status} is 'fail'."
         )
-
-
-async def within_lease(lease: ServiceLease, ask: Callable[[Key], Awaitable[Any | None]], key: Key) -> Any | None:
-    """Call within the run's lease."""
-    async with lease.call():
-        return await ask(key)
 
 
 def fails_on(lookup: Lookup) -> frozenset[str]:

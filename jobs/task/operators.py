@@ -124,6 +124,9 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
         if place > 0:
             made.links.insert(0, Link(operator, made.links[0] if made.links else None))
             output = made.links[0].put
+    for asking, (_, _, lease) in zip(made.functions, services, strict=True):
+        if lease is not None and made.leases.count(lease) == 1:
+            asking.count_calls(lease)
     return made
 
 
@@ -182,7 +185,9 @@ def _operator(
             on_exception=needs_retry,
         ),
     )
-    asking.yield_slot, asking.statistics = operator.yield_slot, operator.statistics
+    asking.yield_slot, asking.statistics, asking.rows = (
+        operator.yield_slot, operator.statistics, operator.snapshot_state,
+    )  # fmt: skip
     return operator, asking, caller
 
 

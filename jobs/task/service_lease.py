@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from jobs.clients.request_counter import IN_CALL
 from jobs.limits.adaptive_limit import SOONEST, Seen
-from jobs.limits.lease_book import CLOSED, PROBE, Answer
+from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS
 from jobs.limits.window_use import CallUse, WindowUse
@@ -24,6 +24,7 @@ from jobs.task.leased_call import LeasedCall
 if TYPE_CHECKING:
     from asyncio_core import Gate
     from jobs.limits.limits_plan import ServiceLimits
+    from jobs.task.counted_calls import CountedCalls
 
 CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
 WAKE_EVERY = 0.02  # s, at least, between two looks for what is free again of a window
@@ -42,6 +43,7 @@ class ServiceLease:
 
     Attributes:
         loop: The task's.
+        clock: Its time.
         adapted_s: Seconds for which calls waited because the service bears no more.
     """
 
@@ -67,8 +69,10 @@ class ServiceLease:
         self._gate = gate
         self._ask_soon = ask_soon
         self.loop = asyncio.get_running_loop()
-        self._clock = self.loop.time
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        # the base class's time() is this very function in one more frame, and it is called for every call
+        self.clock = monotonic if type(self.loop).time is asyncio.BaseEventLoop.time else self.loop.time
+        self._waiting: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}  # and who waits
+        self._counted: CountedCalls | None = None
         self._closed = False  # the gate, by this lease
         self._others_close_until = 0.0  # the gate, by the loop's time
         self._probing = False  # a probe call is running
@@ -77,12 +81,33 @@ class ServiceLease:
     @property
     def running(self) -> int:
         """The calls in flight."""
-        return len(self._calls)
+        return len(self._calls) if self._counted is None else self._counted.running() - len(self._waiting)
 
     @property
     def calls(self) -> int:
         """The allowed calls in flight now."""
-        return self._holder.may_use(CALLS, self._clock()) if self._counts_calls else UNLIMITED
+        return self._holder.may_use(CALLS, self.clock()) if self._counts_calls else UNLIMITED
+
+    # -- calls that the operator counts --------------------------------------------------------------------------------
+
+    @property
+    def counts_only_calls(self) -> bool:
+        """Whether nothing but the calls in flight is limited or observed."""
+        return self._counts_calls and not self._windows and self._seen is None
+
+    def count_by(self, counted: CountedCalls) -> None:
+        """Have an operator count the calls. Only those ask here that may not start freely."""
+        self._counted = counted
+
+    def is_asked_by(self, task: asyncio.Task[Any]) -> bool:
+        """Whether this task's call waits for the lease."""
+        return task in self._waiting.values()
+
+    def _let_start(self) -> None:
+        """Set how long the operator's calls may start freely."""
+        if self._counted is not None:
+            may_start = self._holder.gate == OPEN and self.calls > 0
+            self._counted.last_start = self._holder.until - self._longest_call if may_start else -math.inf
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -92,22 +117,23 @@ class ServiceLease:
 
     async def turn(self) -> None:
         """Wait until one more call may start. Raises UsedUp when a budget is used up."""
-        while not self.may_start():
+        while not self.may_start(asking=1):
             if self._used_up:
                 raise UsedUp(self._used_up)
+            turn = self.loop.create_future()
+            self._waiting[turn] = asyncio.current_task(self.loop)
             self._hold_back()
             self._ask_soon()
-            turn = self.loop.create_future()
-            self._waiting.append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
+                self._waiting.pop(turn, None)
                 self._wake()  # this one may have blocked the next
                 raise
 
     def begin(self, call: LeasedCall) -> None:
         """A call begins."""
-        now = self._clock()
+        now = self.clock()
         call.began, call.until = now, now + self._longest_call
         if self._holder.gate == PROBE:
             call.probes = self._probing = True
@@ -115,12 +141,12 @@ class ServiceLease:
         if self._ends is None:
             self._ends = self.loop.call_at(call.until, self._end_late_calls)
         if self._windows:
-            call.use = CallUse(self._windows.values(), self._clock, call.until)
+            call.use = CallUse(self._windows.values(), self.clock, call.until)
         IN_CALL.set(call.use or call)
 
     def _end_late_calls(self) -> None:
         """The calls are in the order of their ends; one timer is for all."""
-        self._ends, now = None, self._clock()
+        self._ends, now = None, self.clock()
         for call in [*self._calls]:
             if call.until > now:
                 self._ends = self.loop.call_at(call.until, self._end_late_calls)
@@ -129,7 +155,7 @@ class ServiceLease:
 
     def has_ended(self, call: LeasedCall) -> bool:
         """Whether the call has taken too long."""
-        return self._clock() >= call.until
+        return self.clock() >= call.until
 
     def end(self, call: LeasedCall, *, answered: bool, known: bool) -> None:
         """A call has ended. answered: the service was there. known: it has reported all that it used."""
@@ -149,7 +175,7 @@ class ServiceLease:
 
     def _note(self, began: float, *, answered: bool, known: bool) -> None:
         """Note what a call that ended tells of the service, and report it after each round of calls."""
-        now, seen = self._clock(), self._seen
+        now, seen = self.clock(), self._seen
         assert seen is not None
         if answered:
             seen.answered += 1
@@ -163,14 +189,15 @@ class ServiceLease:
         if now >= self._reported_at + SOONEST and (seen.refused or seen.answered + seen.failed >= self.calls):
             self._ask_soon()
 
-    def may_start(self) -> bool:
-        """Whether a call may start now."""
-        now, holder = self._clock(), self._holder
+    def may_start(self, *, asking: int = 0) -> bool:
+        """Whether a call may start now. asking: calls among those of the operator that ask for it."""
+        now, holder = self.clock(), self._holder
         if now + self._longest_call > holder.until or holder.gate == CLOSED:
             return False
         if holder.gate == PROBE and (self._probing or self.probed):
             return False
-        if self._counts_calls and len(self._calls) >= holder.may_use(CALLS, now):
+        running = len(self._calls) if self._counted is None else self.running - asking
+        if self._counts_calls and running >= holder.may_use(CALLS, now):
             return False
         return not self._windows or self._may_reserve(now)
 
@@ -183,7 +210,7 @@ class ServiceLease:
 
     def _hold_back(self) -> None:
         """Stop the records' clocks if the wait is not for this task's own calls."""
-        rates_wait = self._windows and not self._may_reserve(self._clock())
+        rates_wait = self._windows and not self._may_reserve(self.clock())
         if self._holder.gate == CLOSED or self._probing or not self.running or rates_wait:
             self._closed = True
             self._gate.close(CLOSED_FOR)
@@ -195,7 +222,7 @@ class ServiceLease:
         free_at = [at for use in self._windows.values() if (at := use.next_free()) is not None]
         if not free_at:
             return
-        at = max(min(free_at), self._clock() + WAKE_EVERY)
+        at = max(min(free_at), self.clock() + WAKE_EVERY)
         if self._wakes is not None:
             if self._wakes.when() <= at:
                 return
@@ -213,29 +240,35 @@ class ServiceLease:
 
     def _open(self) -> None:
         """Calls may start: let the records' clocks run."""
-        if self._closed and self._clock() >= self._others_close_until:
+        if self._closed and self.clock() >= self._others_close_until:
             self._gate.open()
         self._closed = False
         self._wake()
 
     def others_close(self, seconds: float) -> None:
         """Note that the gate is closed for this long, regardless of this lease."""
-        self._others_close_until = max(self._others_close_until, self._clock() + seconds)
+        self._others_close_until = max(self._others_close_until, self.clock() + seconds)
 
     def _wake(self) -> None:
         """Wake waiting calls; each checks again whether it may start."""
         free = self._startable() if self._waiting else 0
         while free and self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            if self._let_first_go():
                 free -= 1
+
+    def _let_first_go(self) -> bool:
+        turn = next(iter(self._waiting))
+        del self._waiting[turn]
+        if turn.done():  # cancelled
+            return False
+        turn.set_result(None)
+        return True
 
     def _startable(self) -> int:
         """How many calls may start now."""
         if not self.may_start():
             return 0
-        now = self._clock()
+        now = self.clock()
         windows = [
             (self._holder.may_use(name, now) - use.in_use(now)) // max(1, use.of_a_call)
             for name, use in self._windows.items()
@@ -246,10 +279,11 @@ class ServiceLease:
 
     def claims(self, wants: int) -> dict[str, Any]:
         """The claims for the driver. wants: possible calls in flight."""
-        now = self._clock()
+        now = self.clock()
         in_use = {CALLS: self.running} | {name: use.in_use(now) for name, use in self._windows.items()}
         could_use = {CALLS: wants} | {name: use.wants(now, wants) for name, use in self._windows.items()}
         found = self._holder.ask(in_use, could_use)
+        self._let_start()
         probed, self.probed = self.probed, False
         message = {"claims": {name: [one.keeps, one.wants] for name, one in found.items()}, "probed": probed}
         if self._seen is not None:
@@ -262,6 +296,9 @@ class ServiceLease:
     def take(self, answer: Answer, *, asked_at: float) -> None:
         """The driver's answer. asked_at: this task's clock before it asked."""
         self._holder.take(answer, asked_at=asked_at)
+        if self._counted is not None:
+            self._let_start()
+            self._counted.lasts_until(self._holder.until)
         self._adapted = answer.adapted
         self._note_used_up()
         if self.may_start():
@@ -279,7 +316,7 @@ class ServiceLease:
         """Note whether a budget is used up: for a while there was none for one more call, nor any that others could
         give back.
         """
-        now, shares = self._clock(), self._holder.shares
+        now, shares = self.clock(), self._holder.shares
         used_up = [
             budget
             for name, budget in self._budgets.items()
@@ -292,6 +329,4 @@ class ServiceLease:
         elif now - self._used_up_since >= GIVEN_BACK_WITHIN:
             self._used_up = used_up[0]
             while self._waiting:
-                turn = self._waiting.popleft()
-                if not turn.done():
-                    turn.set_result(None)
+                self._let_first_go()

@@ -126,9 +126,9 @@ class TaskLimits:
         if self._plan.divides:
             wants = chain.outstanding() if self.all_rows_came.is_set() else [*map(sum, self._plan.shares)]
             self.share = [*map(min, self.share, wants)]
-            self._resize()
             facts |= {"keeps": self.share, "wants": wants}
         claims = {service: lease.claims(could_use.get(service, 0)) for service, lease in leases.items()}
+        self._resize()  # what is given back is not used from now on
         self._driver.send(HEARTBEAT, **facts, services=claims)
 
     def take(self, number: int, share: Sequence[int], services: Mapping[str, Any]) -> None:
