@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, Send, Throttled
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
 from jobs.errors import TidegateError
@@ -18,7 +17,6 @@ from jobs.errors import TidegateError
 EARLY = 1e-4  # s; tolerance for a timer that fires early
 TURNS = 2  # of the loop until the next request is on the wire, because aiohttp writes it in its own task
 REMEMBERED = 10_000  # keys without an answer, to recognize repeated requests
-Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]
 
 
 class BatchRefused(CallFailed):
@@ -92,15 +90,9 @@ class Batching:
         if self._waiting or self._halves:
             self._send_what_is_due()
 
-    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        """Enter this context around each request from now on."""
-        send = self._send
-
-        async def within(keys: Sequence[Key]) -> Sequence[Any]:
-            async with around():
-                return await send(keys)
-
-        self._send = within
+    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> None:
+        """Have each request sent by `way` from now on."""
+        self._send = partial(way, self._send)
 
     def leaving(self) -> int:
         """The number of requests in flight without a waiting caller."""
@@ -263,10 +255,10 @@ class BatchingClient:
         if self._batching is not None:
             self._batching.allow(requests)
 
-    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
+    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> bool:
         if self._batching is None:
             return False
-        self._batching.each_within(around)
+        self._batching.send_by(way)
         return True
 
     def leaving(self) -> int:

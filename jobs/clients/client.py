@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from jobs.declare.lookup import Key
+
+Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]  # these keys in one request: one outcome per key
 
 
 class Client(Protocol):
@@ -50,9 +51,9 @@ class Requesting(Protocol):
 
 @runtime_checkable
 class Enclosing(Protocol):
-    """A caller that can enter a context around each of its requests, where these are not its calls."""
+    """A caller that can have each of its requests sent by somebody else, where these are not its calls."""
 
-    def each_within(self, around: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
+    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> bool:
         """Whether it does so from now on; else each of its calls is a request."""
 
 

@@ -22,7 +22,8 @@ class Hedging:
 
     after: s without an answer until the second call, or "p95" of this task's latest answers. has_slot: whether one more
     call may run, besides so many second ones. on_second: called when a second call begins. on_throttled: called when
-    the service throttles one.
+    the service throttles one. on_overtaken: called with a call's task before that is cancelled, because the other call
+    was quicker.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class Hedging:
         has_slot: Callable[[int], bool],
         on_second: Callable[[], None],
         on_throttled: Callable[[Throttled], object],
+        on_overtaken: Callable[[asyncio.Task[Any]], object] = lambda _task: None,
     ) -> None:
         self._ask, self._has_slot = ask, has_slot
-        self._on_second, self._on_throttled = on_second, on_throttled
+        self._on_second, self._on_throttled, self._on_overtaken = on_second, on_throttled, on_overtaken
         self._measures = after == "p95"
         self._after = None if after == "p95" else after
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
@@ -58,6 +60,8 @@ class Hedging:
             self._after = sorted(self._seconds)[len(self._seconds) * 95 // 100]
 
     async def _hedged(self, key: Key, after: float, loop: asyncio.AbstractEventLoop) -> Any:
+        own = asyncio.current_task(loop)
+        assert own is not None
         second: asyncio.Task[Any] | None = None
         timer: asyncio.TimerHandle
 
@@ -73,6 +77,7 @@ class Hedging:
         def ended(task: asyncio.Task[Any]) -> None:
             self._running.discard(task)
             if has_result(task) and waits:
+                self._on_overtaken(own)
                 first.reschedule(loop.time())  # ends it, as with a time limit
 
         waits = True
@@ -93,6 +98,7 @@ class Hedging:
             waits = False
             timer.cancel()
             if second is not None:
+                self._on_overtaken(second)
                 second.cancel()
 
     async def _second(self, key: Key) -> Any:

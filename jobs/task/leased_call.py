@@ -45,14 +45,18 @@ class LeasedCall:
         began, until: Its start and the latest end, by the lease's clock.
         probes: Whether it finds out if a pause has ended.
         use: What it uses of limits with a window.
+        task: Its task, once it has started.
+        tells: Whether its end tells anything of the service.
     """
 
-    __slots__ = ("_cancelling", "_is_late", "_lease", "_task", "began", "probes", "until", "use")
+    __slots__ = ("_cancelling", "_is_late", "_lease", "began", "probes", "task", "tells", "until", "use")
+
+    task: asyncio.Task[Any]
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self._is_late = False
-        self.probes = False
+        self.probes, self.tells = False, True
         self.use: CallUse | None = None
         self.began = self.until = 0.0
 
@@ -61,7 +65,7 @@ class LeasedCall:
             await self._lease.turn()
         task = asyncio.current_task(self._lease.loop)  # the loop is known: to look for it costs a system call
         assert task is not None
-        self._task, self._cancelling = task, task.cancelling()
+        self.task, self._cancelling = task, task.cancelling()
         self._lease.begin(self)
 
     async def __aexit__(
@@ -69,7 +73,7 @@ class LeasedCall:
     ) -> None:
         answered = kind is None or (isinstance(error, CallFailed) and not error.passing)
         self._lease.end(self, answered=answered, known=kind is None or kind is Throttled)
-        if self._is_late and self._task.uncancel() > self._cancelling:
+        if self._is_late and self.task.uncancel() > self._cancelling:
             return  # the task itself is cancelled too
         if kind is None:
             return
@@ -80,7 +84,7 @@ class LeasedCall:
         """End the call."""
         if not self._is_late:
             self._is_late = True
-            self._task.cancel()
+            self.task.cancel()
 
     # -- for its requests, where no limit has a window -----------------------------------------------------------------
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction, StreamRecord
-from jobs.clients.client import CallFailed, Client, Enclosing, Throttled
+from jobs.clients.client import CallFailed, Client, Enclosing, Send, Throttled
 from jobs.clients.request_counter import counts_of
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
@@ -92,9 +92,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._ledger = ledger
         self._allowance = allowance
         marks = ledger is not None and not lookup.repeatable
-        requests_wait = lease is not None and isinstance(caller, Enclosing) and caller.each_within(lease.call)
-        self._lease = None if requests_wait else lease
-        self._ask: Ask = self._within_budget if marks or allowance is not None else caller.call  # one attempt
+        of_requests = partial(self._send_within, lease, ledger if marks else None)
+        batches = (marks or lease is not None) and isinstance(caller, Enclosing) and caller.send_by(of_requests)
+        self._lease = None if batches else lease
+        self._marks_calls = marks and not batches
+        is_counted = self._marks_calls or allowance is not None
+        self._ask: Ask = self._within_budget if is_counted else caller.call  # one attempt at the service
         if self._lease is not None:
             self._ask = partial(within_lease, self._lease, self._ask)
         if allowance is not None:
@@ -104,6 +107,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._hedging = Hedging(
                 self._ask, lookup.hedge_after, has_slot=self._has_slot, on_second=counts_of(lookup.name).repeats,
                 on_throttled=partial(self._replies.failed, repeated=False),
+                on_overtaken=lambda task: None if lease is None else lease.overtaken(task),
             )  # fmt: skip
             self._ask = self._hedging.call
         # with distinct keys the table finds nothing, at a fifth of a row's CPU; it also ends calls that outlive their
@@ -284,13 +288,24 @@ class LookupFunction(AsyncFunction[Row, Row]):
         is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
         return is_free and operator.running + second_calls < operator.concurrency
 
+    @staticmethod
+    async def _send_within(
+        lease: ServiceLease | None, ledger: TaskLedger | None, send: Send, keys: Sequence[Key]
+    ) -> Sequence[Any]:
+        """Send a request of several keys within the lease, once it is granted with marks in the ledger."""
+        async with nullcontext() if lease is None else lease.call():
+            if ledger is not None:
+                await ledger.mark(keys)
+            return await send(keys)
+
     async def _within_budget(self, key: Key) -> Any | None:
         """Call within the task's budget, with a mark before the call if it must not be repeated."""
         if self._allowance is not None:
             await self._allowance.spend(self._place)
         try:
-            if self._ledger is not None and not self._lookup.repeatable:
-                await self._ledger.mark(key)
+            if self._marks_calls:
+                assert self._ledger is not None
+                await self._ledger.mark([key])
             return await self._caller.call(key)
         finally:
             if self._allowance is not None:

@@ -162,7 +162,7 @@ class ServiceLease:
         del self._calls[call]
         if call.use is not None:
             call.use.end(known=known)
-        if self._seen is not None:
+        if self._seen is not None and call.tells:
             self._note(call.began, answered=answered, known=known)
         if call.probes:
             self._probing = False
@@ -172,6 +172,11 @@ class ServiceLease:
             self._wake()
         if self._wakes is not None:
             self._wake_later()  # its use may end sooner than was known
+
+    def overtaken(self, task: asyncio.Task[Any]) -> None:
+        """Another call for the key of this task's call was quicker, so its end tells nothing of the service."""
+        for call in self._calls:
+            call.tells = call.tells and call.task is not task
 
     def _note(self, began: float, *, answered: bool, known: bool) -> None:
         """Note what a call that ended tells of the service, and report it after each round of calls."""

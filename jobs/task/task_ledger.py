@@ -195,11 +195,12 @@ class TaskLedger:
         """Whether this task has marked the key, without taking the mark back."""
         return bool(self._marked) and self._text(key) in self._marked
 
-    async def mark(self, key: Key) -> None:
-        """Store an "asked" mark and wait; concurrent marks share a part."""
+    async def mark(self, keys: Sequence[Key]) -> None:
+        """Store "asked" marks and wait; concurrent marks share a part."""
         assert self._waiter is not None
-        self._marked.add(self._text(key))
-        self._put(key, "asked", None, self._now_us())
+        for key in keys:
+            self._marked.add(self._text(key))
+            self._put(key, "asked", None, self._now_us())
         await asyncio.get_running_loop().run_in_executor(self._waiter, self.durability_mark().wait)
 
     def unmark(self, key: Key) -> None:

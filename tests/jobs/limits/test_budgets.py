@@ -13,13 +13,15 @@ import pytest
 from aiohttp import web
 
 from jobs.errors import BudgetExhausted, DeclarationError
+from jobs.ledger.store import LedgerFolder
 from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.run_leases import RunLeases, limits_of
 from tests.jobs.task.test_runner import batches, in_time, plan
+from tests.jobs.task.test_task_ledger import kept, with_ledger
 from tests.support.task_threads import TaskThreads
-from tidegate import Batch, Budget, Enrichment, HttpLookup, Input, Output, Price, Service, lookup
+from tidegate import Batch, Budget, Enrichment, HttpLookup, Input, Output, Price, Retry, Service, lookup
 from tidegate.__main__ import main
 
 TODAY = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
@@ -166,6 +168,29 @@ def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_requ
     assert len(sizes) == 10
     assert {type(error) for error in run.errors} == {BudgetExhausted}
     assert str(run.errors[0]).startswith("the budget of geo, 1.00 USD per day, is used up")
+
+
+def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(url, service, monkeypatch, tmp_path):
+    monkeypatch.setattr("jobs.task.service_lease.GIVEN_BACK_WITHIN", 0.5)
+
+    async def answer(request):
+        return web.json_response([{"first_x": 1}] * len(await request.json()))
+
+    service.answer = answer
+    declared = priced(
+        service.url, "0.10 USD", Budget("0.50 USD", per="day"), request="POST /", idempotent=False,
+        retry=Retry(retries=0), batch=Batch(max_items=5, max_wait=0.05, item="{k}"),
+    )  # fmt: skip
+    ledger = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+    run = Run(url, declared, "a run", tasks=1)
+    run.plan = with_ledger(run.plan, ledger)
+    run.start(lambda: batches(100))
+    in_time(run.join)
+    assert {type(error) for error in run.errors} == {BudgetExhausted}
+    stored = kept(ledger)
+    answered = {one.key for one in stored if one.outcome == "ok"}
+    assert len(service.log) == 5
+    assert {one.key for one in stored if one.outcome == "asked"} == answered
 
 
 def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, service):

@@ -14,12 +14,15 @@ from jobs.clients import connections, request_counter
 from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import DeclarationError
+from jobs.limits.lease_book import Answer, Limit, Share
+from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.task.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup_state import LookupState, Row
 from jobs.task.operators import Surroundings, chain
 from jobs.task.plan import PartitionPlan
 from jobs.task.progress import AttemptCounts
+from jobs.task.service_lease import ServiceLease
 from tests.jobs.task.test_runner import batches, collected
 from tests.jobs.task.test_runner import plan as task_plan
 from tidegate import Batch, Cache, HttpLookup, Price, Retry, Service
@@ -72,8 +75,8 @@ class Calls:
         return None
 
 
-def ask(lookup, script, keys):
-    """The rows' outcomes, the calls, and the seconds from the first call to the last answer."""
+def ask(lookup, script, keys, lease=None):
+    """The rows' outcomes, the calls, and the seconds from the first call to the last answer. lease: makes one."""
     request_counter.begin()
     calls, rows = Calls(script), []
 
@@ -84,7 +87,10 @@ def ask(lookup, script, keys):
             return int(loop.time() * 1e6)
 
         watch = CircuitBreaker(lookup.outage_rule, "s", gate, now_us)
-        asking = LookupFunction(lookup, calls, place=0, gate=gate, watch=watch, now_us=now_us, attempts=AttemptCounts())
+        asking = LookupFunction(
+            lookup, calls, place=0, gate=gate, watch=watch, now_us=now_us, attempts=AttemptCounts(),
+            lease=None if lease is None else lease(gate),
+        )  # fmt: skip
         retry = exponential_backoff(
             max_retries=9, initial_delay=0.1, max_delay=0.1, multiplier=1.0, on_exception=needs_retry
         )
@@ -167,6 +173,25 @@ def test_a_second_call_that_is_throttled_closes_the_gate():
 def test_the_time_limit_of_a_row_ends_both_calls():
     found, calls, _ = ask(declared(timeout=0.3), lambda key: [5.0], ["a"])
     assert (found["a"].status, calls.cancelled, calls.running) == ("timeout", 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen"), [([5.0, 0.2], (1, 0)), ([0.5, 2.0], (1, 0)), ([5.0, 5.0], (0, 1))]
+)  # the second is quicker, the first is, neither is in time
+def test_of_two_calls_the_slower_one_tells_nothing_of_what_the_service_bears(steps, seen):
+    told = []
+
+    def lease(gate):
+        limits = ServiceLimits("s", {CALLS: Limit(4)}, 60.0, at_least=4)
+        made = ServiceLease(limits, gate, lambda: None)
+        made.take(Answer({CALLS: Share(4, 4)}, 600.0), asked_at=0.0)
+        told.append(made)
+        return made
+
+    ask(declared(timeout=1.0), lambda key: steps, ["a"], lease)
+    (one,) = told
+    assert (one._seen.answered, one._seen.failed) == seen
+    assert one.running == 0
 
 
 def test_a_lookup_that_hedges_nothing_has_the_fingerprint_it_had():
