@@ -43,7 +43,7 @@ class LookupState:
     is_settled: bool = False  # its outcome was known before any call
 
     def begin_anew(self, closed_seconds: float) -> None:
-        """An attempt begins that is not the first one, or after the gate was closed; it reads so many seconds."""
+        """The row comes again. closed_seconds: what the gate reads."""
         self.needs_retry = False
         if not self.attempts:
             self.paused = closed_seconds
