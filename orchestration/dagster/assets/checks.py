@@ -40,54 +40,43 @@ def check_specs(declared: Declared) -> list[dg.AssetCheckSpec]:
         ]
 
 
-def check_results(declared: Declared, record: DayRecord, report: str) -> Iterator[dg.AssetCheckResult]:
-    """One result for every check that ran, and for one that holds the day back because it did not run.
+def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
+    """The verdicts that are results: of each check that ran, and of one that holds the day back as it did not run.
 
     Any other check has no result for the day: Dagster knows passed and failed only, and it was neither.
     """
-    for verdict in verdicts_of(declared, record):
-        if has_result(verdict):
-            yield dg.AssetCheckResult(
-                asset_key=declared.key,
-                check_name=verdict.check,
-                passed=verdict.status == "passed",
-                severity=SEVERITIES[verdict.severity],
-                description=verdict.sentence,
-                metadata=_metadata(verdict, report),
-            )
+    verdicts = {verdict.check: verdict for verdict in record.verdicts}
+    absent = (Verdict(check.name, "not_run", check.severity, "Not run.") for check in catalogue.checks(declared.facts))
+    declared_ones = (verdicts.get(one.check, one) for one in absent)
+    return [one for one in declared_ones if one.status != "not_run" or one.holds_back]
 
 
-def outputs_of_checks(context: dg.OpExecutionContext, names: set[str] | None = None) -> Iterator[dg.Output[None]]:
-    """What a step yields for checks without a result, by default for all: Dagster wants an output for each."""
-    for output, spec in context.assets_def.check_specs_by_output_name.items():
-        if names is None or spec.name in names:
-            yield dg.Output(None, output_name=output)
+def outputs_of_checks(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+    """What a step yields whose results are events: Dagster wants an output for each of its checks."""
+    for output in context.assets_def.check_specs_by_output_name:
+        yield dg.Output(None, output_name=output)
 
 
 def check_evaluations(
-    declared: Declared, record: DayRecord, report: str, target: TargetMaterialization | None
+    instance: dg.DagsterInstance, declared: Declared, record: DayRecord, report: str
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The same results of a day that is not the partition of an asset's step. target: its materialization, if any."""
-    for result in check_results(declared, record, report):
-        assert result.check_name is not None
+    """The results of a day, for its last materialization."""
+    target = _target_of(instance, declared, record.facts.day)
+    for verdict in judged(declared, record):
         yield dg.AssetCheckEvaluation(
             asset_key=declared.key,
-            check_name=result.check_name,
-            passed=result.passed,
-            severity=result.severity,
-            description=result.description,
-            metadata=result.metadata,
-            blocking=result.severity == dg.AssetCheckSeverity.ERROR,
+            check_name=verdict.check,
+            passed=verdict.status == "passed",
+            severity=SEVERITIES[verdict.severity],
+            description=verdict.sentence,
+            metadata=_metadata(verdict, report),
+            blocking=verdict.severity == "error",
             partition=record.facts.day,
             target_materialization_data=target,
         )
 
 
-def has_result(verdict: Verdict) -> bool:
-    return verdict.status != "not_run" or verdict.holds_back
-
-
-def target_of(instance: dg.DagsterInstance, declared: Declared, day: str) -> TargetMaterialization | None:
+def _target_of(instance: dg.DagsterInstance, declared: Declared, day: str) -> TargetMaterialization | None:
     """The day's last materialization: Dagster counts a result for the materialization that it names, and no other."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_materializations(of_day, limit=1).records
@@ -121,12 +110,6 @@ def _delete(
     )
     with storage.index_connection() as connection:
         connection.execute(Executions.delete().where(*of_day, *conditions))
-
-
-def verdicts_of(declared: Declared, record: DayRecord) -> Iterator[Verdict]:
-    verdicts = {verdict.check: verdict for verdict in record.verdicts}
-    for check in catalogue.checks(declared.facts):
-        yield verdicts.get(check.name) or Verdict(check.name, "not_run", check.severity, "Not run.")
 
 
 def _metadata(verdict: Verdict, report: str) -> dict[str, Any]:

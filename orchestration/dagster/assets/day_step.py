@@ -26,21 +26,13 @@ from orchestration.common.next_steps import KILLED_RUN, after, run_again
 from orchestration.common.progress_line import ProgressLog
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED, RUNNING
 from orchestration.dagster.assets import metadata
-from orchestration.dagster.assets.checks import (
-    check_evaluations,
-    check_results,
-    has_result,
-    outputs_of_checks,
-    target_of,
-    verdicts_of,
-    withdraw_planned,
-)
+from orchestration.dagster.assets.checks import check_evaluations, outputs_of_checks, withdraw_planned
 from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
 from orchestration.dagster.assets.days_tally import DaysTally, Red
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
 
-Event = dg.AssetCheckResult | dg.MaterializeResult[None] | dg.Output[None]
+Event = dg.MaterializeResult[None] | dg.Output[None]
 
 
 def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
@@ -67,8 +59,8 @@ def _mode_of(tags: Mapping[str, str]) -> modes.Mode:
 class DaysRun:
     """One run of one or several days, and how it speaks to Dagster.
 
-    Of one day the step yields the materialization and the check results. Of several it logs them for each, as Dagster
-    takes what a step yields for all its days alike.
+    Of one day the step yields the materialization. Of several it logs one for each, as Dagster takes what a step yields
+    for all its days alike. The results of checks are logged.
     """
 
     def __init__(self, context: dg.OpExecutionContext, declared: Declared, spark: SparkProgram) -> None:
@@ -106,12 +98,11 @@ class DaysRun:
             raise self._failure() from cancel
         except Exception:
             if self._judged is not None:
-                yield from self._checks(self._judged)
+                self._tell_checks(self._judged)
             raise
         if self._tally.is_red:
             raise self._failure()
-        if self._several:
-            yield from outputs_of_checks(self._context)
+        yield from outputs_of_checks(self._context)
 
     def _failure(self) -> dg.Failure:
         links = {} if self._several else self._events(self._days[0]).links()
@@ -232,7 +223,7 @@ class DaysRun:
             yield from self._materialized(record, figures)
         else:
             self._tally.red[outcome.day] = Red(record.reason, next_step(record))
-            yield from self._checks(record)
+            self._tell_checks(record)
         for summary, rows in outcome.summaries.items():
             self._context.log_event(
                 dg.AssetMaterialization(
@@ -252,20 +243,13 @@ class DaysRun:
             self._context.log_event(
                 dg.AssetMaterialization(self._declared.key, partition=day, metadata=values, tags=tags)
             )
-            yield from self._checks(record)
-            return
-        yield dg.MaterializeResult(metadata=values, data_version=data_version(record))
-        yield from self._checks(record)
-        without_result = {one.check for one in verdicts_of(self._declared, record) if not has_result(one)}
-        yield from outputs_of_checks(self._context, without_result)
+        else:
+            yield dg.MaterializeResult(metadata=values, data_version=data_version(record))
+        self._tell_checks(record)
 
-    def _checks(self, record: DayRecord) -> Iterator[Event]:
+    def _tell_checks(self, record: DayRecord) -> None:
         report = self._events(record.facts.day).report
-        if not self._several:
-            yield from check_results(self._declared, record, report)
-            return
-        target = target_of(self._context.instance, self._declared, record.facts.day)
-        for evaluation in check_evaluations(self._declared, record, report, target):
+        for evaluation in check_evaluations(self._context.instance, self._declared, record, report):
             self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes one; its type does not say so
 
     def _tell_unwritten(self, outcome: DayOutcome) -> None:

@@ -16,12 +16,7 @@ from jobs.schema import INPUT_DAY, DayRecord
 from jobs.tables import run_records
 from jobs.tables.leases import at_work
 from orchestration.dagster.assets import metadata
-from orchestration.dagster.assets.checks import (
-    check_evaluations,
-    check_results,
-    target_of,
-    withdraw_results_without_run,
-)
+from orchestration.dagster.assets.checks import check_evaluations, judged, withdraw_results_without_run
 from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
@@ -126,9 +121,8 @@ def report(
         for event in reported(declared, publication, record, latest):
             instance.report_runless_asset_event(event)
     withdraw_results_without_run(instance, declared, publication.day)
-    target = target_of(instance, declared, publication.day)
     link = metadata.report_url(declared.name, publication.day)
-    for evaluation in check_evaluations(declared, record, link, target):
+    for evaluation in check_evaluations(instance, declared, record, link):
         instance.report_runless_asset_event(evaluation)
 
 
@@ -177,8 +171,8 @@ def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
 def _is_reported(instance: dg.DagsterInstance, declared: Declared, publication: Publication, record: DayRecord) -> bool:
     if _reported_version(instance, declared, publication.day) < publication.version:
         return False
-    names = {result.check_name for result in check_results(declared, record, "")}
-    keys = [dg.AssetCheckKey(declared.key, name) for name in names if name is not None]
+    names = {verdict.check for verdict in judged(declared, record)}
+    keys = [dg.AssetCheckKey(declared.key, name) for name in names]
     known = instance.event_log_storage.get_asset_check_partition_info(keys, partition_keys=[publication.day])
     return names == {one.check_key.name for one in known if one.is_current}
 
