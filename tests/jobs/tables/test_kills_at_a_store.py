@@ -91,20 +91,3 @@ def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_onc
         rows = DeltaTable(audit.table_of(table)).to_pyarrow_table().to_pylist()
         assert sorted((row["run_id"], row["flight"]) for row in rows) == [(f"run-{at}", 4), (f"run-{at}", 5)]
     assert at > 30
-
-
-def test_publishers_of_a_day_at_once_leave_one_of_them_each_time(s3, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(days, "TABLE", f"{s3.bucket}/flights")
-    publish(days.run("first", days.SECOND, [9]))
-    published = 0
-    for number in range(int(os.environ.get("RACES", "100"))):
-        found = days.race([days.run(f"a{number}", DAY, [1, 2]), days.run(f"b{number}", DAY, [1, 2])])
-        winners = {run for run, state in found.items() if state == "published"}
-        assert winners
-        published += len(winners)
-        (seen,) = {uri.split("/runs/")[1].split("/")[0] for uri in DeltaTable(days.TABLE).file_uris()} - {"first"}
-        assert seen in winners
-        assert days.published(DAY) == [1, 2]
-    commits = [one for one in DeltaTable(days.TABLE).history() if one.get("tidegate.day") == DAY]
-    assert len(commits) == published
