@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from jobs.schema import RUN_ID, DayFacts
-from jobs.tables.delta_log import checkpoints_of, opened, saying_format
+from jobs.tables.delta_log import checkpoints_of, hooks_of, opened, saying_format
 
 RUN = RUN_ID
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
@@ -35,6 +35,7 @@ def write(
         there or table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge",
         configuration=NO_STATISTICS | checkpoints_of(table),
         commit_properties=saying_format() if there is None else None,
+        post_commithook_properties=hooks_of(table, there),
     )  # fmt: skip
     return partial(_delete, there, facts.declared.partition, facts.day, "<>", facts.run_id)
 

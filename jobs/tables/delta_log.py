@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from urllib.parse import unquote
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 
@@ -23,13 +23,23 @@ from jobs.tables.publishers import delta_errors
 LOG = "_delta_log"
 FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mean (docs/upgrading.md)
 FORMAT_NAME = "tidegate.format"
+ENTRIES = 10  # of a log on a store until it is summed up
 
 _kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are kept open", default=None)
 
 
 def checkpoints_of(table: str) -> dict[str, str]:
     """How often a new table sums up its log. On a store each entry since then costs a reader two requests."""
-    return {"delta.checkpointInterval": "10"} if is_url(table) else {}
+    return {"delta.checkpointInterval": str(ENTRIES)} if is_url(table) else {}
+
+
+def hooks_of(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
+    """What Delta does after a commit over this version. It looks for old entries of the log each time, which on a store
+    is a request that lists them all: there it does so when it sums them up.
+    """
+    return PostCommitHookProperties(
+        cleanup_expired_logs=not is_url(table) or (over is not None and (over.version() + 1) % ENTRIES == 0)
+    )
 
 
 def format_mark() -> Transaction:

@@ -25,7 +25,7 @@ from jobs.schema import DayFacts, DayRecord
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, by_run, dead_letters, run_records, shown_elsewhere
 from jobs.tables.delivery import deliver, discard_work
-from jobs.tables.delta_log import checkpoints_of, day_type, format_mark, lasting, saying_format, table_at
+from jobs.tables.delta_log import checkpoints_of, day_type, format_mark, hooks_of, lasting, saying_format, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
 
@@ -137,7 +137,7 @@ def _create(facts: DayFacts) -> DeltaTable:
 
 def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = None) -> int:
     """Commit on top of the loaded `table`: remove the day's files and add this run's, if any. Returns the version.
-    before: publications of the day that this one may replace; by default those in the loaded table.
+    before: the mark of the publication that this one may replace; by default that in the loaded table.
 
     Raises PublishConflict if another run published the day since then, or a column changed its type. Publications of
     other days do not conflict.
@@ -145,20 +145,25 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
     facts = record.facts
     partition = facts.declared.partition
     columns = delta_schema(facts) if facts.files else table.schema()
-    was_read = before is None  # from this very version of the table; each time costs a request for each commit
-    before = table.transaction_version(transaction_of(facts)) or 0 if before is None else before
+    is_loaded = before is None  # this very version; to read the mark costs a request for each commit on a store
     for _ in range(COMMIT_TRIES):
-        was_read &= not add_columns(table, columns)
-        if not was_read and (table.transaction_version(transaction_of(facts)) or 0) != before:
+        if missing_columns(table, columns):
+            before = mark_of(table, facts) if is_loaded else before
+            is_loaded = False
+            add_columns(table, columns)
+        if not is_loaded and mark_of(table, facts) != before:
             break
         try:
             table.create_write_transaction(
                 [*add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
-                partition_filters=[(partition, "=", facts.day)], commit_properties=_properties(record, before + 1),
+                partition_filters=[(partition, "=", facts.day)],
+                commit_properties=_properties(record, table.version() + 2),
+                post_commithook_properties=hooks_of(facts.declared.table, table),
             )  # fmt: skip
         except CommitFailedError:
+            before = mark_of(table, facts) if is_loaded else before
+            is_loaded = False
             table.update_incremental()
-            was_read = False
         else:
             return table.version() + 1
     if _is_own(table, record):
@@ -178,7 +183,14 @@ def transaction_of(facts: DayFacts) -> str:
     return f"{facts.declared.partition}={facts.day}"
 
 
-def _properties(record: DayRecord, version: int, *also: Transaction) -> CommitProperties:
+def mark_of(table: DeltaTable, facts: DayFacts) -> int:
+    """A number that each publication of the day makes greater, 0 before the first. Of a run it is one more than the
+    version of the table that it published, for which it needs not know the one before.
+    """
+    return table.transaction_version(transaction_of(facts)) or 0
+
+
+def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitProperties:
     metadata = {
         "tidegate.run_id": record.facts.run_id,
         "tidegate.day": record.facts.day,
@@ -187,7 +199,7 @@ def _properties(record: DayRecord, version: int, *also: Transaction) -> CommitPr
     }
     # Delta itself retries no commit, because it takes the second of two that create a table for one that adds to it,
     # which would duplicate the day; so the version is known, too
-    of_day = Transaction(transaction_of(record.facts), version)
+    of_day = Transaction(transaction_of(record.facts), mark)
     return CommitProperties(custom_metadata=metadata, app_transactions=[of_day, *also], max_commit_retries=0)
 
 
@@ -217,10 +229,8 @@ def delta_schema(facts: DayFacts) -> Schema:
     return Schema([*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))])
 
 
-def add_columns(table: DeltaTable, wanted: Schema) -> bool:
-    """Add new columns to the table, null before this day; returns whether there are any. Refuses a column whose type
-    changed.
-    """
+def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
+    """Those that the table has not yet. Refuses a column whose type changed."""
     known = {field.name: field for field in table.schema().fields}
     new = []
     for field in wanted.fields:
@@ -231,6 +241,15 @@ def add_columns(table: DeltaTable, wanted: Schema) -> bool:
                 f"column {field.name!r} is {field.type} in this run and {known[field.name].type} in the table; "
                 "give it another name, or publish to another table."
             )
-    if new:
-        table.alter.add_columns(new)
-    return bool(new)
+    return new
+
+
+def add_columns(table: DeltaTable, wanted: Schema) -> None:
+    """Add new columns to the table, null before this day. Refuses a column whose type changed."""
+    if new := missing_columns(table, wanted):
+        try:
+            table.alter.add_columns(new)
+        except CommitFailedError:  # another run was first, or an object store took it and its answer was lost
+            table.update_incremental()
+            if new := missing_columns(table, wanted):
+                table.alter.add_columns(new)

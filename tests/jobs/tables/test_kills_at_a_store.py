@@ -21,15 +21,17 @@ pytestmark = pytest.mark.proof
 
 DAY = days.FIRST
 ROOT = Path(__file__).parents[3]
+WITH_WIND = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
 BEAT, EXPIRES = 0.1, 0.4  # s; nobody else is there who could take a lock
 
 
-def run_of(table, run_id, flights):
+def run_of(table, run_id, flights, returns=()):
     """Publish the day with its summary."""
     object_lock.BEAT, object_lock.EXPIRES = BEAT, EXPIRES
     days.TABLE = table
     with leased(table, DAY, run_id, wait=20) as lease:
-        publish(days.run(run_id, DAY, flights), lease)
+        answers = days.wind(flights) if returns else None
+        publish(days.run(run_id, DAY, flights, answers=answers, returns=returns), lease)
         summarize(of(table), days.SUMMARY, DAY)
 
 
@@ -77,14 +79,14 @@ def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_
     assert at > 30
 
 
-@pytest.mark.parametrize("old", [[], [1, 2, 3]])
-def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_once(killed, s3, old):
+@pytest.mark.parametrize(("old", "returns"), [([], ()), ([1, 2, 3], ()), ([1, 2, 3], WITH_WIND)])
+def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_once(killed, s3, old, returns):
     every = int(os.environ.get("EVERY_REQUEST", "1"))
     for at in itertools.count(1, every):
         table = f"{s3.bucket}/{at}/flights"
         if old:
             run_of(table, f"old-{at}", old)
-        if not killed(table, f"run-{at}", [4, 5], at=at):
+        if not killed(table, f"run-{at}", [4, 5], returns, at=at):
             break
         assert flights_of(table) == [4, 5]
         assert run_records.of_run("flights", DAY, f"run-{at}").state == "published"

@@ -14,6 +14,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableAlterer
 
 from jobs import schema
 from jobs.errors import PublishConflict, TidegateError
@@ -122,6 +124,7 @@ def test_the_first_day_makes_the_table_with_the_columns_of_consumers_only():
     assert table.history(1)[0]["tidegate.rows"] == "3"
 
 
+@EVERYWHERE
 def test_a_table_and_those_beside_it_say_their_format():
     publishing.publish(run("r1"))
     publishing.publish(run("r2", SECOND))
@@ -139,6 +142,7 @@ def test_the_column_of_the_day_may_have_the_name_of_a_word_of_sql(partition):
     assert [row["run_id"] for row in rows] == ["b"] * 3
 
 
+@EVERYWHERE
 def test_a_table_of_a_newer_format_is_refused_and_stays_as_it_is():
     publishing.publish(run("r1"))
     newer = CommitProperties(app_transactions=[Transaction("tidegate.format", 2)])
@@ -233,6 +237,21 @@ def test_a_new_column_joins_the_table_and_is_null_before():
 
 
 @EVERYWHERE
+def test_a_column_whose_commit_a_store_took_though_its_answer_was_lost_is_added_once(monkeypatch):
+    publishing.publish(run("a", FIRST, [1]))
+    usual = TableAlterer.add_columns
+
+    def lost(_, new):
+        usual(DeltaTable(TABLE).alter, new)
+        raise CommitFailedError("a concurrent transaction added a log entry")
+
+    monkeypatch.setattr(TableAlterer, "add_columns", lost)
+    returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
+    publishing.publish(run("b", FIRST, [4], answers=wind([4]), returns=returns))
+    assert DeltaTable(TABLE).to_pyarrow_table()["wind_ms"].to_pylist() == [5.0]
+
+
+@EVERYWHERE
 def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes():
     publishing.publish(run("a"))
     text = {"temp_c": pa.array(["cold"], pa.string())}
@@ -259,6 +278,16 @@ def test_a_run_that_loaded_the_table_before_another_published_the_same_day_is_re
     with pytest.raises(PublishConflict, match=r"another run published 2013-01-10 of flights meanwhile"):
         replace_day(loaded, run("b", FIRST, [1, 2]))
     assert published(FIRST) == [1, 2]
+
+
+@EVERYWHERE
+def test_a_run_that_loaded_the_table_when_it_had_its_day_only_is_refused_once_another_replaced_that():
+    publishing.publish(run("a", FIRST, [1]))
+    loaded = DeltaTable(TABLE)
+    publishing.publish(run("b", FIRST, [2]))
+    with pytest.raises(PublishConflict, match=r"another run published 2013-01-10 of flights meanwhile"):
+        replace_day(loaded, run("c", FIRST, [3]))
+    assert published(FIRST) == [2]
 
 
 @EVERYWHERE
@@ -314,6 +343,7 @@ def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_told(
     assert {run_id for run_id, _ in audited()} == {winner}
 
 
+@everywhere("project", on_store=pytest.mark.proof)
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(3))
 def test_days_that_are_published_at_once_are_all_there(attempt):
@@ -389,6 +419,7 @@ def test_a_record_that_cannot_be_written_leaves_the_one_before_and_nothing_else(
     assert list(tmp_path.iterdir()) == [kept]
 
 
+@EVERYWHERE
 def test_the_audit_has_the_row_identity_and_every_audit_column_of_the_published_run():
     publishing.publish(run("a", FIRST, [1, 2], parts=2))
     table = DeltaTable(f"{TABLE}__audit").to_pyarrow_table()
@@ -405,6 +436,7 @@ def test_the_audit_finds_a_row_id_whatever_its_case():
     assert audited() == [("a", 1), ("a", 2), ("a", 3)]
 
 
+@EVERYWHERE
 def test_pandas_and_pyarrow_read_the_published_files():
     publishing.publish(run("a", FIRST, [1, 2], parts=2))
     frame = DeltaTable(TABLE).to_pandas()
@@ -422,6 +454,7 @@ def test_plain_spark_reads_the_published_files(spark):
     assert [tuple(row) for row in rows] == [(3, 3.0)]
 
 
+@EVERYWHERE
 def test_vacuum_finds_what_was_never_published_and_nothing_else():
     publishing.publish(run("a", FIRST, [1]))
     run("b", FIRST, [2])
