@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from jobs.input.iceberg import IcebergInput
     from jobs.storage.stored_files import StoredFile
 
-FOOTERS_AT_ONCE = min(8, os.cpu_count() or 1)
+FOOTERS_AT_ONCE = 32  # more than cores: a disk that is shared lets each wait
 BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 UNBOUNDED = 2**31 - 1  # which alone Spark does not compare with
 NARROW = 4096  # bytes of a row: 1,000 of them, a batch, are far below Spark's 64 MB

@@ -26,6 +26,7 @@ from pyarrow import json as json_lines
 from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError
 from jobs.storage import durable
+from jobs.storage.objects import download, is_found_here
 from jobs.storage.stored_files import StoredFile, error_text
 from jobs.wording import one_line
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
 ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz"), "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz")}
 COPIED = ("parquet", "delta")  # as they are
-AT_ONCE = 32  # copies
+AT_ONCE = 64  # copies
 BLOCK = 4 << 20  # bytes read at once; no row is longer
 OFFSET = r"(Z|:\d\d(\.\d+)?[+-]\d\d(:?\d\d)?)$"  # of a time that names its zone
 LONGEST = 200  # characters of a message
@@ -70,9 +71,19 @@ def staged(files: Sequence[StoredFile], declared: Input, folder: Path, *, hidden
         DeclarationError: A file is not there any more or changes, does not hold the declared columns, or the folder
             cannot be written.
     """
-    are_copies = declared.format in COPIED and not any(isinstance(file, ScannedFile) for file in files)
-    with ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool:  # a copy only waits, for the store and the disk
-        return list(pool.map(partial(_staged, declared=declared, folder=folder, hidden=hidden), files))
+    try:
+        durable.make_folder(folder)
+        are_copies = all(_is_copied(file, declared) for file in files)
+        with ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool:  # a copy only waits, for the store and the disk
+            found = list(pool.map(partial(_staged, declared=declared, folder=folder, hidden=hidden), files))
+        durable.sync(folder)
+    except OSError as error:
+        raise DeclarationError(f"input: files cannot be copied to {folder}: {error_text(error)}.") from error
+    return found
+
+
+def _is_copied(file: StoredFile, declared: Input) -> bool:
+    return declared.format in COPIED and not isinstance(file, ScannedFile)
 
 
 def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) -> Path:
@@ -83,19 +94,17 @@ def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) ->
         if target.exists():
             os.utime(target)  # vacuum goes by its last use
             return target
-        durable.make_folder(folder)
         draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
         try:
-            _write(file, declared, draft)
+            is_as_listed = _written(file, declared, draft)
             durable.sync(draft)
-            if declared.format not in TABLES and StoredFile.at(file.place) != file:  # no table changes a file
+            if not is_as_listed:
                 raise DeclarationError(
                     f"input: {file.place} changed while it was read; start again when it is complete."
                 )
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
-        durable.sync(folder)
     except (pa.ArrowInvalid, KeyError) as error:  # KeyError: a CSV file without a declared column
         raise DeclarationError(
             f"input: {file.place} does not hold the declared columns, {declared.schema}: "
@@ -106,13 +115,22 @@ def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) ->
     return target
 
 
+def _written(file: StoredFile, declared: Input, target: Path) -> bool:
+    """Write the copy. Returns whether the file was read as it was listed."""
+    if _is_copied(file, declared) and is_found_here(file.place):
+        there = download(file.place, target)
+        return (there.size, there.changed_ns // 10**9) == (file.size, file.changed_ns // 10**9)
+    _write(file, declared, target)
+    return declared.format in TABLES or StoredFile.at(file.place) == file  # no table changes a file
+
+
 def _write(file: StoredFile, declared: Input, target: Path) -> None:
     if isinstance(file, ScannedFile):
         with pq.ParquetWriter(target, file.types) as writer:
             for batch in file.rows():
                 writer.write_batch(batch)
         return
-    if declared.format in COPIED:
+    if _is_copied(file, declared):
         with file.open(compression=None) as source, target.open("xb") as copy:
             shutil.copyfileobj(source, copy, BLOCK)
         return

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.storage.stored_files import error_text
+from jobs.storage.stored_files import StoredFile, error_text
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -125,14 +125,18 @@ def upload(file: Path, place: str) -> None:
         obstore.put(store, name, file)
 
 
-def download(place: str, file: Path) -> None:
-    """Copy an object to a new local file. Raises OSError, also without the object."""
+def download(place: str, file: Path) -> StoredFile:
+    """Copy an object to a new local file, in one request. Returns which version it is, to the second. Raises OSError,
+    also without the object.
+    """
     import obstore
 
     store, name = _opened(place)
     with _as_os_errors(), file.open("xb") as target:
-        for part in obstore.get(store, name):
+        found = obstore.get(store, name)
+        for part in found:
             target.write(part)
+        return StoredFile(place, found.meta["size"], round(found.meta["last_modified"].timestamp()) * 10**9)
 
 
 def listed(folder: str) -> list[ListedObject]:

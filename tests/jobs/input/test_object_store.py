@@ -11,9 +11,11 @@ import pytest
 from deltalake import write_deltalake
 
 from jobs.errors import DeclarationError, NoInput
+from jobs.input import staged_files
 from jobs.input.day import files_in, find_input, last_day
 from jobs.input.staged_files import AT_ONCE
 from jobs.storage import stored_files
+from jobs.storage.objects import download
 from tests.support.s3_server import S3Server
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
@@ -59,7 +61,10 @@ def test_parquet_files_of_a_bucket_are_read_by_name_and_once(raw, s3):
     put(f"{raw}/date={DAY}/b.parquet", parquet([{"k": "c"}]))
     put(f"{raw}/date={DAY}/a.parquet", parquet([{"k": "a"}, {"k": "b"}]))
     put(f"{raw}/date={DAY}/_SUCCESS", b"")
+    before = len(s3.requests())
     assert rows_of(reading(raw)) == [{"k": "a"}, {"k": "b"}, {"k": "c"}]
+    read = sorted(path.rpartition("/")[2] for _, path in s3.requests()[before:] if "prefix=" not in path)
+    assert read == ["a.parquet", "b.parquet"]  # one request each
     before = len(s3.requests())
     assert rows_of(reading(f"{raw}/")) == [{"k": "a"}, {"k": "b"}, {"k": "c"}]
     assert {method for method, _ in s3.requests()[before:]} == {"GET"}  # listings alone
@@ -68,16 +73,16 @@ def test_parquet_files_of_a_bucket_are_read_by_name_and_once(raw, s3):
 
 def test_files_of_a_bucket_are_copied_many_at_once(raw, monkeypatch):
     """So that a thousand files take the store's latency not a thousand times."""
-    for number in range(2 * AT_ONCE):
+    for number in range(AT_ONCE):
         put(f"{raw}/date={DAY}/{number:02}.parquet", parquet([{"k": str(number)}]))
-    together, usual = threading.Barrier(AT_ONCE), stored_files.StoredFile.open
+    together = threading.Barrier(AT_ONCE)
 
-    def with_others(file, **how):
+    def with_others(place, target):
         together.wait(30)
-        return usual(file, **how)
+        return download(place, target)
 
-    monkeypatch.setattr(stored_files.StoredFile, "open", with_others)
-    assert rows_of(reading(raw)) == [{"k": str(number)} for number in range(2 * AT_ONCE)]
+    monkeypatch.setattr(staged_files, "download", with_others)
+    assert rows_of(reading(raw)) == [{"k": str(number)} for number in range(AT_ONCE)]
 
 
 def test_csv_and_json_files_of_a_bucket_get_the_declared_types(raw):
@@ -150,6 +155,16 @@ def test_an_object_that_vanished_after_the_listing_is_named(raw, monkeypatch):
     with pytest.raises(DeclarationError, match=r"moods: input: s3://.*/a.parquet cannot be copied to .*"):
         find_input(reading(raw), DAY)
     assert not list(Path("out").rglob("*.draft"))
+
+
+def test_an_object_that_changed_after_the_listing_is_named(raw, monkeypatch):
+    put(f"{raw}/date={DAY}/a.parquet", parquet([{"k": "a"}]))
+    listed = files_in(reading(raw).input, DAY)
+    put(f"{raw}/date={DAY}/a.parquet", parquet([{"k": "another"}]))
+    monkeypatch.setattr("jobs.input.day.files_in", lambda *_: listed)
+    with pytest.raises(DeclarationError, match=r"moods: input: s3://.*/a.parquet changed while it was read"):
+        find_input(reading(raw), DAY)
+    assert not list(Path("out").rglob("*.parquet"))
 
 
 @pytest.mark.parametrize(
