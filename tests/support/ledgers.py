@@ -11,6 +11,7 @@ from jobs.ledger import store
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
+from tests.support.places import place_of
 
 
 class StoreBroke(OSError):  # noqa: N818  # what happened
@@ -109,8 +110,23 @@ def remote(objects):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return LedgerFolder(str(tmp_path / "ledger"), "weather", "0123456789abcdef")
+def folder(tmp_path, request):
+    """In a folder, or where a test of `everywhere` has it."""
+    return LedgerFolder(f"{place_of(request, str(tmp_path))}/ledger", "weather", "0123456789abcdef")
+
+
+def data_of(folder, name):
+    """The bytes of a file, by its name below the folder."""
+    with folder.filesystem.open_input_file(f"{folder.path}/{name}") as file:
+        return file.read()
+
+
+def put(folder, name, data):
+    """A file as another program leaves it, in place of any other."""
+    path = f"{folder.path}/{name}"
+    folder.filesystem.create_dir(path.rpartition("/")[0])
+    with folder.filesystem.open_output_stream(path, compression=None) as file:
+        file.write(data)
 
 
 def stored(key, outcome="ok", at=1, response=b"1", run_id="run-1"):
@@ -136,4 +152,6 @@ def ledgers():
 class Shorthands:
     stored = staticmethod(stored)
     known = staticmethod(known)
+    data_of = staticmethod(data_of)
+    put = staticmethod(put)
     StoreBroke = StoreBroke

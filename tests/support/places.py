@@ -5,12 +5,22 @@ import pytest
 FOLDER, STORE = "folder", "object store"
 
 
-def everywhere(fixture):
-    """A test whose `fixture` makes its table in a folder, then on an object store."""
-    on_store = pytest.param(STORE, marks=pytest.mark.process)  # the store is a server
-    return pytest.mark.parametrize(fixture, [FOLDER, on_store], indirect=True)
+def everywhere(fixture, *, on_store=()):
+    """A test whose `fixture` makes its table or its ledger in a folder, then on an object store. on_store: a mark of
+    the second turn, as `pytest.mark.proof` where it takes long.
+    """
+    marks = [pytest.mark.process, *([on_store] if on_store else [])]  # the store is a server
+    return pytest.mark.parametrize(fixture, [FOLDER, pytest.param(STORE, marks=marks)], indirect=True)
 
 
-def place_of(request, folder):
-    """For the fixture of such a test: where its tables lie."""
-    return folder if getattr(request, "param", FOLDER) == FOLDER else request.getfixturevalue("s3").bucket
+def place_of(request, folder, *, in_spark=False):
+    """For the fixture of such a test: where its tables lie. in_spark: the tasks of the tests' Spark reach it too."""
+    if getattr(request, "param", FOLDER) == FOLDER:
+        return folder
+    s3 = request.getfixturevalue("s3")
+    if in_spark:
+        for name, value in s3.environment().items():
+            request.getfixturevalue("monkeypatch").setitem(
+                request.getfixturevalue("spark").sparkContext.environment, name, value
+            )
+    return s3.bucket

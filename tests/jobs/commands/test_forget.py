@@ -46,7 +46,7 @@ NUMBER = 7654321
 STEPS = (
     (Path, "unlink"), (durable, "write"), (verdict_store, "save"), (report, "render"), (by_run, "write"),
     (by_run, "keep_only"), (by_run, "keep_published"), (publishing, "replace_day"), (forget, "summarize"),
-    (old_files, "vacuum"),
+    (old_files, "vacuum"), (objects, "write"), (objects, "delete"),
 )  # fmt: skip
 
 
@@ -112,8 +112,12 @@ def everything():
     for path in Path("data").rglob("*"):
         if path.is_file():
             yield str(path), path.read_bytes()
-    for one in objects.listed(BUCKET) if BUCKET else ():
-        found = objects.read(f"{BUCKET}/{one.name}")
+    yield from objects_of(BUCKET)
+
+
+def objects_of(bucket):
+    for one in objects.listed(bucket) if bucket else ():
+        found = objects.read(f"{bucket}/{one.name}")
         yield one.name, found.data if found else b""  # an empty folder, which Arrow marks by an object
 
 
@@ -176,13 +180,19 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert "towns: 0 rows deleted (no day)" in again
 
 
+@everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("stored", [False], indirect=True, ids=["open"])
 def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in_between(stored, monkeypatch):
     shutil.copytree("data", "before")
+    in_bucket = dict(objects_of(BUCKET))
     held = set(files_that_hold(GONE))
     for steps in itertools.count(1):
         shutil.rmtree("data")
         shutil.copytree("before", "data")
+        if BUCKET:
+            objects.delete(BUCKET, [name for name, _ in objects_of(BUCKET)])
+        for name, data in in_bucket.items():
+            objects.write(f"{BUCKET}/{name}", data)
         with monkeypatch.context() as patched:
             killed_after(steps, patched)
             try:
@@ -213,6 +223,7 @@ def test_a_key_is_forgotten_wherever_else_the_table_is_shown(towns, tmp_path, mo
     assert files_that_hold(GONE) == []
 
 
+@everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_are_gone(towns, vacuumed):
     publishing.publish(a_file_for_each_row(towns.written(FIRST, [1, 2, 3], "run", {})))
@@ -248,6 +259,7 @@ def held_back(towns, day, number, *, run_id):
     run_records.spark_log("towns", day, run_id).write_text(f"a row of {name}")
 
 
+@everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stays(stored, vacuumed):
     held_back(stored, THIRD, NUMBER, run_id="red")
@@ -263,6 +275,7 @@ def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stay
     assert run_records.spark_log("towns", FOURTH, "red too").exists()
 
 
+@everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, vacuumed):
     towns.publish(FIRST, [1])

@@ -26,6 +26,7 @@ def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
     )
 
 
+@everywhere("towns")
 def test_the_published_run_is_the_one_whose_files_readers_see_whatever_a_clock_said(towns):
     first = towns.publish(FIRST, [1, 2], run_id="first")
     towns.publish(FIRST, [1, 2, 3], run_id="second")
@@ -39,6 +40,7 @@ def test_a_row_that_had_no_answer_may_stay_without_one(towns):
     assert lost_answers(None, towns.written(FIRST, [1], "first", {1: "not_asked"})) == ""
 
 
+@everywhere("towns")
 def test_it_is_each_row_that_counts_not_how_many_there_are(towns):
     before = towns.publish(FIRST, [1, 2], statuses={2: "timeout"})  # whose answer came after its row had left
     now = towns.written(FIRST, [1, 2, 4], "remapped", {1: "not_asked"})  # 4 is new in the input
@@ -55,6 +57,7 @@ def test_rows_that_were_forgotten_since_have_lost_nothing(towns):
         assert lost_answers(last_published("towns", FIRST), now) == ""
 
 
+@everywhere("towns")
 def test_an_answer_that_does_not_fit_any_more_is_for_the_checks_to_judge(towns):
     before = towns.publish(FIRST, [1, 2])
     assert lost_answers(before, towns.written(FIRST, [1, 2], "remapped", {2: "error"})) == ""

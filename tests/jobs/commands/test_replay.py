@@ -39,6 +39,7 @@ def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(to
     assert sorted(letters_of(towns.enrichment, DAY)["_key"].to_pylist()) == ['["town-1"]', '["town-2"]']
 
 
+@everywhere("towns")
 def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": 1.0}, 2: None, 3: None, 4: {"temp_c": 2.0}})
@@ -49,6 +50,7 @@ def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
     assert known == ['["town-1"]', '["town-3"]', '["town-4"]']
 
 
+@everywhere("towns")
 @pytest.mark.parametrize("suffix", ["", "-keys"])  # asked by row, or before the rows
 def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(towns, suffix):
     towns.declare(on_miss="dead_letter")
@@ -67,6 +69,7 @@ def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(t
     assert void_what_failed(towns.enrichment, DAY, letters_of(towns.enrichment, DAY)) == 1
 
 
+@everywhere("towns")
 def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": "warm"}, 3: {"temp_c": "mild"}})
     towns.publish(DAY, [1, 2], statuses={2: "error"})
@@ -76,6 +79,7 @@ def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
     assert known == ['["town-1"]', '["town-3"]']
 
 
+@everywhere("towns")
 def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": "warm"}, 2: None})
@@ -99,6 +103,7 @@ def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
     )
 
 
+@everywhere("towns")
 def test_answers_that_were_declared_expired_are_no_reason_to_refuse(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": 1.0}})
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})

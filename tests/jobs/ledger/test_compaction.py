@@ -14,6 +14,7 @@ from jobs.ledger.answers import as_answers
 from jobs.ledger.compaction import Compacted, compact
 from jobs.ledger.erasure import forget
 from jobs.ledger.generations import contents, newest_generation
+from tests.support.places import everywhere
 
 NOW = timedelta(0)  # as a grace period: none
 HOUR_US = 3_600_000_000
@@ -38,6 +39,7 @@ def fill(folder, ledgers, *, runs=3, seed=0):
             folder.write_part(f"run-{seed}-{run}", str(part), records)
 
 
+@everywhere("folder")
 def test_nothing_that_counts_is_lost_and_all_is_in_one_file(folder, ledgers):
     fill(folder, ledgers)
     before = ledgers.known(folder, KEYS)
@@ -50,6 +52,7 @@ def test_nothing_that_counts_is_lost_and_all_is_in_one_file(folder, ledgers):
     assert ledgers.known(folder, KEYS) == before
 
 
+@everywhere("folder")
 def test_parts_of_later_are_joined_with_what_was_compacted(folder, ledgers):
     for seed in range(5):
         fill(folder, ledgers, seed=seed)
@@ -58,6 +61,7 @@ def test_parts_of_later_are_joined_with_what_was_compacted(folder, ledgers):
         assert ledgers.known(folder, KEYS) == before
 
 
+@everywhere("folder")
 def test_compacting_twice_changes_nothing(folder, ledgers):
     fill(folder, ledgers)
     compact(folder)
@@ -68,6 +72,7 @@ def test_compacting_twice_changes_nothing(folder, ledgers):
     assert compact(type(folder)(folder.root, "empty", "f")) == Compacted()
 
 
+@everywhere("folder")
 @pytest.mark.parametrize("limits", [
     {(compaction, "ROWS_PER_FILE"): 2_000, (compaction, "ROWS_IN_MEMORY"): 3_000},
     {(merging, "LARGEST"): 30_000, (compaction, "LARGEST"): 200_000},  # bytes, of long answers
@@ -119,14 +124,15 @@ def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote
     assert crashes >= 6
 
 
+@everywhere("folder")
 def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_is_deleted(folder, ledgers):
     fill(folder, ledgers)
     before = ledgers.known(folder, KEYS)
     compact(folder, grace=NOW)
-    complete = Path(folder.path, f"compacted/{newest_generation(folder).name}/complete.json")
-    data, names = complete.read_bytes(), folder.names()
+    complete = f"compacted/{newest_generation(folder).name}/complete.json"
+    data, names = ledgers.data_of(folder, complete), folder.names()
     for length in range(0, len(data), 30):
-        complete.write_bytes(data[:length])
+        ledgers.put(folder, complete, data[:length])
         for job in (
             lambda: ledgers.known(folder, KEYS),
             lambda: compact(folder, grace=NOW),
@@ -135,18 +141,19 @@ def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_
             with pytest.raises(LedgerError, match=r"complete.json is damaged: .* Restore it from a copy"):
                 job()
     assert folder.names() == names
-    complete.write_bytes(data)
+    ledgers.put(folder, complete, data)
     assert ledgers.known(folder, KEYS) == before
 
 
+@everywhere("folder")
 def test_a_torn_one_that_a_newer_generation_has_replaced_is_passed_over(folder, ledgers, caplog):
     fill(folder, ledgers)
     compact(folder)
-    torn = Path(folder.path, f"compacted/{newest_generation(folder).name}/complete.json")
+    torn = f"compacted/{newest_generation(folder).name}/complete.json"
     fill(folder, ledgers, seed=1)
     before = ledgers.known(folder, KEYS)
     compact(folder)
-    torn.write_bytes(b"")
+    ledgers.put(folder, torn, b"")
     assert ledgers.known(folder, KEYS) == before
     assert not compact(folder).given_up
     assert "complete.json is skipped" in caplog.text
@@ -243,29 +250,31 @@ def test_two_that_end_at_one_moment_both_give_up_or_one_and_nothing_is_lost(remo
     assert ledgers.known(remote, KEYS) == before
 
 
+@everywhere("folder")
 def test_a_torn_part_is_not_taken_in_and_the_others_are(folder, ledgers, caplog):
     fill(folder, ledgers, runs=1)
-    Path(folder.path, "parts/run-0-0/torn.parquet").write_bytes(b"PAR1")
+    ledgers.put(folder, "parts/run-0-0/torn.parquet", b"PAR1")
     assert compact(folder, grace=NOW).parts_taken_in == 2
     compact(folder, grace=NOW)
     assert folder.parts() == ["run-0-0/torn.parquet"]
     assert "torn.parquet is skipped" in caplog.text
 
 
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_torn_compacted_file_stops_a_compaction_and_nothing_is_changed(folder, ledgers):
     fill(folder, ledgers, runs=1)
     compact(folder, grace=NOW)
-    torn = Path(folder.path, f"compacted/{newest_generation(folder).files[0].name}")
-    data = torn.read_bytes()
+    torn = f"compacted/{newest_generation(folder).files[0].name}"
+    data = ledgers.data_of(folder, torn)
     fill(folder, ledgers, runs=1, seed=1)
     before = ledgers.known(folder, KEYS)
     for length in range(0, len(data), 7):
-        torn.write_bytes(data[:length])
+        ledgers.put(folder, torn, data[:length])
         names = folder.names()
         with pytest.raises(LedgerError, match=r"cannot be read: .*Nothing was changed"):
             compact(folder, grace=NOW)
         assert folder.names() == names
-    torn.write_bytes(data)
+    ledgers.put(folder, torn, data)
     assert ledgers.known(folder, KEYS) == before
 
 
@@ -280,6 +289,7 @@ def test_a_disk_for_sorting_that_is_full_is_said(folder, ledgers, monkeypatch):
         compact(folder)
 
 
+@everywhere("folder")
 def test_what_no_longer_affects_a_key_is_dropped_and_no_answer_changes(folder, ledgers):
     for seed in range(4):
         fill(folder, ledgers, seed=seed)
@@ -290,6 +300,7 @@ def test_what_no_longer_affects_a_key_is_dropped_and_no_answer_changes(folder, l
     assert done.rows <= 2 * len(KEYS)  # what is known of a key, and a mark beside it
 
 
+@everywhere("folder")
 def test_a_call_of_which_nobody_knows_what_came_is_kept(folder, ledgers):
     folder.write_part("r", "0", [ledgers.stored("k", "ok", 1), ledgers.stored("k", "expired", 2)])
     folder.write_part("r", "1", [ledgers.stored("k", "asked", 3), ledgers.stored("k", "timeout", 4)])
@@ -297,6 +308,7 @@ def test_a_call_of_which_nobody_knows_what_came_is_kept(folder, ledgers):
     assert ledgers.known(folder, ["k"]) == {"k": ledgers.stored("k", "asked", 3)}
 
 
+@everywhere("folder")
 def test_answers_beyond_their_time_to_live_stay_and_old_marks_of_refreshes_go(folder, ledgers):
     day = 24 * HOUR_US
     records = [
@@ -315,6 +327,7 @@ def test_answers_beyond_their_time_to_live_stay_and_old_marks_of_refreshes_go(fo
     assert compact(folder, now_us=40 * day).rows == 3  # an answer of before may still be under way
 
 
+@everywhere("folder")
 def test_more_answers_than_memory_takes_are_sorted_in_turns(folder, ledgers, monkeypatch):
     """Here 1,000 at once, on the local disk, merged."""
     monkeypatch.setattr(compaction, "ROWS_IN_MEMORY", 1_000)

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from jobs.ledger.answers import as_table
 from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import Forgotten, forget
 from jobs.ledger.index import write_index
+from tests.support.places import everywhere
 
 NOW = timedelta(0)
 KEYS = [f'["Person {number:03d}"]' for number in range(200)]
@@ -45,30 +45,34 @@ def names_in(data):
     return {key for key in KEYS if key[2:-2].encode() in data}
 
 
-def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does(folder, ledgers):
+@everywhere("folder")
+def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does(folder, ledgers, tmp_path):
     fill(folder, ledgers)
-    write_index(f"{folder.path}/runs/run-9/index.arrow", as_table(records(ledgers, GONE[:1])))
-    write_index(f"{folder.path}/runs/run-9/other.arrow", as_table(records(ledgers, KEYS[:1])))
+    for name, keys in (("index", GONE[:1]), ("other", KEYS[:1])):
+        local = str(tmp_path / f"{name}.arrow")
+        write_index(local, as_table(records(ledgers, keys)))
+        ledgers.put(folder, f"runs/run-9/{name}.arrow", Path(local).read_bytes())
     before = ledgers.known(folder, KEYS)
     assert forget(folder, [*GONE, "never stored"]).keys == 10
     for name in folder.names():
-        assert not names_in(Path(folder.path, name).read_bytes()) & set(GONE), name
+        assert not names_in(ledgers.data_of(folder, name)) & set(GONE), name
     assert ledgers.known(folder, KEYS) == {key: record for key, record in before.items() if key not in GONE}
     assert folder.names("runs") == ["runs/run-9/other.arrow"]
     assert forget(folder, GONE) == Forgotten(0, 0)
 
 
+@everywhere("folder")
 def test_parts_that_somebody_copied_elsewhere_below_the_folder_lose_the_keys_too(folder, ledgers):
     fill(folder, ledgers)
-    parts = Path(folder.path, "parts")
-    (parts / "backup" / "run-3").mkdir(parents=True)
-    shutil.copy(parts / "run-3" / "0-0.parquet", parts / "backup" / "run-3")
-    shutil.copy(parts / "run-3" / "0-0.parquet", parts / "copy.parquet")
+    data = ledgers.data_of(folder, "parts/run-3/0-0.parquet")
+    for copy in ("backup/run-3/0-0.parquet", "copy.parquet"):
+        ledgers.put(folder, f"parts/{copy}", data)
     before = ledgers.known(folder, KEYS)
     assert forget(folder, GONE).keys == 10
     assert ledgers.known(folder, KEYS) == {key: record for key, record in before.items() if key not in GONE}
 
 
+@everywhere("folder")
 def test_an_empty_ledger_and_keys_that_are_not_there_are_no_error(folder, ledgers):
     assert forget(folder, GONE) == Forgotten(0, 0)
     fill(folder, ledgers)
@@ -76,6 +80,7 @@ def test_an_empty_ledger_and_keys_that_are_not_there_are_no_error(folder, ledger
     assert len(ledgers.known(folder, KEYS)) == 200
 
 
+@everywhere("folder")
 def test_all_keys_can_be_forgotten(folder, ledgers):
     fill(folder, ledgers)
     assert forget(folder, KEYS).keys == 200
@@ -86,14 +91,14 @@ def test_all_keys_can_be_forgotten(folder, ledgers):
     assert len(ledgers.known(folder, KEYS)) == 1
 
 
+@everywhere("folder")
 def test_a_torn_part_which_may_hold_anything_goes_and_somebody_elses_file_stays(folder, ledgers):
     fill(folder, ledgers)
-    torn = Path(folder.path, "parts/run-3/0-1.parquet")
-    torn.write_bytes(torn.read_bytes()[:-1])
-    Path(folder.path, "parts/run-3/notes.txt").write_text("mine")
+    torn, foreign = "parts/run-3/0-1.parquet", "parts/run-3/notes.txt"
+    ledgers.put(folder, torn, ledgers.data_of(folder, torn)[:-1])
+    ledgers.put(folder, foreign, b"mine")
     forget(folder, GONE)
-    assert not torn.exists()
-    assert Path(folder.path, "parts/run-3/notes.txt").exists()
+    assert {torn, foreign} & set(folder.names()) == {foreign}
 
 
 def test_forgetting_is_a_success_again_after_a_crash_at_any_step(remote, objects, ledgers):
@@ -150,6 +155,7 @@ def test_a_compaction_that_is_first_makes_forgetting_begin_again(remote, objects
     assert not set().union(*map(names_in, objects.objects.values())) & set(GONE)
 
 
+@everywhere("folder")
 def test_only_files_that_hold_a_key_are_written_anew(folder, ledgers, monkeypatch):
     monkeypatch.setattr(compaction, "ROWS_PER_FILE", 1024)
     folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}") for n in range(10_240)])

@@ -1,7 +1,6 @@
 """Which record speaks for a key, and how little is read to find it."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +13,7 @@ from jobs.ledger.answers import as_answers, as_table
 from jobs.ledger.compaction import compact
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder, as_parquet
+from tests.support.places import everywhere
 
 SECOND = 1_000_000  # µs
 NOW = 10_000 * SECOND
@@ -54,6 +54,7 @@ CASES = [
 ]
 
 
+@everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.parametrize(("records", "speaks"), CASES, ids=str)
 @pytest.mark.parametrize("where", ["parts", "compacted", "both"])
 def test_the_newest_record_that_still_holds_speaks_for_a_key(folder, ledgers, records, speaks, where):
@@ -71,6 +72,7 @@ def test_the_newest_record_that_still_holds_speaks_for_a_key(folder, ledgers, re
     assert found == wanted
 
 
+@everywhere("folder")
 def test_by_default_an_answer_holds_for_ever_a_miss_a_day_and_an_error_never(folder, ledgers):
     day = 86_400 * SECOND
     failures = [ledgers.stored("e", "error"), ledgers.stored("t", "timeout")]
@@ -94,6 +96,7 @@ def test_the_longest_time_to_live_that_can_be_written_is_for_ever(folder, ledger
     assert sorted(ledgers.known(folder, ["a", "m", "new"], now_us=2 * NOW, ttl=ttl)) == ["a", "m"]
 
 
+@everywhere("folder")
 def test_of_two_at_one_moment_the_greater_run_counts_whatever_the_order_of_the_parts(folder, ledgers):
     folder.write_part("a", "0", [ledgers.stored("k", response=b"2", run_id="run-2")])
     folder.write_part("b", "0", [ledgers.stored("k", response=b"1", run_id="run-1")])
@@ -107,6 +110,7 @@ def test_keys_may_be_asked_for_in_any_order_and_twice_and_come_sorted(folder, le
     assert selected.answers["key"].to_pylist() == ["Z", "b", "ä", "\uffff", "𝒳"]
 
 
+@everywhere("folder")
 def test_it_is_told_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
     records = [ledgers.stored("old", "miss", 1), ledgers.stored("void"), ledgers.stored("void", "expired", 2)]
     folder.write_part("r", "0", [*records, ledgers.stored("fine")])
@@ -114,6 +118,7 @@ def test_it_is_told_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
     assert (selected.expired.to_pylist(), selected.refreshed.to_pylist()) == (["old"], ["void"])
 
 
+@everywhere("folder")
 def test_an_empty_ledger_and_no_wanted_key_give_nothing(folder, ledgers):
     assert ledgers.known(folder, ["k"]) == {}
     folder.write_part("r", "0", [ledgers.stored("k")])
@@ -144,6 +149,7 @@ def reads(monkeypatch):
     return made
 
 
+@everywhere("folder")
 def test_only_row_groups_that_may_hold_a_wanted_key_are_read(large, reads):
     selected = select(large, pa.array(["k03000", "k03001", "k12000"]), now_us=2, ttl=Ttl())
     assert [answer.response for answer in as_answers(selected.answers)] == [b"3000", b"3001", b"12000"]
@@ -158,6 +164,7 @@ def test_of_row_groups_without_the_wanted_key_only_the_keys_are_read(large, read
     assert reads == []
 
 
+@everywhere("folder")
 def test_keys_too_long_for_a_footer_are_found(folder, ledgers):
     keys = [f"{n:05d}" + "x" * 5_000 for n in range(1_500)]
     folder.write_part("r", "0", [ledgers.stored(key) for key in keys])
@@ -167,22 +174,23 @@ def test_keys_too_long_for_a_footer_are_found(folder, ledgers):
     assert sorted(ledgers.known(folder, [keys[0], keys[1_499], "no"])) == [keys[0], keys[1_499]]
 
 
+@everywhere("folder")
 def test_torn_parts_are_named_and_a_torn_compacted_file_too(large, ledgers, caplog):
     torn = next(name for name in large.names("compacted") if name.endswith("00003.parquet"))
-    path = Path(large.path, torn)
-    path.write_bytes(path.read_bytes()[:-1])
+    ledgers.put(large, torn, ledgers.data_of(large, torn)[:-1])
     large.write_part("r", "9", [ledgers.stored("k00001", at=2)])
-    Path(large.path, "parts/r/9.parquet").write_bytes(b"")
+    ledgers.put(large, "parts/r/9.parquet", b"")
     selected = select(large, pa.array(["k00001", "k07000", "k12000"]), now_us=2, ttl=Ttl())
     assert selected.answers["key"].to_pylist() == ["k00001", "k12000"]
     assert all(f"{name} is skipped" in caplog.text for name in (torn, "parts/r/9.parquet"))
 
 
+@everywhere("folder")
 def test_a_newer_format_of_a_part_or_a_generation_stops_with_a_sentence(folder, ledgers, monkeypatch):
     folder.write_part("r", "0", [ledgers.stored("k")])
-    monkeypatch.setattr(generations, "FORMAT", 2)
-    compact(folder)
-    monkeypatch.undo()
+    with monkeypatch.context() as newer:
+        newer.setattr(generations, "FORMAT", 2)
+        compact(folder)
     with pytest.raises(LedgerError, match=r"complete.json has format 2, and this Tidegate reads up to 1: upgrade it"):
         ledgers.known(folder, ["k"])
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +18,8 @@ from jobs.errors import LedgerError
 from jobs.ledger import store
 from jobs.ledger.answers import SCHEMA, StoredAnswer, as_answers, as_table
 from jobs.ledger.store import LedgerFolder
+from tests.support import ledgers
+from tests.support.places import everywhere
 
 GOLDEN = Path(__file__).parent / "golden"
 ANSWERS = [
@@ -26,10 +29,15 @@ ANSWERS = [
 ]
 
 
-def path_of(folder, part):
-    return Path(folder.path) / "parts" / part
+def data_of(folder, part):
+    return ledgers.data_of(folder, f"parts/{part}")
 
 
+def put(folder, part, data):
+    ledgers.put(folder, f"parts/{part}", data)
+
+
+@everywhere("folder")
 def test_what_is_stored_is_read_back_in_order_and_exactly(folder):
     part = folder.write_part("run-1", "0-0", ANSWERS)
     assert folder.parts() == [part] == ["run-1/0-0.parquet"]
@@ -81,6 +89,7 @@ def test_an_object_store_is_asked_for_whole_objects_only(remote, objects):
     assert remote.parts() == [part]
 
 
+@everywhere("folder")
 def test_parts_are_listed_by_run_and_by_the_task_that_wrote_them(folder):
     for run_id, name in [("a", "3-0-x"), ("a", "3-1-y"), ("a", "30-0-z"), ("b", "3-0-x")]:
         folder.write_part(run_id, name, ANSWERS)
@@ -90,61 +99,69 @@ def test_parts_are_listed_by_run_and_by_the_task_that_wrote_them(folder):
     assert folder.parts("c") == []
 
 
+@everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.slow
 def test_a_part_truncated_at_any_byte_is_skipped_with_a_warning_and_the_others_are_read(folder, caplog):
     torn, whole = folder.write_part("run-1", "0-0", ANSWERS), folder.write_part("run-1", "0-1", ANSWERS[:1])
-    data = path_of(folder, torn).read_bytes()
+    data = data_of(folder, torn)
     for length in range(len(data)):
-        path_of(folder, torn).write_bytes(data[:length])
+        put(folder, torn, data[:length])
         caplog.clear()
         assert as_answers(folder.read([torn, whole])) == ANSWERS[:1], length
         assert [record.getMessage().split(" is skipped: ")[0] for record in caplog.records] == [
             f"ledger {folder.path}/parts/{torn}"
         ]
-    path_of(folder, torn).write_bytes(data)
+    put(folder, torn, data)
     assert as_answers(folder.read([torn, whole])) == ANSWERS + ANSWERS[:1]
 
 
+@everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.slow
 def test_a_part_with_a_byte_changed_anywhere_gives_its_true_answers_or_none(folder):
     part = folder.write_part("run-1", "0-0", ANSWERS)
-    data = path_of(folder, part).read_bytes()
+    data = data_of(folder, part)
     for place in range(len(data)):
-        path_of(folder, part).write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        put(folder, part, data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
         with contextlib.suppress(LedgerError):  # the changed byte was that of the format
             assert as_answers(folder.read([part])) in ([], ANSWERS), place
 
 
+@everywhere("folder")
 def test_a_hole_of_zeros_in_a_part_is_not_believed(folder):
     part = folder.write_part("run-1", "0-0", [StoredAnswer(f"[{n}]", "ok", b"%d" % n, n, "r") for n in range(5_000)])
-    data = bytearray(path_of(folder, part).read_bytes())
+    data = bytearray(data_of(folder, part))
     data[4096:8192] = bytes(4096)
-    path_of(folder, part).write_bytes(data)
+    put(folder, part, data)
     assert folder.read([part]).num_rows == 0
 
 
+@everywhere("folder")
 @pytest.mark.parametrize("data", [b"", b"a,b\n1,2\n", b"PAR1", b"PAR1PAR1", b"\x00" * 500])
 def test_a_file_that_is_no_parquet_is_skipped_with_a_warning(folder, caplog, data):
     part = folder.write_part("run-1", "0-0", ANSWERS)
-    path_of(folder, "run-1/notes.parquet").write_bytes(data)
-    path_of(folder, "run-1/notes.txt").write_bytes(data)
+    put(folder, "run-1/notes.parquet", data)
+    put(folder, "run-1/notes.txt", data)
     assert folder.parts() == ["run-1/0-0.parquet", "run-1/notes.parquet"]
     assert as_answers(folder.read(folder.parts())) == ANSWERS
     assert len(caplog.records) == 1
     assert part == "run-1/0-0.parquet"
 
 
+@everywhere("folder")
 def test_somebody_elses_parquet_file_is_skipped_with_a_warning(folder, caplog):
     folder.write_part("run-1", "0-0", ANSWERS)
-    pq.write_table(as_table(ANSWERS), path_of(folder, "run-1/export.parquet"))
+    sink = pa.BufferOutputStream()
+    pq.write_table(as_table(ANSWERS), sink)
+    put(folder, "run-1/export.parquet", sink.getvalue())
     assert as_answers(folder.read(folder.parts())) == ANSWERS
     assert "not a Tidegate ledger file" in caplog.text
 
 
+@everywhere("folder")
 def test_a_newer_format_stops_with_a_sentence(folder, monkeypatch):
-    monkeypatch.setattr(store, "FORMAT", 2)
-    part = folder.write_part("run-1", "0-0", ANSWERS)
-    monkeypatch.undo()
+    with monkeypatch.context() as newer:
+        newer.setattr(store, "FORMAT", 2)
+        part = folder.write_part("run-1", "0-0", ANSWERS)
     with pytest.raises(LedgerError) as stopped:
         folder.read([part])
     assert str(stopped.value) == (
@@ -167,7 +184,7 @@ def test_format_1_can_be_read(tmp_path, ledgers):
 
 def test_everybody_can_read_a_part_with_the_types_that_the_guide_names(folder):
     part = folder.write_part("run-1", "0-0", ANSWERS)
-    table = pq.read_table(path_of(folder, part))
+    table = pq.read_table(Path(folder.path, "parts", part))
     assert {field.name: str(field.type) for field in table.schema} == {
         "key": "string",
         "outcome": "string",

@@ -10,8 +10,8 @@ import pytest
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.keys import key_text
-from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
+from tests.support.places import everywhere
 
 NEVER = 3600.0  # s: what is stored is stored for another reason
 
@@ -42,6 +42,7 @@ def in_store(folder):
     return as_answers(folder.read(folder.parts()))
 
 
+@everywhere("folder")
 def test_wait_returns_when_the_answer_and_all_before_it_are_stored(folder, writer):
     one = writer(flush_seconds=NEVER)
     tickets = [one.put(*given(number)) for number in range(10)]
@@ -51,6 +52,7 @@ def test_wait_returns_when_the_answer_and_all_before_it_are_stored(folder, write
     assert one.stored >= 5
 
 
+@everywhere("folder")
 def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_for, monkeypatch):
     monkeypatch.setattr("jobs.ledger.writer.LARGEST_SHARE", 1.0)  # else a slow disk is given a rest of 99 times as long
     one = writer(flush_rows=5, flush_seconds=NEVER)
@@ -61,6 +63,7 @@ def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_fo
     assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [answer(number) for number in range(15)]
 
 
+@everywhere("folder")
 def test_after_so_many_seconds_what_there_is_is_stored(folder, writer, wait_for):
     one = writer(flush_rows=1_000_000, flush_seconds=0.05)
     one.put(*given(1))
@@ -68,6 +71,7 @@ def test_after_so_many_seconds_what_there_is_is_stored(folder, writer, wait_for)
     assert in_store(folder) == [answer(1)]
 
 
+@everywhere("folder")
 def test_close_stores_what_is_left_ends_the_thread_and_may_be_called_twice(folder, writer):
     one = writer(flush_seconds=NEVER)
     one.put(*given(1))
@@ -82,6 +86,7 @@ def test_nothing_put_makes_no_file(folder, writer, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@everywhere("folder")
 def test_answers_put_by_many_threads_are_all_stored_once(folder, writer):
     one = writer(flush_rows=7, flush_seconds=0.001)
 
@@ -98,6 +103,7 @@ def test_answers_put_by_many_threads_are_all_stored_once(folder, writer):
     assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [answer(number) for number in range(4000)]
 
 
+@everywhere("folder")
 def test_two_writers_of_one_name_overwrite_nothing(folder, writer):
     for number in range(3):
         one = writer()
@@ -126,13 +132,14 @@ def test_a_store_that_breaks_is_told_to_whoever_waits_puts_or_closes(remote, obj
     assert in_store(remote) == [answer(1)]
 
 
+@everywhere("folder")
 @pytest.mark.process
-def test_an_answer_that_somebody_waited_for_outlives_the_kill_of_its_process(tmp_path):
+def test_an_answer_that_somebody_waited_for_outlives_the_kill_of_its_process(folder):
     code = f"""
 import os, signal
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
-one = LedgerWriter(LedgerFolder({str(tmp_path)!r}, "weather", "f"), "run-1", "0-0", flush_seconds=3600.0)
+one = LedgerWriter({folder!r}, "run-1", "0-0", flush_seconds=3600.0)
 for number in range(1000):
     ticket = one.put((number,), "ok", b"%d" % number, number)
 one.wait(ticket)
@@ -141,10 +148,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[3])
     assert done.returncode == -9
-    folder = LedgerFolder(str(tmp_path), "weather", "f")
     assert in_store(folder)[:1000] == [answer(number) for number in range(1000)]
 
 
+@everywhere("folder")
 def test_records_of_every_kind_come_out_as_they_went_in(folder, writer):
     records = [
         (("Z\u00fcrich",), "ok", '{"\u00e9":"\U0001d4b3"}'.encode(), 2**60),
@@ -174,6 +181,7 @@ def together(numbers):
     return keys, bytearray().join(responses), [*map(len, responses)], answered_at
 
 
+@everywhere("folder")
 def test_answers_put_together_are_stored_as_those_put_one_by_one(folder, writer):
     one = writer()
     one.put(*given(0))
@@ -189,6 +197,7 @@ def test_answers_put_together_fill_a_part_as_those_put_one_by_one(folder, writer
     wait_for(lambda: one.stored == 25)
 
 
+@everywhere("folder")
 def test_a_key_that_has_no_text_is_said_and_what_was_put_before_is_stored(folder):
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     one.put(*given(1))
@@ -201,6 +210,7 @@ def test_a_key_that_has_no_text_is_said_and_what_was_put_before_is_stored(folder
     assert in_store(folder) == [answer(1)]
 
 
+@everywhere("folder")
 def test_an_answer_that_is_no_text_is_said_and_not_stored(folder):
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     one.put((1,), "ok", b"\xff", 1)

@@ -9,6 +9,7 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.compaction import compact
 from jobs.ledger.resolution import SKEW
 from jobs.ledger.selection import select
+from tests.support.places import everywhere
 
 NOW_US = 1_700_000_000_000_000
 YEAR_US = 365 * 86_400_000_000
@@ -24,6 +25,7 @@ def stamped(folder, ledgers):
     return folder
 
 
+@everywhere("folder")
 def test_an_answer_that_is_paid_later_counts_and_a_compaction_keeps_it(stamped, ledgers):
     stamped.write_part("run-2", "0", [ledgers.stored("k", at=NOW_US, response=b'"new"')])
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 1)["k"].response == b'"new"'
@@ -40,6 +42,7 @@ def test_a_miss_that_is_paid_later_counts_and_the_answer_of_a_year_to_come_goes(
     assert ledgers.known(stamped, ["k"], now_us=TO_COME + 1)["k"].outcome == "miss"
 
 
+@everywhere("folder")
 def test_it_is_asked_anew_when_it_is_declared_expired_and_what_comes_counts(stamped, ledgers):
     stamped.write_part("refresh", "0", [ledgers.stored("k", "expired", NOW_US)])
     wanted = pa.array(["k"])

@@ -44,6 +44,8 @@ REQUESTS = Counter(
 )  # fmt: skip
 # written again every few seconds; and a slow run writes more parts of the ledger, which are read
 MORE = {("PUT", "/_leases"), ("PUT", "ledger/run.json"), ("PUT", "ledger/parts"), ("GET", "ledger/parts")}
+LATER = ("2013-01-11", "2013-01-12")
+PER_COMMIT = 8  # requests of a later day, since the log was last summed up
 DECLARATION = """
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
@@ -62,16 +64,13 @@ scored = Enrichment(
 def scored(tmp_path, monkeypatch, service, s3):
     """A project whose table and ledger are in a bucket: starts `tidegate run` of its day."""
     monkeypatch.chdir(tmp_path)
-    for name in ("declared", f"raw/date={DAY}"):
-        Path(name).mkdir(parents=True)
+    Path("declared").mkdir()
     Path("declared/__init__.py").touch()
     text = DECLARATION.format(
         url=service.url, in_flight=IN_FLIGHT, table=f"{s3.bucket}/scored", ledger=f"{s3.bucket}/ledger"
     )
     Path("declared/scored.py").write_text(text)
-    for part in range(FILES):
-        keys = range(part * ROWS // FILES, (part + 1) * ROWS // FILES)
-        pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), f"raw/date={DAY}/part-{part}.parquet")
+    write_input(DAY)
 
     def start(*arguments):
         command = [sys.executable, "-m", "tidegate", "run", "scored", "--day", DAY, "--package", "declared", *arguments]
@@ -92,7 +91,14 @@ def in_session(scored, s3, spark, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("declared", None)
     sys.modules.pop("declared.scored", None)
-    return lambda: main(["run", "scored", "--day", DAY, "--package", "declared"])
+    return lambda day=DAY: main(["run", "scored", "--day", day, "--package", "declared"])
+
+
+def write_input(day):
+    Path(f"raw/date={day}").mkdir(parents=True)
+    for part in range(FILES):
+        keys = range(part * ROWS // FILES, (part + 1) * ROWS // FILES)
+        pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), f"raw/date={day}/part-{part}.parquet")
 
 
 def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3):
@@ -109,6 +115,20 @@ def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3
     assert record.state == "published"
     assert [name for name in names if name.startswith("_records/")] == [f"_records/{DAY}/{record.facts.run_id}.json"]
     assert set(record.facts.files) == {f"{s3.bucket}/scored/{name}" for name in names if name.startswith("runs/")}
+
+
+def test_the_second_day_asks_as_little_and_each_later_one_a_few_requests_more(in_session, s3):
+    asked = []
+    for day in (DAY, *LATER):
+        if day != DAY:
+            write_input(day)
+        before = len(s3.requests())
+        assert in_session(day) == 0
+        kinds = Counter((method, place_in(path)) for method, path in s3.requests()[before:])
+        print(kinds)
+        asked.append(sum(count for kind, count in kinds.items() if kind not in MORE))
+    print(asked)
+    assert asked[2] - asked[1] <= PER_COMMIT
 
 
 def test_another_machine_has_the_records_and_pays_nothing(in_session, service):

@@ -24,6 +24,7 @@ from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
 from jobs.run.options import RunOptions, ledger_of
 from jobs.tables import run_records
+from tests.support.places import everywhere, place_of
 from tidegate import Ttl
 
 pytestmark = pytest.mark.spark
@@ -61,7 +62,7 @@ order = HttpLookup(
 )
 both = Enrichment(
     name="night", input=Input(path="data/raw", row_id=["id"]), output=Output(path="data/published/night"),
-    lookups=[answer, order], mode="ordered", ledger=Ledger("data/ledger", flush_seconds=FLUSH_S),
+    lookups=[answer, order], mode="ordered", ledger=Ledger("PLACE/ledger", flush_seconds=FLUSH_S),
 )
 
 
@@ -87,10 +88,11 @@ dies_ordering = replace(both, lookups=[order, dying])
 
 
 @pytest.fixture
-def night(tmp_path, monkeypatch, service):
-    """A project whose lookups ask `service`; the module of its declarations."""
+def night(tmp_path, monkeypatch, service, request):
+    """A project whose lookups ask `service`, its ledger in a folder or a bucket; the module of its declarations."""
     monkeypatch.chdir(tmp_path)
-    text = DECLARATION.replace("URL", service.url).replace("IN_FLIGHT", str(IN_FLIGHT))
+    place = place_of(request, "data", in_spark=True)
+    text = DECLARATION.replace("URL", service.url).replace("IN_FLIGHT", str(IN_FLIGHT)).replace("PLACE", place)
     Path("nights.py").write_text(text.replace("FLUSH_S", str(FLUSH_S)))
     spec = importlib.util.spec_from_file_location("nights", "nights.py")
     module = importlib.util.module_from_spec(spec)
@@ -189,6 +191,7 @@ def figures_of(record, name="answer"):
     return next(one for one in record.figures.lookups if one.name == name)
 
 
+@everywhere("night", on_store=pytest.mark.proof)
 @pytest.mark.parametrize(("rows", "share"), KILLED_AT)
 def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_none(
     night, service, spark, rows, share
@@ -223,6 +226,7 @@ def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_
     assert (figures_of(third).from_ledger, figures_of(third).calls, figures_of(third).stored) == (rows, 0, 0)
 
 
+@everywhere("night")
 @pytest.mark.proof
 def test_a_day_killed_three_times_on_its_way_ends_row_for_row_as_one_that_nothing_disturbed(night, service, spark):
     rows = 2_000
@@ -255,6 +259,7 @@ def died_once(enrichment, dies_at):
     return Path("died").stat().st_mtime
 
 
+@everywhere("night", on_store=pytest.mark.proof)
 @pytest.mark.parametrize(("rows", "share"), DIES_AT)
 def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(night, service, rows, share):
     given(rows)
@@ -274,6 +279,7 @@ def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(nig
     assert left == set(record.facts.files)  # the attempt that died had begun a file too
 
 
+@everywhere("night")
 @pytest.mark.proof
 def test_a_task_whose_worker_dies_makes_no_call_twice_that_must_not_be(night, service):
     given(1_000)

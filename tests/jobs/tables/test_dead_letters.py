@@ -12,7 +12,9 @@ from jobs import schema
 from jobs.errors import PublishConflict
 from jobs.ledger.keys import key_text
 from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, LookupMetrics, Verdict
+from jobs.storage.work_folders import work_folder
 from jobs.tables import dead_letters, publishing, run_records
+from tests.support.places import everywhere, place_of
 
 TABLE = "data/published/flights"
 LETTERS = f"{TABLE}__dead_letters"
@@ -21,8 +23,11 @@ ATTEMPT = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", p
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    table = f"{place_of(request, 'data/published')}/flights"
+    monkeypatch.setitem(globals(), "TABLE", table)
+    monkeypatch.setitem(globals(), "LETTERS", f"{table}__dead_letters")
 
 
 def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, hidden_key=False, verdicts=()):
@@ -53,7 +58,7 @@ def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, hi
         kind = pa.struct([("flight", pa.int32()), ("day", pa.date32())])
         asked = [{"flight": flight, "day": dt.date.fromisoformat(day)} for flight in flights]
         columns[schema.key("weather")] = pa.array(asked, kind)
-    folder = Path(TABLE, "runs", run_id).resolve()
+    folder = Path(work_folder(TABLE), "runs", run_id).resolve()
     folder.mkdir(parents=True)
     pq.write_table(pa.table(columns), folder / "part-0.parquet")
     lookup = LookupFacts(
@@ -95,6 +100,7 @@ MISSED = (4, "miss", None, [50])
 JOINED = (5, "timeout", "no answer within 2.0 s, waiting for an equal request", [])
 
 
+@everywhere("project")
 def test_rows_that_ended_so_stay_in_the_day_and_stand_with_their_reason_beside_it():
     record = publishing.publish(written("a", OK, LATE, BROKEN, MISSED, JOINED))
     assert DeltaTable(TABLE).to_pyarrow_table().num_rows == 5
@@ -126,6 +132,7 @@ def test_which_outcomes_are_letters_is_declared():
     assert stand() == [(FIRST, "a", 4, "miss")]
 
 
+@everywhere("project")
 def test_only_the_published_run_of_a_day_has_letters():
     publishing.publish(written("a", OK, LATE, BROKEN))
     publishing.publish(written("b", OK, LATE, day=SECOND))
@@ -137,6 +144,7 @@ def test_only_the_published_run_of_a_day_has_letters():
     assert dead_letters.of_day(TABLE, "date", SECOND).num_rows == 1
 
 
+@everywhere("project")
 def test_a_day_held_back_has_its_letters_in_its_record_and_not_in_the_table():
     publishing.publish(written("a", OK, LATE))
     red = Verdict("weather__errors_tolerated", "failed", "error", "50 % of the rows ended as error")
@@ -149,6 +157,7 @@ def test_a_day_held_back_has_its_letters_in_its_record_and_not_in_the_table():
     assert [batch.num_rows for batch in dead_letters.letters(record.facts)] == [1]
 
 
+@everywhere("project")
 def test_a_run_that_lost_against_another_takes_its_letters_back(monkeypatch):
     publishing.publish(written("a", OK, LATE))
     loser = written("b", OK, BROKEN)
@@ -162,6 +171,7 @@ def test_a_run_that_lost_against_another_takes_its_letters_back(monkeypatch):
     assert stand() == [(FIRST, "a", 2, "timeout")]
 
 
+@everywhere("project")
 def test_a_crash_before_the_commit_leaves_letters_that_the_next_run_takes_out(monkeypatch):
     publishing.publish(written("a", OK, LATE))
 
@@ -185,6 +195,7 @@ def test_files_written_before_keys_were_kept_have_letters_without_a_key():
     assert keys == {FIRST: None, SECOND: '[2,"2013-01-11"]'}
 
 
+@everywhere("project")
 def test_an_empty_day_has_no_letters():
     publishing.publish(written("a"))
     assert stand() == []
