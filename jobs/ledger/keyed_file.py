@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import tempfile
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from jobs.errors import LedgerError
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.store import NO_FOLDERS
+from jobs.storage import objects
 from jobs.storage.stored_files import error_text, filesystem_of
 
 KEY, HASH = "key", "hash"
@@ -55,7 +57,7 @@ class KeyedFile:
         try:
             filesystem, inside = filesystem_of(path)
             local = filesystem.type_name == "local"
-            file = pa.ipc.open_file(pa.memory_map(inside) if local else _local_copy(filesystem, inside))
+            file = pa.ipc.open_file(pa.memory_map(inside) if local else _local_copy(path))
             return cls(file.get_batch(0))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise LedgerError(
@@ -90,13 +92,14 @@ class KeyedFile:
         return self.batch.drop_columns([HASH]).take(pa.array(lines))
 
 
-def _local_copy(filesystem: Any, inside: str) -> Any:
+def _local_copy(path: str) -> Any:
     """A mapped local copy whose name is removed at once, so that it takes no space after the process ends."""
-    handle, name = tempfile.mkstemp(prefix="tidegate-", suffix=".arrow")
-    try:
-        with os.fdopen(handle, "wb") as local, filesystem.open_input_stream(inside, compression=None) as remote:
-            while data := remote.read(COPY_BYTES):
-                local.write(data)
-        return pa.memory_map(name)
-    finally:
-        os.unlink(name)  # noqa: PTH108  # a name, not a path of ours
+    with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+        copy = Path(folder, "copy.arrow")
+        if objects.is_found_here(path):  # in one request, where Arrow takes two
+            objects.download(path, copy)
+        else:
+            filesystem, inside = filesystem_of(path)
+            with copy.open("xb") as local, filesystem.open_input_stream(inside, compression=None) as remote:
+                shutil.copyfileobj(remote, local, COPY_BYTES)
+        return pa.memory_map(str(copy))

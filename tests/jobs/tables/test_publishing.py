@@ -436,7 +436,6 @@ def test_the_audit_finds_a_row_id_whatever_its_case():
     assert audited() == [("a", 1), ("a", 2), ("a", 3)]
 
 
-@EVERYWHERE
 def test_pandas_and_pyarrow_read_the_published_files():
     publishing.publish(run("a", FIRST, [1, 2], parts=2))
     frame = DeltaTable(TABLE).to_pandas()
@@ -454,7 +453,6 @@ def test_plain_spark_reads_the_published_files(spark):
     assert [tuple(row) for row in rows] == [(3, 3.0)]
 
 
-@EVERYWHERE
 def test_vacuum_finds_what_was_never_published_and_nothing_else():
     publishing.publish(run("a", FIRST, [1]))
     run("b", FIRST, [2])
