@@ -160,6 +160,7 @@ class ServiceLease:
     def end(self, call: LeasedCall, *, answered: bool, known: bool) -> None:
         """A call has ended. answered: the service was there. known: it has reported all that it used."""
         del self._calls[call]
+        IN_CALL.set(None)  # its worker goes on, with calls that may not ask
         if call.use is not None:
             call.use.end(known=known)
         if self._seen is not None and call.tells:
