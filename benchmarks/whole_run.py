@@ -19,6 +19,6 @@ if TYPE_CHECKING:
 
 def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, day: InputDay | None = None) -> None:
     """day: the files that the frame is read straight from, as a day's run knows them."""
-    prepared, plan = plan_tasks(frame, declared, run_id=uuid.uuid4().hex)
+    prepared, plan = plan_tasks(frame, declared, run_id=uuid.uuid4().hex, day=day)
     with prepare_ledger(prepared, plan, scratch=Path(f"{out}-keys"), day=day) as run:
         write_out(prepared, run.plan, str(out))

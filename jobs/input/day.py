@@ -18,6 +18,7 @@ from jobs.declare.calendar import is_day
 from jobs.declare.extras import require_extra
 from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError, NoInput
+from jobs.input.same_values import facts_of, reads_same
 from jobs.input.staged_files import ENDINGS, staged
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.table_formats import refuse_table_formats
@@ -47,6 +48,7 @@ class InputDay:
     """The input of a day, from its files' footers. A column that a file lacks is null in its rows.
 
     files: those with rows, or one file if none has rows. row_bytes: of the row group with the largest rows, on average.
+    same_in_arrow: Arrow reads from them what Spark reads.
     """
 
     files: tuple[Path, ...]
@@ -56,6 +58,7 @@ class InputDay:
     version: int | None = None  # of the Delta table that they are of, or snapshot of the Iceberg table
     table: str = ""  # id of that table
     row_bytes: float = math.inf
+    same_in_arrow: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -181,9 +184,16 @@ def of_table(files: Sequence[Path], table: DeltaInput | IcebergInput) -> InputDa
     footers = _footers(files)
     read = tuple(file for file, footer in footers.items() if footer.num_rows)
     rows = sum(footer.num_rows for footer in footers.values())
-    row_bytes = _row_bytes(footers.values())
+    columns = table.columns()
     return InputDay(
-        read, rows, table.columns(), alike=False, version=table.version, table=table.id, row_bytes=row_bytes
+        read,
+        rows,
+        columns,
+        alike=False,
+        version=table.version,
+        table=table.id,
+        row_bytes=_row_bytes(footers.values()),
+        same_in_arrow=_same_in_arrow(footers.values(), columns),
     )
 
 
@@ -251,8 +261,19 @@ def of_files(files: Sequence[Path]) -> InputDay:
             joined.add(facts)
             _join(columns, list(columns_of(file, footer)))
     rows = sum(footers[file].num_rows for file in read)
-    row_bytes = _row_bytes(footers.values())
-    return InputDay(tuple(read), rows, tuple(columns.values()), len(joined) == 1, row_bytes=row_bytes)
+    return InputDay(
+        tuple(read),
+        rows,
+        tuple(columns.values()),
+        len(joined) == 1,
+        row_bytes=_row_bytes(footers.values()),
+        same_in_arrow=_same_in_arrow((footers[file] for file in read), columns.values()),
+    )
+
+
+def _same_in_arrow(footers: Iterable[pq.FileMetaData], columns: Iterable[InputColumn]) -> bool:
+    different = {(str(footer.schema).partition("\n")[2], *facts_of(footer)): footer for footer in footers}
+    return reads_same(different.values(), {column.name.lower(): column.kind for column in columns})
 
 
 def _row_bytes(footers: Iterable[pq.FileMetaData]) -> float:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from jobs.input.file_rows import FilePart, middle_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -38,6 +40,8 @@ def splits_of(prepared: DataFrame) -> list[Split]:
     found = []
     for task, partition in enumerate(planned):
         for read in _read_by(partition):
+            if read.getClass().getSimpleName() != "FilePartition":  # of a reader that is not Spark's own
+                continue
             for line in jvm.scala.collection.mutable.ArraySeq.make(read.files()).mkString("\n").split("\n"):
                 split = SPLIT.fullmatch(line)
                 assert split is not None, line
@@ -73,14 +77,19 @@ def places_in(path: Path, splits: list[Split]) -> FilePlaces:
     tasks = {split.task for split in own}
     if len(tasks) == 1:
         return FilePlaces(own[0].url, np.zeros(1, np.int64), np.array([own[0].task], np.int32))
-    groups = pq.read_metadata(path)
     first, of_groups, row = [], [], 0
-    for number in range(groups.num_row_groups):
-        group = groups.row_group(number)
-        columns = [group.column(at) for at in range(group.num_columns)]
-        start = columns[0].dictionary_page_offset or columns[0].data_page_offset
-        middle = start + sum(column.total_compressed_size for column in columns) // 2
+    footer = pq.read_metadata(path)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
         first.append(row)
-        of_groups.append(next(split.task for split in own if split.start <= middle < split.end))
+        of_groups.append(next(split.task for split in own if split.start <= middle_of(group) < split.end))
         row += group.num_rows
     return FilePlaces(own[0].url, np.array(first, np.int64), np.array(of_groups, np.int32))
+
+
+def parts_of(splits: list[Split], tasks: int) -> tuple[tuple[FilePart, ...], ...]:
+    """What each task reads, in Spark's order."""
+    found: list[list[FilePart]] = [[] for _ in range(tasks)]
+    for split in splits:
+        found[split.task].append(FilePart(str(split.path), split.url, split.start, split.end))
+    return tuple(map(tuple, found))

@@ -121,6 +121,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         ledgers=tuple(_of_phase(plan.ledgers[place]) for place in places),
         mode="unordered",
         unit="keys",
+        reads=None,
         distinct_keys=(),
         layout=layout,
         cap=cap,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
 from jobs.limits.fair_shares import even_shares
+from jobs.run.arrow_input import file_rows
 from jobs.run.caps import cap_of
 from jobs.run.keyed_rows import with_identity, with_keys
 from jobs.run.options import RunOptions, ledger_of
@@ -79,8 +80,8 @@ def plan_day(rows: DataFrame, enrichment: Enrichment, input_day: InputDay, run: 
         DeclarationError: The declaration does not fit the rows.
     """
     keyed, tasks = plan_tasks(
-        rows, enrichment,
-        run_id=run.run_id, options=run.options, progress=run.progress, in_one_task=run.in_one_task,
+        rows, enrichment, run_id=run.run_id, options=run.options, progress=run.progress,
+        in_one_task=run.in_one_task, day=None if run.in_one_task else input_day,  # whose parts Spark's plan tells
     )  # fmt: skip
     check_windows(keyed, enrichment, tasks.layout)
     types = input_day.spark_types()
@@ -117,6 +118,7 @@ def plan_tasks(
     options: RunOptions | None = None,
     progress: int | None = None,
     in_one_task: bool = False,
+    day: InputDay | None = None,
 ) -> tuple[DataFrame, PartitionPlan]:
     """The input as the tasks read it, and what each of them needs to know.
 
@@ -127,6 +129,7 @@ def plan_tasks(
         options: What the run may call; None: all that it needs.
         progress: Number of the driver's listener to the tasks' progress; None: nobody listens.
         in_one_task: All rows go through one task. Spark is not asked for its plan then, which takes as long as one.
+        day: The files that `df` is read straight from; None: it is not, or nobody knows.
 
     Raises:
         DeclarationError: The declaration does not fit `df`, or the session would run a task twice at once.
@@ -147,6 +150,7 @@ def plan_tasks(
         layout=layout,
         progress=progress,
         ledgers=tuple(None if run_id is None else ledger_of(enrichment, lookup, run_id, options) for lookup in lookups),
+        reads=file_rows(prepared, enrichment, layout, day) if day is not None and partitions else None,
         may_call=options.may_call,
         cap=cap_of(options, lookups, tasks),
         budgets=tuple((enrichment.name, budget) for budget in enrichment.budget),

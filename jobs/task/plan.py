@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jobs.declare.budgets import Budget
 from jobs.declare.lookup import Lookup
+from jobs.input.file_rows import FileRows
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.limits.limits_plan import ServiceLimits
 from jobs.task.arrow_batches import BatchLayout
@@ -30,6 +31,7 @@ class PartitionPlan:
     driver: DriverAddress | None = None  # where a task registers before it works
     limits: tuple[ServiceLimits | None, ...] = ()  # per lookup, those that hold over runs; none: within this run only
     budgets: tuple[tuple[str, Budget], ...] = ()  # of its enrichment, with the name of that
+    reads: FileRows | None = None  # None: the rows come from Spark
     unit: str = "rows"  # for display: "keys" during a prefetch
 
     @property

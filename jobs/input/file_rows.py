@@ -1,0 +1,101 @@
+"""The rows of a day's files read by Arrow in a Spark task, value for value as Spark reads them.
+
+Spark reads Parquet into rows, and writes these as Arrow for Python: two thirds of the CPU of a day whose answers are
+known. Which days may be read so is decided in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.errors import TidegateError
+from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from jobs.wording import one_line
+
+ROWS_AT_ONCE = 1000  # as Spark's batches: the window over the input is counted in whole ones
+BYTES_AT_ONCE = 4 << 20
+READ_AT_ONCE = 1 << 17  # bytes of a column's pages
+PROBED = 20  # rows
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """The row groups of one file whose middle byte lies in this range."""
+
+    path: str
+    url: str  # as Spark's _metadata.file_path has it
+    start: int
+    end: int
+
+
+def middle_of(group: pq.RowGroupMetaData) -> int:
+    """The byte of the file that decides to which part the row group belongs, by Spark's rule."""
+    columns = [group.column(at) for at in range(group.num_columns)]
+    start: int = columns[0].dictionary_page_offset or columns[0].data_page_offset
+    size: int = sum(column.total_compressed_size for column in columns)
+    return start + size // 2
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """The input of a run's tasks. Plain data, sent to the executors."""
+
+    parts: tuple[tuple[FilePart, ...], ...]  # per task
+    types: pa.Schema  # in which Spark reads the columns
+    copies: Mapping[str, str]  # column that holds a part of a key -> column of the input
+    row_bytes: float  # on average where rows are largest
+
+    def of(self, task: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, some at a time. Raises TidegateError for a file that cannot be read."""
+        for part in self.parts[task]:
+            try:
+                yield from self._of_part(part)
+            except (pa.ArrowException, OSError) as error:
+                cause = one_line(str(error)).rstrip(".")
+                raise TidegateError(f"input: {part.path} cannot be read: {cause}. Write the file again.") from error
+
+    def _of_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+        url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())
+        with pq.ParquetFile(part.path, pre_buffer=False, buffer_size=READ_AT_ONCE) as file:
+            by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # Spark does not mind case
+            own = [by_lower_name.get(name.lower()) for name in self.types.names]
+            wanted = [name for name in own if name is not None]
+            row = 0
+            for number in range(file.num_row_groups):
+                group = file.metadata.row_group(number)
+                if part.start <= middle_of(group) < part.end:
+                    read = partial(file.iter_batches, row_groups=[number], columns=wanted, use_threads=False)
+                    for batch in read(self._rows_at_once(read)):
+                        yield self._as_spark(batch, own, url, row)
+                        row += batch.num_rows
+                else:
+                    row += group.num_rows
+
+    def _rows_at_once(self, read: Callable[[int], Iterator[pa.RecordBatch]]) -> int:
+        """Of a row group; fewer where rows are long. The footer does not know the length of texts that repeat."""
+        row_bytes = max([self.row_bytes, *(few.nbytes / few.num_rows for few in islice(read(PROBED), 1))])
+        return max(1, min(ROWS_AT_ONCE, int(BYTES_AT_ONCE / max(row_bytes, 1))))
+
+    def _as_spark(
+        self, batch: pa.RecordBatch, own: Sequence[str | None], url: pa.StringArray, row: int
+    ) -> pa.RecordBatch:
+        count = batch.num_rows
+        columns: dict[str, pa.Array] = {}
+        for name, field in zip(own, self.types, strict=True):
+            if name is None:
+                columns[field.name] = pa.nulls(count, field.type)
+            else:
+                read = batch.column(name)
+                columns[field.name] = read if read.type == field.type else read.cast(field.type)
+        if SOURCE_FILE not in columns:  # the changed rows of a day bring their own
+            columns[SOURCE_FILE] = url.slice(0, count)
+            columns[SOURCE_ROW] = pa.array(np.arange(row, row + count))
+        columns |= {name: columns[column] for name, column in self.copies.items()}
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

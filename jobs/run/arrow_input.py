@@ -1,0 +1,56 @@
+"""Decides whether the tasks of a day read its files by Arrow, and which part of the files each of them reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from jobs.declare.key_expressions import named_column
+from jobs.input.file_rows import FileRows
+from jobs.run.file_splits import parts_of, splits_of
+from jobs.run.spark_facts import is_remote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+    from jobs.task.arrow_batches import BatchLayout
+
+CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
+PLAIN = {"comment"}  # a column's metadata that changes no value; others pad texts, or give absent columns a default
+
+
+def file_rows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> FileRows | None:
+    """The rows of `prepared` as its tasks read them from the files of the day, value for value; None if only Spark
+    can: keys that are expressions, types that Arrow reads in another way, Spark Connect, which shows no plan.
+    """
+    if is_remote(prepared.sparkSession) or not day.same_in_arrow or not _is_plain(prepared, day):
+        return None
+    by_lower_name = {name.lower(): name for name in day.names}  # Spark does not mind case
+    copies = {}
+    for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):
+        for name, key in zip(names, lookup.keys.values(), strict=True):
+            column = by_lower_name.get((named_column(key) or "").lower())
+            if column is None:
+                return None
+            copies[name] = column
+    splits = splits_of(prepared)
+    if {split.path for split in splits} != {path.resolve() for path in day.files}:  # a plan of another kind
+        return None
+    parts = parts_of(splits, prepared._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001
+    return FileRows(parts, day.schema, copies, day.row_bytes)
+
+
+def _is_plain(prepared: DataFrame, day: InputDay) -> bool:
+    """Whether Spark passes the columns to Arrow as they stand in the files."""
+    fields = [prepared.schema[name] for name in day.names]
+    is_dated = any(pa.types.is_temporal(column.kind) for column in day.columns)
+    return (
+        all(set(field.metadata) <= PLAIN for field in fields)
+        and to_arrow_schema(StructType(fields), timezone="UTC").types == day.schema.types
+        and not (is_dated and prepared.sparkSession.conf.get(CALENDAR) != "CORRECTED")
+    )
