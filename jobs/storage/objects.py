@@ -134,9 +134,10 @@ def download(place: str, file: Path) -> StoredFile:
     store, name = _opened(place)
     with _as_os_errors(), file.open("xb") as target:
         found = obstore.get(store, name)
+        facts = found.meta  # before its content, with which older versions of obstore end it
         for part in found:
             target.write(part)
-        return StoredFile(place, found.meta["size"], round(found.meta["last_modified"].timestamp()) * 10**9)
+    return StoredFile(place, facts["size"], round(facts["last_modified"].timestamp()) * 10**9)
 
 
 def listed(folder: str) -> list[ListedObject]:

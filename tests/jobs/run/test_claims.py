@@ -1,4 +1,4 @@
-"""Two runs that ask the same keys at once, each in threads of its own, over one real folder: who asks what."""
+"""Two runs that ask the same keys at once, each in threads of its own, over one real ledger: who asks what."""
 
 import datetime as dt
 import itertools
@@ -23,15 +23,18 @@ from jobs.run.by_row import begin_deciding, decided
 from jobs.run.claims import Claims
 from jobs.run.hits import folder_of, register_run, run_of_keys, unregister_run
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
+from tests.support.places import everywhere, place_of
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def plan(tmp_path):
+def plan(tmp_path, request):
+    root = place_of(request, str(tmp_path))
+
     def of(run_id, **fields):
         ttl = fields.get("ttl", Ttl())
-        return LedgerPlan(str(tmp_path), "score", "f" * 16, run_id, ttl, flush_rows=50, flush_seconds=0.05)
+        return LedgerPlan(root, "score", "f" * 16, run_id, ttl, flush_rows=50, flush_seconds=0.05)
 
     return of
 
@@ -92,6 +95,7 @@ def ask_at_once(*runs):
     return [found[run] for run, _, _ in runs]
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan):
     one, two = plan("one"), plan("two")
     others = register_run(one).others, register_run(two).others
@@ -104,6 +108,7 @@ def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan
     assert folder_of(one).names("runs/one/claims") == folder_of(two).names("runs/two/claims") == []
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
     one, two = plan("one"), plan("two")
     register_run(one)
@@ -113,6 +118,7 @@ def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
     assert sorted(ask(two, range(200, 400), others)) == sorted(f"[{key}]" for key in range(300, 400))
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_an_answer_that_holds_for_no_time_is_asked_by_every_run(plan):
     one, two = plan("one", ttl=Ttl(ok=dt.timedelta(0))), plan("two", ttl=Ttl(ok=dt.timedelta(0)))
     register_run(one)
@@ -132,6 +138,7 @@ def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
     assert len(ask(alive, range(100), register_run(alive).others)) == 100
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 @pytest.mark.process
 def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     dead, alive = plan("dead"), plan("alive")
@@ -153,6 +160,7 @@ def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
     slow, quick = plan("slow"), plan("quick")
     register_run(slow)
@@ -190,6 +198,7 @@ def later(*steps, seconds=0.4):
     return thread
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_or_ended(plan):
     rows, keys = plan("rows"), plan("keys")
     begin_deciding(rows)
@@ -204,6 +213,7 @@ def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_
     assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))  # 59 was an error, which is not stored
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
     rows, keys = plan("rows"), plan("keys")
     begin_deciding(rows)
@@ -217,6 +227,7 @@ def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
     assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_them(plan):
     rows, keys = plan("rows"), plan("keys")
     begin_deciding(rows)

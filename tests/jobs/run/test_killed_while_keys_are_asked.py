@@ -16,6 +16,7 @@ from aiohttp import web
 
 from demo.killing import kill_tree
 from jobs.tables import run_records
+from tests.support.places import everywhere, place_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[3]
@@ -36,7 +37,7 @@ score = HttpLookup(
 )
 plain = Enrichment(
     name="scored", input=Input(path="raw"), lookups=[score], output=Output(path="published"), mode="ordered",
-    ledger=Ledger("ledger", flush_rows={flush_rows}, flush_seconds=0.2),
+    ledger=Ledger("{place}/ledger", flush_rows={flush_rows}, flush_seconds=0.2),
 )
 
 
@@ -59,12 +60,20 @@ dies = replace(plain, lookups=[score, dying])
 """
 
 
+@pytest.fixture
+def place(tmp_path, request):
+    """Of the ledger."""
+    return place_of(request, str(tmp_path))
+
+
 @pytest.fixture(params=KEYS)
-def keys(request, tmp_path, monkeypatch, service):
+def keys(request, place, tmp_path, monkeypatch, service):
     """How many keys the day has, in two files and so in two tasks."""
     keys = request.param
     monkeypatch.chdir(tmp_path)
-    text = DECLARATION.format(url=service.url, in_flight=IN_FLIGHT, flush_rows=FLUSH_ROWS, dies_at=keys * 9 // 20)
+    text = DECLARATION.format(
+        url=service.url, in_flight=IN_FLIGHT, flush_rows=FLUSH_ROWS, dies_at=keys * 9 // 20, place=place
+    )
     (tmp_path / "scoring.py").write_text(text)
     folder = tmp_path / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
@@ -102,6 +111,7 @@ def held(service, keys):
     }
 
 
+@everywhere("place")
 def test_a_worker_that_dies_while_keys_are_asked_repeats_few_calls(keys, service):
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2,4]"]
     ended = subprocess.run(**program("dies", *submit), capture_output=True, text=True, timeout=580, check=False)
@@ -110,6 +120,7 @@ def test_a_worker_that_dies_while_keys_are_asked_repeats_few_calls(keys, service
     held(service, keys)
 
 
+@everywhere("place")
 def test_a_driver_killed_while_keys_are_asked_repeats_few_calls_when_the_day_is_run_again(keys, service):
     first = subprocess.Popen(**program("plain", sys.executable), stderr=subprocess.PIPE, text=True)
     while len(service.log) < keys // 2:
